@@ -1,0 +1,1 @@
+"""Dragoman interprets LLM tool calls between wire dialects."""

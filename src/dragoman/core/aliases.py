@@ -1,0 +1,293 @@
+"""Names and ids that a target's charset or length forbids, mapped so that they can be mapped back.
+
+A valid name or id is never touched. For the others:
+
+- a tool in a namespace is flattened to `namespace__name` where the wire has no namespaces;
+- a name that is too long or has foreign characters keeps a readable part and gets a hash of the whole, so that names
+  that differ anywhere stay different; `NameMap` settles what still collides over the whole list of tools;
+- an id with foreign characters becomes `dgm_` + base64url, which `original_id` undoes; where that does not fit it
+  becomes a readable part and a hash, equal for equal ids.
+
+Everything is a function of its input: the same conversation gets the same aliases on every request. This module does
+not know which target has which limits.
+"""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import shake_256
+from string import ascii_letters, ascii_lowercase, digits
+
+from msgspec import Struct
+
+from dragoman.errors import ConfigError
+from dragoman.model.request import Tool, ToolRef
+
+__all__ = ("IdLimits", "NameLimits", "NameMap", "alias_id", "original_id")
+
+NAMESPACE_JOIN = "__"
+REVERSIBLE = "dgm_"
+
+# 36^8 names: two of a list of a thousand tools collide once in six million lists, and a collision is only re-hashed.
+NAME_HASH = 8
+# 62^16 is 95 bits: ids are aliased one by one, so nothing but the width keeps two of them apart.
+ID_HASH = 16
+# With less room than this for it, a readable part says nothing any more.
+MIN_HEAD = 4
+# Only limits too narrow for the list (a thousand tools in two characters) get this far.
+MAX_SALT = 1000
+
+_Key = tuple[str | None, str]
+
+
+class NameLimits(Struct, frozen=True):
+    """What a target allows in a tool's name.
+
+    `pattern` is a regular expression for one allowed character; `reserved` are names the target keeps for itself.
+    """
+
+    pattern: str = "[a-zA-Z0-9_-]"
+    max_length: int = 64
+    reserved: frozenset[str] = frozenset()
+
+
+class IdLimits(Struct, frozen=True):
+    """What a target allows in a call id. `pattern` is a regular expression for one allowed character."""
+
+    pattern: str = "[a-zA-Z0-9_-]"
+    max_length: int = 64
+    min_length: int = 1
+
+
+DEFAULT_NAMES = NameLimits()
+
+
+class NameMap(Struct, frozen=True):
+    """Which tool has which name on the wire. Build one per request with `NameMap.build`.
+
+    `customs` are the wire names of custom tools. With `flatten` off (a wire that has namespaces itself) a member's
+    wire name is unique within its namespace only, and `origin` and `find` want the namespace too.
+    """
+
+    limits: NameLimits = DEFAULT_NAMES
+    flatten: bool = True
+    wires: dict[_Key, str] = {}
+    origins: dict[_Key, ToolRef] = {}
+    guesses: dict[str, ToolRef | None] = {}
+    customs: frozenset[str] = frozenset()
+
+    @classmethod
+    def build(
+        cls,
+        tools: Iterable[Tool],
+        used: Iterable[tuple[str | None, str]] = (),
+        limits: NameLimits = DEFAULT_NAMES,
+        *,
+        flatten: bool = True,
+    ) -> "NameMap":
+        """Name every tool offered and every (namespace, name) that calls in the history use.
+
+        Raises:
+            ConfigError: the limits leave no room for that many names.
+        """
+        refs: dict[_Key, ToolRef] = {}
+        for tool in tools:
+            ref = ToolRef(tool.name, tool.kind, tool.namespace or None)
+            refs.setdefault((ref.namespace, ref.name), ref)
+        guesses = _guesses(refs.values())
+        for namespace, name in used:
+            ref = ToolRef(name, "function", namespace or None)
+            refs.setdefault((ref.namespace, ref.name), ref)
+
+        wires = _assign(refs, limits, flatten=flatten)
+        origins = {(None if flatten else key[0], wire): refs[key] for key, wire in wires.items()}
+        customs = frozenset(wire for key, wire in wires.items() if refs[key].kind == "custom")
+        return cls(limits, flatten, wires, origins, guesses, customs)
+
+    def wire(self, name: str, namespace: str | None = None) -> str:
+        """The name on the wire. One that `build` was not told of gets a name that no other tool has."""
+        key = (namespace or None, name)
+        known = self.wires.get(key)
+        if known is not None:
+            return known
+        space = None if self.flatten else key[0]
+        return next(
+            wire
+            for wire in _candidates(key, self.limits, flatten=self.flatten)
+            if (space, wire) not in self.origins
+        )
+
+    def origin(self, wire_name: str, namespace: str | None = None) -> ToolRef | None:
+        """The tool that has exactly this name on the wire."""
+        return self.origins.get((None if self.flatten else namespace or None, wire_name))
+
+    def find(self, wire_name: str, namespace: str | None = None) -> ToolRef | None:
+        """The tool a model means: by its wire name, or by a spelling of its own that fits only one offered tool.
+
+        Models write the namespace with a dot, with two underscores or not at all, use the name they read in a prompt
+        instead of its alias, and some put `functions.` in front.
+        """
+        if namespace:
+            member = None if self.flatten else self.origin(wire_name, namespace)
+            member = member or self.guesses.get(f"{namespace}.{wire_name}")
+            # Codex and some models write `functions` for "no namespace".
+            return member or (self.find(wire_name) if namespace == "functions" else None)
+        known = self.origin(wire_name) or self.guesses.get(wire_name)
+        if known is None and wire_name.startswith("functions."):
+            bare = wire_name.removeprefix("functions.")
+            known = self.origin(bare) or self.guesses.get(bare)
+        return known
+
+
+def alias_id(call_id: str, limits: IdLimits) -> str:
+    """The id as the target accepts it: itself if valid, else an alias that is the same every time."""
+    size = len(call_id)
+    allowed = _is_made_of(call_id, limits.pattern)
+    if allowed and limits.min_length <= size <= limits.max_length:
+        return call_id
+    if not allowed and call_id:
+        encoded = urlsafe_b64encode(call_id.encode("utf-8", "surrogatepass"))
+        alias = REVERSIBLE + encoded.decode("ascii").rstrip("=")
+        fits = limits.min_length <= len(alias) <= limits.max_length
+        if fits and _is_made_of(alias, limits.pattern):
+            return alias
+    width = min(max(ID_HASH, limits.min_length), limits.max_length)
+    alphabet = _letters(limits.pattern, ascii_letters + digits)
+    tail = _hash(call_id, alphabet, width)
+    head = _head(call_id, limits.pattern, limits.max_length - width)
+    # A hash must never look like the reversible form, whatever the id begins with.
+    return tail if head.startswith(REVERSIBLE) else head + tail
+
+
+def original_id(call_id: str) -> str:
+    """Undo the reversible form of `alias_id`; any other id is returned as it is."""
+    if not call_id.startswith(REVERSIBLE):
+        return call_id
+    encoded = call_id[len(REVERSIBLE) :]
+    try:
+        data = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+        original = data.decode("utf-8", "surrogatepass")
+    except (Base64Error, ValueError):
+        return call_id
+    # An id that merely looks like one of ours must not change: ours are canonical, and stand for an id that some
+    # target forbids, which no id of base64url characters is.
+    is_ours = urlsafe_b64encode(data).rstrip(b"=") == encoded.encode("utf-8", "surrogatepass")
+    if not is_ours or _is_made_of(original, "[a-zA-Z0-9_-]"):
+        return call_id
+    return original
+
+
+def _assign(refs: dict[_Key, ToolRef], limits: NameLimits, *, flatten: bool) -> dict[_Key, str]:
+    """A wire name for each key, in order of claim: names valid as they are, flattened ones, then aliases."""
+    wires: dict[_Key, str] = {}
+    taken: set[_Key] = set()
+    plain = [key for key in refs if _is_plain(key, limits, flatten=flatten)]
+    flat = [key for key in refs if key[0] and _is_name(_joined(key, flatten=flatten), limits)]
+    for key in (*plain, *flat, *refs):
+        if key in wires:
+            continue
+        space = None if flatten else key[0]
+        for candidate in _candidates(key, limits, flatten=flatten):
+            if (space, candidate) not in taken:
+                wires[key] = candidate
+                taken.add((space, candidate))
+                break
+    return {key: wires[key] for key in refs}
+
+
+def _candidates(key: _Key, limits: NameLimits, *, flatten: bool) -> Iterator[str]:
+    whole = _joined(key, flatten=flatten)
+    if _is_name(whole, limits):
+        yield whole
+    width = min(NAME_HASH, limits.max_length)
+    alphabet = _letters(limits.pattern, ascii_lowercase + digits)
+    head = _head(whole or "tool", limits.pattern, limits.max_length - width)
+    for salt in range(MAX_SALT):
+        identity = "\n".join((key[0] or "", key[1], str(salt) if salt else ""))
+        yield head + _hash(identity, alphabet, width)
+    raise ConfigError(
+        f"expected room for every tool name within {limits.max_length} characters of "
+        f"{limits.pattern}, got no free name for {key[1]!r}"
+    )
+
+
+def _guesses(refs: Iterable[ToolRef]) -> dict[str, ToolRef | None]:
+    """Spellings that models use for a tool; None where two tools share one."""
+    guesses: dict[str, ToolRef | None] = {}
+    for ref in refs:
+        spellings = {ref.name}
+        if ref.namespace:
+            bare = ref.namespace.rstrip("_")
+            spellings |= {
+                f"{namespace}{join}{ref.name}"
+                for namespace in (ref.namespace, bare)
+                for join in (".", NAMESPACE_JOIN)
+            }
+        for spelling in spellings:
+            guesses[spelling] = None if spelling in guesses else ref
+    return guesses
+
+
+def _joined(key: _Key, *, flatten: bool) -> str:
+    namespace, name = key
+    if namespace is None or not flatten:
+        return name
+    join = "" if namespace.endswith(NAMESPACE_JOIN) else NAMESPACE_JOIN
+    return f"{namespace}{join}{name}"
+
+
+def _is_plain(key: _Key, limits: NameLimits, *, flatten: bool) -> bool:
+    return (key[0] is None or not flatten) and _is_name(key[1], limits)
+
+
+def _is_name(name: str, limits: NameLimits) -> bool:
+    return (
+        0 < len(name) <= limits.max_length
+        and name not in limits.reserved
+        and _is_made_of(name, limits.pattern)
+    )
+
+
+def _is_made_of(text: str, pattern: str) -> bool:
+    return _compiled(pattern)[0].fullmatch(text) is not None
+
+
+def _head(text: str, pattern: str, room: int) -> str:
+    """A readable beginning of at most `room` characters, ready for a hash to follow; "" if that is too few."""
+    _, single, letters = _compiled(pattern)
+    join = "_" if "_" in letters else ""
+    kept = room - len(join)
+    if kept < MIN_HEAD:
+        return ""
+    head = "".join(character if single.fullmatch(character) else join for character in text[:kept])
+    return head + join if head else ""
+
+
+def _hash(text: str, alphabet: str, width: int) -> str:
+    digest = shake_256(text.encode("utf-8", "surrogatepass")).digest(width)
+    return "".join(alphabet[byte % len(alphabet)] for byte in digest)
+
+
+def _letters(pattern: str, preferred: str) -> str:
+    letters = _compiled(pattern)[2]
+    return "".join(letter for letter in letters if letter in preferred) or letters
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str], str]:
+    """Patterns for a text and for one character, and the plain characters that the pattern allows."""
+    try:
+        single = re.compile(pattern)
+        whole = re.compile(f"(?:{pattern})*")
+    except re.error as error:
+        raise ConfigError(
+            f"expected a regular expression for one character, got {pattern!r}: {error}"
+        ) from error
+    letters = "".join(
+        letter for letter in ascii_letters + digits + "_-" if single.fullmatch(letter)
+    )
+    if not letters:
+        raise ConfigError(f"expected a pattern that allows letters or digits, got {pattern!r}")
+    return whole, single, letters

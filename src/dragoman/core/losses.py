@@ -1,0 +1,49 @@
+"""What a dialect cannot say is a Loss: declared in its table, decided by policy, reported always.
+
+A table maps a code to what it means and what is done unless the operator's policy says otherwise: `refuse` (the
+request is rejected), `carry` (it travels in a form the target may not understand, or in-band), `drop`.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dragoman.errors import RequestRefused
+from dragoman.model.outcome import Loss, LossAction
+
+__all__ = ("LossBook", "LossRule", "LossTable")
+
+
+class LossRule(Struct, frozen=True):
+    meaning: str
+    action: LossAction
+
+
+LossTable = Mapping[str, LossRule]
+
+
+class LossBook:
+    """Collects the losses of one request or one answer. Each (code, where) is noted once."""
+
+    def __init__(self, table: LossTable, policy: Mapping[str, LossAction] | None = None) -> None:
+        self._table = table
+        self._policy = policy or {}
+        self._noted: dict[tuple[str, str], Loss] = {}
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        return tuple(self._noted.values())
+
+    def note(self, code: str, where: str = "", detail: str = "") -> LossAction:
+        """Record a loss and say what to do about it.
+
+        Raises:
+            RequestRefused: the policy refuses what this code stands for.
+        """
+        rule = self._table[code]
+        action = self._policy.get(code, rule.action)
+        if action == "refuse":
+            message = f"{where or 'request'}: {rule.meaning}" + (f" ({detail})" if detail else "")
+            raise RequestRefused(message, param=where or None, code=code)
+        self._noted.setdefault((code, where), Loss(code, where, action, detail))
+        return action

@@ -1,0 +1,358 @@
+"""Tool schemas as a target accepts them.
+
+`fix_schema` changes only what a target refuses: a missing type or `properties` at the top, Google's upper-case types,
+keywords the target does not know, keywords that are null and, where its rules ask for it, local `$ref`s. It walks
+schemas, not JSON: the values of `enum`, `const`, `default` and `examples` and the names of properties are never
+touched, whatever they look like. A schema that needs no change keeps its exact bytes.
+
+A strict flag is a promise about the schema. One that is not closed at every level makes targets answer 400, so the
+schema is closed (`close_strict`) or the flag is taken back; either is said in the notes. This module does not know
+which target has which rules.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from msgspec import Struct
+
+from dragoman._json import Raw, loads, raw
+from dragoman.core.pointers import resolve
+from dragoman.errors import MalformedJson
+
+__all__ = ("EMPTY_SCHEMA", "SchemaRules", "fix_schema")
+
+EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
+"""The schema of a tool without arguments, and of one whose schema cannot be used."""
+
+# Deeper sub-schemas are left as they are. Real ones end at ten or so; this keeps recursion far from Python's limit.
+MAX_DEPTH = 64
+# JSON nested deeper than this is no schema, and writing it again could exceed Python's recursion limit.
+MAX_NESTING = 200
+# References may double a schema at every level. No target takes a schema of this many characters; past it they stay.
+MAX_INLINED = 262_144
+
+_TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+
+# Where sub-schemas stand: as the value itself, in a list, or under names that are not keywords.
+_ONE = frozenset(
+    {
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+_MANY = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+_NAMED = frozenset(
+    {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+)
+# Here everybody writes `true` and `false`; in other places validators stumble over boolean schemas.
+_BOOLEAN = frozenset(
+    {"additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties"}
+)
+# Keywords whose null is a value and not an absence.
+_NULLABLE = frozenset({"const", "default", "example"})
+# A schema with none of these says nothing about its value, which strict targets refuse.
+_SHAPES = frozenset({"$ref", "allOf", "anyOf", "const", "enum", "oneOf", "type"})
+
+_Schema = dict[str, object]
+
+
+class SchemaRules(Struct, frozen=True):
+    """What one target asks of a schema.
+
+    drop: keywords it refuses. require_object: the top must be an object with properties. close_strict: make a strict
+    schema closed where that is possible instead of taking the flag back. inline_refs: it knows no `$ref`.
+    not_strict: keywords it refuses in strict schemas only; one of them takes the flag back.
+    """
+
+    drop: frozenset[str] = frozenset({"$schema", "$id", "$comment", "ref"})
+    require_object: bool = True
+    close_strict: bool = False
+    inline_refs: bool = False
+    not_strict: frozenset[str] = frozenset()
+
+
+DEFAULT_RULES = SchemaRules()
+
+
+def fix_schema(
+    schema: Raw | None, rules: SchemaRules = DEFAULT_RULES, *, strict: bool | None = None
+) -> tuple[Raw, bool | None, tuple[str, ...]]:
+    """The schema to send, the strict flag to send with it, and what was changed.
+
+    The flag comes back as it came, or False where it was true and cannot be kept: some targets take a missing flag
+    for true.
+    """
+    notes: list[str] = []
+    fixed = _read(schema, notes)
+    if rules.inline_refs:
+        fixed = _Inliner(fixed, notes).run()
+    fixed = _fix(fixed, rules, notes)
+    if rules.require_object:
+        fixed = _as_object(fixed, notes)
+    if strict and rules.close_strict:
+        fixed = _close(fixed, notes)
+    out = schema if schema is not None and not notes else raw(fixed)
+    if strict:
+        reason = _why_not_strict(fixed, rules)
+        if reason:
+            notes.append(f"strict taken back: {reason}")
+            strict = False
+    return out, strict, tuple(notes)
+
+
+def _read(schema: Raw | None, notes: list[str]) -> _Schema:
+    try:
+        value: object = None if schema is None else loads(bytes(schema))
+    except MalformedJson:
+        notes.append("replaced a schema that is not JSON")
+        return {}
+    if _measure(value)[1] > MAX_NESTING:
+        notes.append("replaced a schema that is nested too deeply")
+        return {}
+    if isinstance(value, dict):
+        return cast("_Schema", value)
+    if value is False:
+        notes.append("wrote the schema false as an object without properties")
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    if value is None or value is True:
+        notes.append("added the schema of an object")
+    else:
+        notes.append(f"replaced a schema that is a JSON {type(value).__name__}")
+    return {}
+
+
+def _fix(
+    schema: _Schema, rules: SchemaRules, notes: list[str], where: str = "", depth: int = 0
+) -> _Schema:
+    """Drop and rewrite keywords here and in every schema below."""
+    out: _Schema = {}
+    for key, value in schema.items():
+        if key in rules.drop:
+            notes.append(f"dropped {key} at {where or '/'}")
+        elif value is None and key not in _NULLABLE:
+            notes.append(f"dropped a null {key} at {where or '/'}")
+        elif key == "type" and (spelled := _spell_type(value)) != value:
+            notes.append(f"wrote type {value} as {spelled} at {where or '/'}")
+            out[key] = spelled
+        else:
+            out[key] = value
+
+    def visit(value: object, keyword: str, place: str) -> object:
+        if isinstance(value, dict):
+            below = cast("_Schema", value)
+            return _fix(below, rules, notes, f"{where}/{place}", depth + 1)
+        if isinstance(value, bool) and keyword not in _BOOLEAN:
+            notes.append(f"wrote the schema {str(value).lower()} as an object at {where}/{place}")
+            return {} if value else {"not": {}}
+        return value
+
+    return out if depth >= MAX_DEPTH else _map(out, visit)
+
+
+def _spell_type(value: object) -> object:
+    """Google's spelling (`OBJECT`) as JSON Schema's; anything else as it is."""
+    if isinstance(value, str):
+        return value.lower() if value.lower() in _TYPES else value
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        return [_spell_type(item) for item in items]
+    return value
+
+
+def _as_object(schema: _Schema, notes: list[str]) -> _Schema:
+    kind = schema.get("type")
+    if kind is None:
+        notes.append("added type object")
+    elif kind != "object":
+        notes.append(f"wrote type {kind} as object")
+    out: _Schema = {"type": "object", **schema} if kind is None else {**schema, "type": "object"}
+    if not isinstance(out.get("properties"), dict):
+        notes.append("added properties")
+        out["properties"] = {}
+    return out
+
+
+def _close(schema: _Schema, notes: list[str], where: str = "", depth: int = 0) -> _Schema:
+    """Close every object that does not say it is open: no other properties, all of them required.
+
+    A property that was optional becomes nullable, so that a model can still leave it out.
+    """
+    out = dict(schema)
+    properties = out.get("properties")
+    if _is_object(out) and out.get("additionalProperties", False) is False:
+        named = cast("_Schema", properties) if isinstance(properties, dict) else {}
+        required = _required(out)
+        optional = [name for name in named if name not in required]
+        if optional or "additionalProperties" not in out:
+            notes.append(f"closed the object at {where or '/'}")
+            out["additionalProperties"] = False
+            out["properties"] = {
+                name: _nullable(value) if name in optional else value
+                for name, value in named.items()
+            }
+            out["required"] = list(named)
+
+    def visit(value: object, _: str, place: str) -> object:
+        if not isinstance(value, dict):
+            return value
+        return _close(cast("_Schema", value), notes, f"{where}/{place}", depth + 1)
+
+    return out if depth >= MAX_DEPTH else _map(out, visit)
+
+
+def _nullable(value: object) -> object:
+    schema = cast("_Schema", value) if isinstance(value, dict) else {}
+    kind = schema.get("type")
+    if isinstance(kind, str | list) and "const" not in schema:
+        kinds = [kind] if isinstance(kind, str) else cast("list[object]", kind)
+        out = {**schema, "type": kinds if "null" in kinds else [*kinds, "null"]}
+        choices = schema.get("enum")
+        if isinstance(choices, list) and None not in choices:
+            out["enum"] = [*cast("list[object]", choices), None]
+        return out
+    if not schema:
+        return value
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _why_not_strict(schema: _Schema, rules: SchemaRules) -> str:
+    """Why a target would refuse the schema as strict; empty if it would not."""
+    waiting: list[tuple[str, _Schema]] = [("", schema)]
+    while waiting:
+        where, here = waiting.pop()
+        place = where or "/"
+        refused = sorted(rules.not_strict & here.keys())
+        if refused:
+            return f"{refused[0]} at {place}"
+        if _is_object(here):
+            if here.get("additionalProperties") is not False:
+                return f"the object at {place} allows other properties"
+            properties = here.get("properties")
+            named = cast("_Schema", properties) if isinstance(properties, dict) else {}
+            optional = sorted(named.keys() - _required(here))
+            if optional:
+                return f"{optional[0]} is not required at {place}"
+        elif not _SHAPES & here.keys():
+            return f"no type at {place}"
+        for _, step, below in _below(here):
+            if isinstance(below, dict):
+                waiting.append((f"{where}/{step}", cast("_Schema", below)))
+    return ""
+
+
+def _is_object(schema: _Schema) -> bool:
+    kind = schema.get("type")
+    return (
+        kind == "object" or "properties" in schema or (isinstance(kind, list) and "object" in kind)
+    )
+
+
+def _required(schema: _Schema) -> set[str]:
+    names = schema.get("required")
+    return {str(name) for name in cast("list[object]", names)} if isinstance(names, list) else set()
+
+
+def _below(schema: _Schema) -> Iterator[tuple[str, str, object]]:
+    """The sub-schemas of one schema: their keyword, their path from here, themselves."""
+    for key, value in schema.items():
+        if key in _MANY and isinstance(value, list):
+            for index, item in enumerate(cast("list[object]", value)):
+                yield key, f"{key}/{index}", item
+        elif key in _NAMED and isinstance(value, dict):
+            for name, item in cast("_Schema", value).items():
+                yield key, f"{key}/{name}", item
+        elif key in _ONE:
+            yield key, key, value
+
+
+def _map(schema: _Schema, visit: Callable[[object, str, str], object]) -> _Schema:
+    """The schema with each sub-schema replaced by `visit(sub-schema, its keyword, its path from here)`."""
+    new = {step: visit(value, key, step) for key, step, value in _below(schema)}
+    out: _Schema = {}
+    for key, value in schema.items():
+        if key in _MANY and isinstance(value, list):
+            out[key] = [new[f"{key}/{index}"] for index in range(len(cast("list[object]", value)))]
+        elif key in _NAMED and isinstance(value, dict):
+            out[key] = {name: new[f"{key}/{name}"] for name in cast("_Schema", value)}
+        else:
+            out[key] = new[key] if key in _ONE else value
+    return out
+
+
+def _measure(value: object) -> tuple[int, int]:
+    """About how many characters a value takes to write, and how deeply it is nested."""
+    size = deepest = 0
+    waiting: list[tuple[object, int]] = [(value, 0)]
+    while waiting:
+        here, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        if isinstance(here, dict):
+            members = cast("_Schema", here)
+            size += sum(map(len, members))
+            waiting.extend((item, depth + 1) for item in members.values())
+        elif isinstance(here, list):
+            waiting.extend((item, depth + 1) for item in cast("list[object]", here))
+        size += len(here) if isinstance(here, str) else 4
+    return size, deepest
+
+
+class _Inliner:
+    """Replaces local references by what they refer to. A recursive one, or one too many, stays with its target."""
+
+    def __init__(self, root: _Schema, notes: list[str]) -> None:
+        self._root = root
+        self._notes = notes
+        self._budget = MAX_INLINED
+        self._sizes: dict[str, int] = {}
+        self._is_partial = False
+
+    def run(self) -> _Schema:
+        body = {key: self._root[key] for key in self._root if key not in {"$defs", "definitions"}}
+        out = self._visit(body, frozenset(), 0)
+        if self._is_partial:
+            return {**out, **{key: self._root[key] for key in self._root if key not in body}}
+        if body.keys() != self._root.keys():
+            self._notes.append("inlined definitions")
+        return out
+
+    def _visit(self, schema: _Schema, active: frozenset[str], depth: int) -> _Schema:
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            target = self._target(reference, active, depth)
+            if target is None:
+                self._is_partial = True
+            else:
+                self._notes.append(f"inlined {reference}")
+                siblings = {key: schema[key] for key in schema if key != "$ref"}
+                return self._visit({**target, **siblings}, active | {reference}, depth + 1)
+
+        def visit(value: object, *_: str) -> object:
+            if not isinstance(value, dict):
+                return value
+            return self._visit(cast("_Schema", value), active, depth + 1)
+
+        if depth >= MAX_DEPTH:
+            self._is_partial = True
+            return schema
+        return _map(schema, visit)
+
+    def _target(self, reference: str, active: frozenset[str], depth: int) -> _Schema | None:
+        if reference in active or depth >= MAX_DEPTH:
+            return None
+        target = resolve(self._root, reference)
+        if not isinstance(target, dict):
+            return None
+        if reference not in self._sizes:
+            self._sizes[reference] = _measure(cast("object", target))[0]
+        self._budget -= self._sizes[reference]
+        return cast("_Schema", target) if self._budget >= 0 else None

@@ -1,0 +1,31 @@
+"""Halves of a character: a surrogate pair whose two escapes arrive in different deltas.
+
+A server that cuts its text by UTF-16 units sends `"\\ud83d"` and then `"\\ude00"`. The first half has no UTF-8 and must
+not be told; it waits for the other. A half whose partner never comes is U+FFFD. Only text in which a decoder met a
+surrogate needs these functions: JSON readers refuse such text on their fast path, so other deltas never come here.
+"""
+
+__all__ = ("join_halves", "replace_lone")
+
+_FIRST_HALVES = ("\ud800", "\udbff")
+
+
+def join_halves(held: str, text: str) -> tuple[str, str]:
+    """The text that can be told, and the half to hold for the next call (empty if none).
+
+    `held` is what the call before gave back. At the end of the part, tell `replace_lone(held)`.
+    """
+    whole = held + text
+    low, high = _FIRST_HALVES
+    if whole and low <= whole[-1] <= high:
+        return replace_lone(whole[:-1]), whole[-1]
+    return replace_lone(whole), ""
+
+
+def replace_lone(text: str) -> str:
+    """The text with its surrogate pairs made characters and every lone half made U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

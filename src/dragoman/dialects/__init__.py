@@ -1,0 +1,1 @@
+"""Wire dialects. Each is a package that knows nothing of the others; `registry` lists them."""

@@ -1,0 +1,52 @@
+"""What Codex app-server says went wrong, as `ErrorInfo`."""
+
+from collections.abc import Mapping
+
+from dragoman.core.failures import kind_of_status
+from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.codex.wire import Fields, integer_of, object_of, raw_of, text_of, value_of
+from dragoman.model.outcome import ErrorInfo, ErrorKind
+
+__all__ = ("error_from_wire",)
+
+# The names of `codexErrorInfo`, plain or as the key of an object that carries the provider's HTTP status.
+_KINDS: Mapping[str, ErrorKind] = {
+    "contextWindowExceeded": "context_length",
+    "usageLimitExceeded": "quota",
+    "sessionBudgetExceeded": "quota",
+    "rateLimitExceeded": "rate_limit",
+    "serverOverloaded": "overloaded",
+    "unauthorized": "authentication",
+    "badRequest": "invalid_request",
+    "internalServerError": "server",
+    "cyberPolicy": "content_policy",
+    "misalignmentPolicyViolation": "content_policy",
+    "responseStreamDisconnected": "truncated",
+}
+
+
+def error_from_wire(holder: Fields, key: str = "error") -> ErrorInfo:
+    """The error object that `holder` carries: an `error` notification's, or a failed turn's."""
+    error = object_of(holder, key)
+    code, status = _classify(error)
+    kind = _KINDS.get(code)
+    if kind is None:
+        kind = "upstream" if status is None else kind_of_status(status)
+    return ErrorInfo(
+        kind=kind,
+        message=replace_lone(text_of(error, "message")) or "the turn failed without saying why",
+        status=status,
+        code=code or None,
+        dialect="codex",
+        raw=raw_of(holder, key),
+    )
+
+
+def _classify(error: Fields) -> tuple[str, int | None]:
+    """The name of the error, and the HTTP status where it has one."""
+    name = value_of(error, "codexErrorInfo")
+    if isinstance(name, str):
+        return replace_lone(name), None
+    for code in (info := object_of(error, "codexErrorInfo")):
+        return code, integer_of(object_of(info, code), "httpStatusCode")
+    return "", None

@@ -1,0 +1,144 @@
+"""From one dialect to another: decoder, restorer, serializer and encoder in a row. No I/O.
+
+    source bytes → StreamDecoder → [Restorer] → Serializer → StreamEncoder → target bytes
+
+A body takes the same road: it is read to the same events, and the target's body encoder folds them.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+
+from msgspec import Struct
+
+from dragoman.core.aliases import NameMap
+from dragoman.core.restore import Restorer
+from dragoman.core.serial import Serializer
+from dragoman.dialects.base import (
+    DecodeContext,
+    EncodeContext,
+    EncodedRequest,
+    Step,
+    StreamDecoder,
+    Target,
+)
+from dragoman.dialects.registry import codec
+from dragoman.model.events import Event, Failed
+from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem
+
+__all__ = (
+    "StreamTranslator",
+    "TranslatedBody",
+    "make_decoder",
+    "translate_body",
+    "translate_request",
+)
+
+_NO_DECODE = DecodeContext()
+_NO_ENCODE = EncodeContext()
+
+
+def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
+    """A stream decoder: feed it bytes as they arrive, get steps with events."""
+    return StreamDecoder(codec(dialect).reader(context))
+
+
+class StreamTranslator:
+    """A stream of one dialect, written in another, event by event.
+
+    `names` is what `translate_request` gave for the request this stream answers: it turns the names and forms the
+    upstream was told back into the client's own.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        *,
+        decode: DecodeContext = _NO_DECODE,
+        encode: EncodeContext = _NO_ENCODE,
+        names: NameMap | None = None,
+    ) -> None:
+        self._decoder = make_decoder(source, decode)
+        self._restore = Restorer(names).feed if names is not None else None
+        self._serialize = Serializer().feed
+        self._encoder = codec(target).encoder(encode)
+        self._problems: list[Problem] = []
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What was irregular in the source, so far."""
+        return tuple(self._problems)
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What the target could not express, so far."""
+        return tuple(self._encoder.losses)
+
+    def feed(self, data: bytes) -> bytes:
+        """The target's bytes for what `data` completes."""
+        return self._encode(self._decoder.feed(data))
+
+    def close(self) -> bytes:
+        """The source has ended: what remains, and always a terminal in the target's own form."""
+        return self._encode(self._decoder.close()) + self._encoder.close()
+
+    def _encode(self, steps: Iterable[Step]) -> bytes:
+        out: list[bytes] = []
+        encode = self._encoder.encode
+        serialize = self._serialize
+        restore = self._restore
+        for step in steps:
+            if step.problems:
+                self._problems.extend(step.problems)
+            events: Iterable[Event] = step.events
+            if restore is not None:
+                events = chain.from_iterable(map(restore, events))
+            for event in events:
+                for ready in serialize(event):
+                    out.append(encode(ready))
+        return b"".join(out)
+
+
+class TranslatedBody(Struct, frozen=True):
+    """A whole answer in the target's dialect. `error` is set when it is an error body."""
+
+    body: bytes
+    problems: tuple[Problem, ...] = ()
+    error: ErrorInfo | None = None
+
+
+def translate_body(
+    data: bytes,
+    source: str,
+    target: str,
+    *,
+    decode: DecodeContext = _NO_DECODE,
+    encode: EncodeContext = _NO_ENCODE,
+    names: NameMap | None = None,
+) -> TranslatedBody:
+    """A whole answer of one dialect, written in another."""
+    step = codec(source).read_body(data, decode)
+    events: tuple[Event, ...] = step.events
+    if names is not None:
+        restore = Restorer(names).feed
+        events = tuple(chain.from_iterable(map(restore, events)))
+    error = next((event.error for event in events if isinstance(event, Failed)), None)
+    return TranslatedBody(codec(target).encode_body(events, encode), step.problems, error)
+
+
+def translate_request(
+    body: bytes,
+    source: str,
+    target: str,
+    *,
+    limits: Target | None = None,
+    policy: Mapping[str, LossAction] | None = None,
+) -> EncodedRequest:
+    """A request of one dialect, written for an upstream of another.
+
+    Raises:
+        RequestRefused: it is malformed, or says what the target cannot and the policy refuses to lose.
+    """
+    request = codec(source).decode_request(body)
+    encoder = codec(target)
+    return encoder.encode_request(request, limits or encoder.target, policy)

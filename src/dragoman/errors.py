@@ -1,0 +1,100 @@
+"""Every exception this package raises on purpose.
+
+    GatewayError
+      ConfigError            the operator's settings cannot work
+      ProtocolError
+        LocalProtocolError   our side broke the grammar: a bug here, or a misuse of the library
+        RemoteProtocolError  the other side broke its protocol
+          MalformedJson      bytes that should be JSON are not
+          FrameTooLarge      one SSE frame (or one body) exceeds its limit
+          StreamTruncated    the stream ended before its protocol's end
+      RequestRefused         the client's request cannot be served as it stands
+      UpstreamError          the provider answered with an error, or not at all
+      ToolError              one tool call cannot be used; becomes a result for the model
+      StoreError             stored state is missing or cannot be reached
+
+Each class carries a `kind` (the canonical error vocabulary of `model.outcome.ErrorKind`) and the HTTP status that
+fits it before any byte of an answer has been sent, so that nobody maps classes to codes in a chain of ifs.
+"""
+
+__all__ = (
+    "ConfigError",
+    "FrameTooLarge",
+    "GatewayError",
+    "LocalProtocolError",
+    "MalformedJson",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "RequestRefused",
+    "StoreError",
+    "StreamTruncated",
+    "ToolError",
+    "UpstreamError",
+)
+
+
+class GatewayError(Exception):
+    """Root of the tree. `message` says what was expected, what came, and where."""
+
+    kind: str = "server"
+    status: int = 500
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class ConfigError(GatewayError):
+    kind = "config"
+
+
+class ProtocolError(GatewayError):
+    kind = "protocol"
+    status = 502
+
+
+class LocalProtocolError(ProtocolError):
+    status = 500
+
+
+class RemoteProtocolError(ProtocolError):
+    pass
+
+
+class MalformedJson(RemoteProtocolError):
+    pass
+
+
+class FrameTooLarge(RemoteProtocolError):
+    kind = "too_large"
+
+
+class StreamTruncated(RemoteProtocolError):
+    kind = "truncated"
+
+
+class RequestRefused(GatewayError):
+    """The client's fault. `param` is the path of the offending field, `code` a stable machine-readable word."""
+
+    kind = "invalid_request"
+    status = 400
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class UpstreamError(GatewayError):
+    kind = "upstream"
+    status = 502
+
+
+class ToolError(GatewayError):
+    kind = "tool"
+    status = 422
+
+
+class StoreError(GatewayError):
+    kind = "store"
+    status = 503

@@ -1,0 +1,1 @@
+"""The vocabulary: frozen values, no behaviour. Import from the modules below it."""

@@ -1,0 +1,156 @@
+"""What a client asks for, in no dialect.
+
+A conversation is a tuple of turns. Calls are parts of assistant turns, results are parts of `tool` turns; a request
+decoder makes one turn per native message or item and never merges, an encoder merges and splits as its wire needs
+(after `core.pairing` has put calls and results in order). Everything without a home rides in `extra`, tagged with its
+dialect.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman._json import Raw
+from dragoman.model.parts import CallKind, Extra, Part
+
+__all__ = (
+    "ChoiceMode",
+    "Effort",
+    "Grammar",
+    "Namespace",
+    "ReasoningSettings",
+    "Request",
+    "ResponseFormat",
+    "Role",
+    "Tool",
+    "ToolChoice",
+    "ToolKind",
+    "ToolRef",
+    "Turn",
+)
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+ToolKind = CallKind
+ChoiceMode = Literal["auto", "none", "required", "tool", "allowed"]
+Effort = str
+"""none, minimal, low, medium, high, xhigh, max or whatever a provider adds next; passed on as it came."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One message or item. `head` marks text from a field outside the conversation (`system`, `instructions`)."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+    head: bool = False
+    name: str | None = None
+    item_id: str | None = None
+    status: str | None = None
+    cache: Raw | None = None
+    extra: Extra | None = None
+
+
+class Grammar(Struct, frozen=True):
+    """The format of a custom tool's input: a context-free or regular grammar (`lark`, `regex`)."""
+
+    syntax: str
+    definition: str
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A tool the client offers, or asks the provider to run.
+
+    `schema` is the JSON schema of a function's input as it came. Built-in kinds keep their whole wire object in
+    `extra`, and `variant` holds the wire type (`web_search_20250305`, `computer_use_preview`, …). `place` is `input`
+    for tools declared inside the conversation (Responses `additional_tools`, `tool_search_output`).
+    """
+
+    name: str
+    kind: ToolKind = "function"
+    namespace: str | None = None
+    description: str | None = None
+    schema: Raw | None = None
+    strict: bool | None = None
+    grammar: Grammar | None = None
+    variant: str | None = None
+    place: Literal["request", "input"] = "request"
+    cache: Raw | None = None
+    extra: Extra | None = None
+
+
+class Namespace(Struct, frozen=True):
+    """A group of tools, as Codex sends its MCP servers. Its members are Tools that carry its name."""
+
+    name: str
+    description: str | None = None
+    extra: Extra | None = None
+
+
+class ToolRef(Struct, frozen=True):
+    name: str
+    kind: ToolKind = "function"
+    namespace: str | None = None
+
+
+class ToolChoice(Struct, frozen=True, kw_only=True):
+    """`tool`: exactly that tool. `allowed`: any of `allowed`, freely or (`required`) at least one of them."""
+
+    mode: ChoiceMode = "auto"
+    tool: ToolRef | None = None
+    allowed: tuple[ToolRef, ...] = ()
+    required: bool = False
+    extra: Extra | None = None
+
+
+class ReasoningSettings(Struct, frozen=True, kw_only=True):
+    """How much a model should think: by effort (OpenAI), by budget of tokens (Anthropic), or not at all."""
+
+    enabled: bool | None = None
+    effort: Effort | None = None
+    budget: int | None = None
+    adaptive: bool = False
+    summary: str | None = None
+    extra: Extra | None = None
+
+
+class ResponseFormat(Struct, frozen=True, kw_only=True):
+    kind: Literal["text", "json_object", "json_schema", "other"] = "text"
+    name: str | None = None
+    description: str | None = None
+    schema: Raw | None = None
+    strict: bool | None = None
+    extra: Extra | None = None
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    model: str = ""
+    turns: tuple[Turn, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_calls: bool | None = None
+    stream: bool | None = None
+    include_usage: bool | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    choices: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    logit_bias: Raw | None = None
+    stop: tuple[str, ...] = ()
+    response_format: ResponseFormat | None = None
+    reasoning: ReasoningSettings | None = None
+    verbosity: str | None = None
+    user: str | None = None
+    safety_id: str | None = None
+    cache_key: str | None = None
+    metadata: Raw | None = None
+    service_tier: str | None = None
+    store: bool | None = None
+    previous_id: str | None = None
+    include: tuple[str, ...] = ()
+    extra: Extra | None = None

@@ -1,0 +1,1 @@
+"""Tool calls written as text."""

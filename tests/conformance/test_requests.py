@@ -1,0 +1,111 @@
+"""Every request case in its target's dialect, and every request in all nine pairs."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from corpus_cases import DIALECTS, FolderCase, folder_cases
+from msgspec.structs import replace
+
+from dragoman.core.aliases import IdLimits
+from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.registry import codec
+from dragoman.dialects.translate import translate_request
+from dragoman.model.parts import Call, Result
+
+CASES = folder_cases("requests")
+MISSING = object()
+
+
+def at(value: Any, path: str) -> Any:
+    for step in path.split("."):
+        if isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        elif isinstance(value, dict) and step in value:
+            value = value[step]
+        else:
+            return MISSING
+    return value
+
+
+def check(body: bytes, rule: dict[str, Any]) -> None:
+    if "raw_contains" in rule:
+        assert rule["raw_contains"].encode() in body
+        return
+    value = json.loads(body)
+    found = at(value, rule["path"])
+    where = f"{rule['path']} in {body.decode()}"
+    if rule.get("absent") or (rule.get("or_absent") and found in (MISSING, None)):
+        assert found in (MISSING, None), where
+    elif "equals" in rule:
+        assert found == rule["equals"], where
+    elif "equals_any" in rule:
+        assert found in rule["equals_any"], where
+    elif "matches" in rule:
+        assert isinstance(found, str), where
+        assert re.search(rule["matches"], found, re.DOTALL), where
+    elif "length" in rule:
+        assert isinstance(found, list | dict), where
+        assert len(found) == rule["length"], where
+    elif "contains" in rule:
+        assert rule["contains"] in json.dumps(found), where
+    elif "same_as" in rule:
+        assert found == at(value, rule["same_as"]) is not MISSING, where
+    elif "differs_from" in rule:
+        assert found is not MISSING, where
+        assert found != at(value, rule["differs_from"]), where
+    elif rule.get("every_named"):
+        assert found, where
+        assert all(tool["name"] for tool in found), where
+    else:
+        raise AssertionError(f"a check that checks nothing: {rule}")
+
+
+def target_of(meta: dict[str, Any]) -> Target:
+    target = codec(meta["target"]).target
+    if "target_ids" in meta:
+        target = replace(target, ids=IdLimits(**meta["target_ids"]))
+    if meta.get("target_user_first"):
+        target = replace(target, user_first=True)
+    return target
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_request_arrives_as_its_target_wants_it(case: FolderCase) -> None:
+    encoded = translate_request(
+        case.read("request.json"),
+        case.meta["source"],
+        case.meta["target"],
+        limits=target_of(case.meta),
+    )
+    for rule in case.meta["checks"]:
+        check(encoded.body, rule)
+    assert set(case.meta.get("losses", ())) <= {loss.code for loss in encoded.losses}
+    assert set(case.meta.get("repairs", ())) <= {repair.rule for repair in encoded.repairs}
+
+
+@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_call_sent_has_exactly_one_result(case: FolderCase, target: str) -> None:
+    encoded = translate_request(case.read("request.json"), case.meta["source"], target)
+    request = codec(target).decode_request(encoded.body)
+    parts = [part for turn in request.turns for part in turn.parts]
+    calls = [part.call_id for part in parts if isinstance(part, Call) and is_for_client(part)]
+    results = [part.call_id for part in parts if isinstance(part, Result) and is_for_client(part)]
+    assert len(calls) == len(set(calls))
+    assert sorted(calls) == sorted(results)
+
+
+def is_for_client(part: Call | Result) -> bool:
+    return part.executor == "client"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_encoding_twice_gives_the_same_bytes(case: FolderCase) -> None:
+    def encode() -> EncodedRequest:
+        return translate_request(
+            case.read("request.json"), case.meta["source"], case.meta["target"]
+        )
+
+    assert encode().body == encode().body
