@@ -21,7 +21,7 @@ check: ## formatting, lint, mypy, pyright and the import rules
 coverage: ## run every test and demand full line and branch coverage of the pure layers
 	@scripts/coverage
 
-fuzz: ## feed mutated bytes to every decoder (CASES=1000000)
+fuzz: ## feed mutated bytes to every decoder, a million cases (ROUNDS=10)
 	@scripts/fuzz
 
 bench-core: ## microseconds per event of every pair of dialects, beside a baseline

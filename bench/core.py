@@ -16,7 +16,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 
 import msgspec
-from streams import Story, dialect_stream
+from bench_streams import Story, dialect_stream
 
 from dragoman.dialects.translate import StreamTranslator
 

@@ -1,7 +1,11 @@
-"""Strategies for values: texts, JSON, errors, counts, and whole parts. `strategies` makes answers of them."""
+"""Strategies for values: texts, JSON, errors, counts, and whole parts. `strategies` makes answers of them.
+
+Every strategy is made once (`cache`): making one costs Hypothesis far more than drawing from it.
+"""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import Literal, TypeVar
 
 from hypothesis import strategies as st
@@ -36,7 +40,6 @@ __all__ = (
     "errors",
     "extras",
     "function_calls",
-    "identifiers",
     "json_texts",
     "json_values",
     "limits",
@@ -52,7 +55,8 @@ __all__ = (
     "refusals",
     "results",
     "seals",
-    "statuses",
+    "seldom",
+    "several",
     "text_parts",
     "texts",
     "usages",
@@ -74,140 +78,175 @@ ALL_KINDS: tuple[Kind, ...] = (
     "opaque",
 )
 
-# Line separators that line iterators split at, a BOM, an astral character, a combining mark, JSON's own characters,
-# SSE's own characters and XML's.
-_SPECIALS = '\u2028\u2029\u0085\ufeff\U0001f600\u0301"\\\n\r\t\x00\x7f:{}[]<>&é漢'
-
-
-def texts(min_size: int = 0, max_size: int = 24) -> st.SearchStrategy[str]:
-    """Any text that has a UTF-8, with the characters that break naive code much more often than chance."""
-    characters = st.sampled_from(_SPECIALS) | st.characters(codec="utf-8")
-    return st.text(characters, min_size=min_size, max_size=max_size)
-
-
-def names() -> st.SearchStrategy[str]:
-    """Tool names that every vendor accepts."""
-    return st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_-]{0,19}", fullmatch=True)
-
-
-def identifiers(prefix: str) -> st.SearchStrategy[str]:
-    return st.from_regex(prefix + r"[a-zA-Z0-9]{1,12}", fullmatch=True)
-
-
-def json_values() -> st.SearchStrategy[object]:
-    scalars = (
-        st.none()
-        | st.booleans()
-        | st.integers(-(10**20), 10**20)
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | texts(max_size=8)
-    )
-    nested: st.SearchStrategy[object] = st.recursive(
-        scalars,
-        lambda inner: (
-            st.lists(inner, max_size=3) | st.dictionaries(texts(max_size=6), inner, max_size=3)
-        ),
-        max_leaves=6,
-    )
-    return nested
-
-
-# Source texts that a parse and a re-serialisation would change.
-_DELICATE = (
+# Texts that break naive code: line separators that line iterators split at, a BOM, astral and combining characters, the
+# characters of JSON, SSE and XML, and repetitions that overlap guessing would eat.
+_TEXTS = (
+    "a",
+    "Hello, world.",
+    "ll -l",
+    "aaaa",
+    " ",
+    "\n",
+    "\r\n\r\n",
+    "\u2028\u2029\u0085",
+    "\ufeffx",
+    "\U0001f600\U0001f468\u200d\U0001f469",
+    "e\u0301é漢字",
+    '"\\"{}[],:',
+    "data: [DONE]\n\n",
+    "<tool_call>&lt;</tool_call>",
+    "\x00\x1f\x7f",
+    "\\u2028 \\ud83d",
+)
+_NAMES = ("f", "get_weather", "run-it", "mcp__server__tool", "A1", "data", "type", "_")
+_JSON_TEXTS = (
     "{}",
     '{ "a" : 1 }',
     '{"a":1,"a":2}',
     '{"n":1.0,"m":1e2,"big":123456789012345678901234567890,"small":-0.0}',
     '{"u":"\\u00e9\\ud83d\\ude00","slash":"\\/"}',
     '{"cmd":"ll -l"}',
+    '{"lines":"a\\u2028b\u2028c\u0085"}',
     '\n{"a":[ ]}\n',
+    '{"city":"Paris","unit":"celsius","nested":{"deep":[1,2,{"x":null}]}}',
 )
 
 
+@cache
+def texts(min_size: int = 0, max_size: int = 24) -> st.SearchStrategy[str]:
+    """Any text that has a UTF-8, delicate ones far more often than chance would give."""
+    pool = [text for text in ("", *_TEXTS) if min_size <= len(text) <= max_size]
+    return st.sampled_from(pool) | st.text(min_size=min_size, max_size=min(max_size, 8))
+
+
+@cache
+def names() -> st.SearchStrategy[str]:
+    """Tool names that every vendor accepts."""
+    return st.sampled_from(_NAMES)
+
+
+@cache
+def json_values() -> st.SearchStrategy[object]:
+    scalars = (
+        st.none()
+        | st.booleans()
+        | st.integers(-(10**20), 10**20)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | texts()
+    )
+    nested: st.SearchStrategy[object] = st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3),
+        max_leaves=6,
+    )
+    return nested
+
+
 @st.composite
-def json_texts(draw: st.DrawFn) -> str:
-    """JSON objects as source text, in several spellings."""
-    if draw(st.booleans()):
-        return draw(st.sampled_from(_DELICATE))
-    value = draw(st.dictionaries(texts(max_size=6), json_values(), max_size=3))
+def _spelled(draw: st.DrawFn) -> str:
+    value = draw(st.dictionaries(texts(), json_values(), max_size=2))
     separators = draw(st.sampled_from(((",", ":"), (", ", ": "), (" , ", " : "))))
     return json.dumps(value, ensure_ascii=draw(st.booleans()), separators=separators)
 
 
+@cache
+def json_texts() -> st.SearchStrategy[str]:
+    """JSON objects as source text, most of them such that a parse and a re-serialisation would change them."""
+    pool, spelled = st.sampled_from(_JSON_TEXTS), _spelled()
+    return st.integers(0, 7).flatmap(lambda chance: pool if chance else spelled)
+
+
+@cache
 def raws() -> st.SearchStrategy[Raw]:
-    return json_values().map(_as_raw)
+    """JSON of any type, as opaque bytes."""
+    return st.sampled_from([Raw(text.encode()) for text in (*_JSON_TEXTS, "null", "1.0", '"a"')])
 
 
-def _as_raw(value: object) -> Raw:
-    return Raw(json.dumps(value, separators=(",", ":")).encode())
-
-
+@cache
 def dialects() -> st.SearchStrategy[Dialect]:
     known: tuple[Dialect, ...] = ("chat", "responses", "messages", "codex")
     return st.sampled_from(known)
 
 
+@cache
 def extras() -> st.SearchStrategy[Extra]:
-    fields = st.dictionaries(names().map(lambda name: "x_" + name), raws(), min_size=1, max_size=2)
-    return st.builds(Extra, dialects(), fields)
+    return st.builds(
+        Extra,
+        dialects(),
+        raws().map(lambda raw: {"x_one": raw, "x_two": Raw(b"[1]")}),
+    )
 
 
+@cache
 def maybe(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
     return st.none() | strategy
 
 
+@cache
+def seldom(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
+    nothing = st.none()
+    return st.integers(0, 4).flatmap(lambda chance: nothing if chance else strategy)
+
+
+@cache
+def several(strategy: st.SearchStrategy[T], most: int = 2) -> st.SearchStrategy[tuple[T, ...]]:
+    sizes = [st.tuples(*[strategy] * count) for count in range(most + 1)]
+    return st.integers(0, most).flatmap(lambda count: sizes[count])
+
+
+@cache
 def seals(*kinds: SealKind) -> st.SearchStrategy[Seal]:
     known: tuple[SealKind, ...] = kinds or ("signature", "redacted", "encrypted", "thought")
-    return st.builds(
-        Seal, st.sampled_from(known), st.from_regex(r"[A-Za-z0-9+/]{4,20}=?", fullmatch=True)
-    )
+    data = st.sampled_from(("EqQBCgIYAhIM", "gAAAAABo+/=", '{"google":{"thought_signature":"x"}}'))
+    return st.builds(Seal, st.sampled_from(known), data)
 
 
+@cache
 def annotations() -> st.SearchStrategy[Annotation]:
-    return st.builds(
-        Annotation,
-        dialects(),
-        raws(),
-        url=maybe(st.just("https://example.org/a")),
-        title=maybe(texts(max_size=8)),
-        quote=maybe(texts(max_size=8)),
-        start=maybe(st.integers(0, 50)),
-        end=maybe(st.integers(50, 99)),
+    dialect: Dialect = "responses"
+    plain = Annotation(dialect, Raw(b'{"type":"file_citation","index":0}'))
+    whole = Annotation(
+        "messages",
+        Raw(b'{"type":"web_search_result_location"}'),
+        url="https://example.org/a?b=c",
+        title="A \u2028 title",
+        quote="quoted",
+        start=0,
+        end=5,
     )
+    return st.sampled_from((plain, whole))
 
 
+@cache
 def usages() -> st.SearchStrategy[Usage]:
-    count = maybe(st.integers(0, 10**6))
-    return st.builds(
-        Usage,
-        input=count,
-        output=count,
-        cached=count,
-        cache_write=count,
-        reasoning=count,
-        input_audio=count,
-        output_audio=count,
-        total=count,
-        extra=maybe(extras()),
+    fields = {"x_tier": Raw(b'"a"'), "x_count": Raw(b"1")}
+    return st.sampled_from(
+        (
+            Usage(input=10),
+            Usage(output=0),
+            Usage(input=12, output=5, total=17),
+            Usage(input=3, cached=2, cache_write=1, reasoning=4, extra=Extra("messages", fields)),
+            Usage(output=7, extra=Extra("messages", {"x_tier": Raw(b'"b"')})),
+            Usage(input_audio=1, output_audio=2, extra=Extra("chat", fields)),
+        )
     )
 
 
+@cache
 def limits() -> st.SearchStrategy[Limits]:
-    window = st.builds(
-        LimitWindow,
-        name=names(),
-        used_percent=maybe(st.floats(0, 100)),
-        window_minutes=maybe(st.integers(1, 10000)),
-        resets_at=maybe(st.integers(0, 2**31)),
-    )
-    return st.builds(
-        Limits,
-        windows=st.lists(window, max_size=2).map(tuple),
-        has_credits=maybe(st.booleans()),
-        balance=maybe(st.just("12.50")),
+    window = LimitWindow(name="primary", used_percent=12.5, window_minutes=300, resets_at=1)
+    return st.sampled_from(
+        (
+            Limits(),
+            Limits(windows=(window,), has_credits=True),
+            Limits(
+                windows=(window, LimitWindow(name="tokens", remaining=1, limit=2)), balance="1.5"
+            ),
+        )
     )
 
 
+@cache
 def errors() -> st.SearchStrategy[ErrorInfo]:
     kinds: tuple[ErrorKind, ...] = (
         "invalid_request",
@@ -222,127 +261,129 @@ def errors() -> st.SearchStrategy[ErrorInfo]:
         ErrorInfo,
         kind=st.sampled_from(kinds),
         message=texts(min_size=1),
-        status=maybe(st.sampled_from((400, 429, 500, 502, 503, 529))),
-        code=maybe(names()),
+        status=st.sampled_from((None, 400, 429, 500, 503, 529)),
+        code=st.sampled_from((None, "a_code")),
     )
 
 
-# --- parts, whole ----------------------------------------------------------------------------------------------------
-
-
-def statuses(*extra: PartStatus) -> st.SearchStrategy[PartStatus]:
-    known: tuple[PartStatus, ...] = ("completed", *extra)
-    return st.sampled_from(known)
-
-
+@cache
 def logprobs() -> st.SearchStrategy[Raw]:
-    entry = st.tuples(texts(max_size=4), st.floats(-10, 0)).map(_logprob)
-    return st.lists(entry, min_size=1, max_size=2).map(_as_raw)
+    entry = b'{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[]}'
+    return st.sampled_from((Raw(b"[" + entry + b"]"), Raw(b"[" + entry + b", " + entry + b"]")))
 
 
-def _logprob(pair: tuple[str, float]) -> dict[str, object]:
-    return {"token": pair[0], "logprob": pair[1], "bytes": None, "top_logprobs": []}
+# Ids here only carry their vendor's prefix; `strategies.events` makes them unique within an answer.
 
 
+@cache
 def text_parts() -> st.SearchStrategy[Text]:
     return st.builds(
         Text,
         text=texts(),
-        annotations=st.lists(annotations(), max_size=2).map(tuple),
-        logprobs=maybe(logprobs()),
-        item_id=maybe(identifiers("msg_")),
-        extra=maybe(extras()),
+        annotations=several(annotations()),
+        logprobs=seldom(logprobs()),
+        item_id=st.sampled_from((None, "msg_")),
+        extra=seldom(extras()),
     )
 
 
+@cache
 def refusals() -> st.SearchStrategy[Refusal]:
     return st.builds(
         Refusal,
         text=texts(min_size=1),
-        item_id=maybe(identifiers("msg_")),
-        extra=maybe(extras()),
+        item_id=st.sampled_from((None, "msg_")),
+        extra=seldom(extras()),
     )
 
 
+@cache
 def reasonings() -> st.SearchStrategy[Reasoning]:
-    entries = st.lists(texts(min_size=1), max_size=3).map(tuple)
+    entries = several(texts(min_size=1), most=3)
     return st.builds(
         Reasoning,
         summary=entries,
         content=entries,
-        seals=st.lists(seals("signature", "redacted", "encrypted"), max_size=2).map(tuple),
-        item_id=maybe(identifiers("rs_")),
-        extra=maybe(extras()),
+        seals=several(seals("signature", "redacted", "encrypted")),
+        item_id=st.sampled_from((None, "rs_")),
+        extra=seldom(extras()),
     )
 
 
+@cache
 def function_calls() -> st.SearchStrategy[Call]:
-    """Complete client calls. Unique ids are the caller's affair (`events` sees to it)."""
+    """Complete client calls."""
     return st.builds(
         Call,
-        call_id=identifiers("call_"),
+        call_id=st.just("call_"),
         name=names(),
         input=json_texts(),
-        namespace=maybe(names()),
-        seals=st.lists(seals("thought"), max_size=1).map(tuple),
-        item_id=maybe(identifiers("fc_")),
-        extra=maybe(extras()),
+        namespace=seldom(st.just("mcp__files")),
+        seals=several(seals("thought"), most=1),
+        item_id=st.sampled_from((None, "fc_")),
+        extra=seldom(extras()),
     )
 
 
+@cache
 def custom_calls() -> st.SearchStrategy[Call]:
     return st.builds(
         Call,
-        call_id=identifiers("call_"),
+        call_id=st.just("call_"),
         name=names(),
         input=texts(),
         kind=st.just("custom"),
-        namespace=maybe(names()),
-        item_id=maybe(identifiers("ctc_")),
+        namespace=seldom(st.just("mcp__files")),
+        item_id=st.sampled_from((None, "ctc_")),
     )
 
 
+@cache
 def provider_calls() -> st.SearchStrategy[Call]:
     kinds: tuple[CallKind, ...] = ("web_search", "code_interpreter", "mcp", "file_search")
+    states: tuple[PartStatus, ...] = ("completed", "failed")
     return st.builds(
         Call,
-        call_id=identifiers("srvtoolu_"),
+        call_id=st.just("srvtoolu_"),
         name=names(),
         input=json_texts(),
         kind=st.sampled_from(kinds),
         executor=st.just("provider"),
-        status=statuses("failed"),
-        item_id=maybe(identifiers("ws_")),
+        status=st.sampled_from(states),
+        item_id=st.sampled_from((None, "ws_")),
     )
 
 
+@cache
 def media(*kinds: MediaKind) -> st.SearchStrategy[Media]:
     known: tuple[MediaKind, ...] = kinds or ("image", "audio", "video", "file")
     return st.builds(
         Media,
         kind=st.sampled_from(known),
-        media_type=maybe(st.just("application/octet-stream")),
-        data=st.from_regex(r"([A-Za-z0-9+/]{4}){1,6}", fullmatch=True),
-        transcript=maybe(texts(min_size=1)),
-        item_id=maybe(identifiers("msg_")),
+        media_type=st.sampled_from((None, "application/octet-stream")),
+        data=st.sampled_from(("AAAA", "iVBORw0KGgo+/AAA", "AA==")),
+        transcript=seldom(texts(min_size=1)),
+        item_id=st.sampled_from((None, "msg_")),
     )
 
 
-@st.composite
-def opaques(draw: st.DrawFn) -> Opaque:
-    kind = "x_" + draw(names())
-    fields = draw(st.dictionaries(names().map(lambda name: "y_" + name), json_values(), max_size=2))
-    return Opaque(dialect=draw(dialects()), type=kind, raw=_as_raw({"type": kind, **fields}))
+@cache
+def opaques() -> st.SearchStrategy[Opaque]:
+    return st.builds(
+        Opaque,
+        dialect=dialects(),
+        type=st.just("x_later"),
+        raw=st.sampled_from((Raw(b'{"type":"x_later"}'), Raw(b'{"type":"x_later","y":[1, 2]}'))),
+    )
 
 
+@cache
 def results() -> st.SearchStrategy[Result]:
     """Results of provider-run tools, as they stand in an answer."""
     return st.builds(
         Result,
-        call_id=identifiers("srvtoolu_"),
-        content=st.lists(
-            st.builds(Text, text=texts()) | media("image") | opaques(), max_size=2
-        ).map(tuple),
+        call_id=st.just("srvtoolu_"),
+        content=several(st.builds(Text, text=texts()) | media("image") | opaques()),
         is_error=st.booleans(),
         kind=st.just("mcp"),
         executor=st.just("provider"),
@@ -362,5 +403,6 @@ _STRATEGIES: dict[Kind, Callable[[], st.SearchStrategy[Part]]] = {
 }
 
 
-def parts(kinds: Sequence[Kind] = ALL_KINDS) -> st.SearchStrategy[Part]:
+@cache
+def parts(kinds: tuple[Kind, ...] = ALL_KINDS) -> st.SearchStrategy[Part]:
     return st.one_of([_STRATEGIES[kind]() for kind in kinds])

@@ -53,7 +53,6 @@ from part_strategies import (
     errors,
     extras,
     function_calls,
-    identifiers,
     json_texts,
     json_values,
     limits,
@@ -69,7 +68,8 @@ from part_strategies import (
     refusals,
     results,
     seals,
-    statuses,
+    seldom,
+    several,
     text_parts,
     texts,
     usages,
@@ -88,7 +88,6 @@ __all__ = (
     "extras",
     "fragments",
     "function_calls",
-    "identifiers",
     "json_texts",
     "json_values",
     "limits",
@@ -108,9 +107,11 @@ __all__ = (
     "refusals",
     "results",
     "seals",
-    "statuses",
+    "seldom",
+    "several",
     "text_parts",
     "texts",
+    "unfinished",
     "usages",
 )
 
@@ -119,24 +120,31 @@ T = TypeVar("T")
 # --- parts, told -----------------------------------------------------------------------------------------------------
 
 
-@st.composite
-def fragments(draw: st.DrawFn, text: str) -> list[str]:
-    """The text in non-empty pieces; none if it is empty."""
-    if not text:
-        return []
-    cuts = draw(st.lists(st.integers(1, max(1, len(text) - 1)), max_size=4))
-    edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+_FRAGMENT_COUNTS = st.sampled_from((1, 2, 3, 6))
+
+
+def fragments(text: str) -> st.SearchStrategy[list[str]]:
+    """The text in non-empty pieces: whole, or in two, three or six. None if it is empty."""
+    return _FRAGMENT_COUNTS.map(lambda count: _cut(text, count))
+
+
+def _fragments(draw: st.DrawFn, text: str) -> list[str]:
+    return _cut(text, draw(_FRAGMENT_COUNTS)) if len(text) > 1 else _cut(text, 1)
+
+
+def _cut(text: str, count: int) -> list[str]:
+    count = min(count, len(text))
+    edges = [index * len(text) // count for index in range(count + 1)] if text else []
     return [text[start:end] for start, end in pairwise(edges)]
 
 
 _NUMBER = -1  # stands for a part's number until the order of parts is known
 
 
-@st.composite
 def _tellings(draw: st.DrawFn, value: Part) -> list[Event]:
     """One part as events: header, deltas, end. Deltas of one kind keep their order; the kinds are mixed."""
-    lanes = draw(_lanes(value))
-    deltas = draw(_interleaved(lanes))
+    lanes = _lanes(draw, value)
+    deltas = _interleaved(draw, lanes)
     return [PartStarted(_NUMBER, _header_of(value)), *deltas, PartEnded(_NUMBER, value)]
 
 
@@ -158,12 +166,11 @@ def _header_of(value: Part) -> Part:
             return value
 
 
-@st.composite
 def _lanes(draw: st.DrawFn, value: Part) -> list[list[Event]]:
     number = _NUMBER
     match value:
         case Text():
-            pieces = draw(fragments(value.text))
+            pieces = _fragments(draw, value.text)
             deltas: list[Event] = [TextDelta(number, piece) for piece in pieces]
             if value.logprobs is not None:
                 # All of them on one delta: how an array is cut into arrays is a dialect's affair.
@@ -171,58 +178,64 @@ def _lanes(draw: st.DrawFn, value: Part) -> list[list[Event]]:
                 deltas[-1:] = [TextDelta(number, last, value.logprobs)]
             return [deltas, [AnnotationAdded(number, each) for each in value.annotations]]
         case Refusal():
-            return [[TextDelta(number, piece) for piece in draw(fragments(value.text))]]
+            return [[TextDelta(number, piece) for piece in _fragments(draw, value.text)]]
         case Reasoning():
             return [
-                draw(_entries(value.summary, "summary")),
-                draw(_entries(value.content, "content")),
+                _entries(draw, value.summary, "summary"),
+                _entries(draw, value.content, "content"),
                 [SealAdded(number, seal) for seal in value.seals],
             ]
         case Call():
             output: list[Event] = []
             if value.executor == "provider":
-                output = [OutputDelta(number, piece) for piece in draw(fragments(draw(texts())))]
+                output = [OutputDelta(number, piece) for piece in _fragments(draw, draw(texts()))]
             return [
-                [InputDelta(number, piece) for piece in draw(fragments(value.input))],
+                [InputDelta(number, piece) for piece in _fragments(draw, value.input)],
                 output,
                 [SealAdded(number, seal) for seal in value.seals],
             ]
         case Result():
             printed = "".join(part.text for part in value.content if isinstance(part, Text))
-            return [[OutputDelta(number, piece) for piece in draw(fragments(printed))]]
+            return [[OutputDelta(number, piece) for piece in _fragments(draw, printed)]]
         case Media():
-            return [draw(_media_deltas(value))]
+            return [_media_deltas(draw, value)]
         case Opaque():
             return []
 
 
-@st.composite
 def _entries(draw: st.DrawFn, entries: tuple[str, ...], channel: ReasoningChannel) -> list[Event]:
     return [
         ReasoningDelta(_NUMBER, piece, channel, index)
         for index, entry in enumerate(entries)
-        for piece in draw(fragments(entry))
+        for piece in _fragments(draw, entry)
     ]
 
 
-@st.composite
 def _media_deltas(draw: st.DrawFn, value: Media) -> list[Event]:
     data = value.data or ""
     # An image is shown as previews, each whole; anything else grows.
-    pieces = [data] if value.kind == "image" else draw(fragments(data))
+    pieces = [data] if value.kind == "image" else _fragments(draw, data)
     deltas: list[Event] = [MediaDelta(_NUMBER, data=piece) for piece in pieces]
     deltas += [
-        MediaDelta(_NUMBER, transcript=piece) for piece in draw(fragments(value.transcript or ""))
+        MediaDelta(_NUMBER, transcript=piece) for piece in _fragments(draw, value.transcript or "")
     ]
     return deltas
 
 
-@st.composite
 def _interleaved(draw: st.DrawFn, lanes: list[list[T]]) -> list[T]:
     """The lanes merged into one; each keeps its own order."""
-    order = draw(st.permutations([lane for lane, items in enumerate(lanes) for _ in items]))
-    queues = [iter(items) for items in lanes]
-    return [next(queues[lane]) for lane in order]
+    lanes = [lane for lane in lanes if lane]
+    way = draw(st.integers(0, 3)) if len(lanes) > 1 else 0
+    if way == 0:  # one after the other
+        return [item for lane in lanes for item in lane]
+    if way == 1:  # in turns
+        longest = max(len(lane) for lane in lanes)
+        return [lane[turn] for turn in range(longest) for lane in lanes if turn < len(lane)]
+    # By a seed: drawn one by one, the places cost more than all the rest, and shrinking prefers the ways above anyhow.
+    order = [number for number, lane in enumerate(lanes) for _ in lane]
+    random.Random(draw(st.integers(0, 2**32))).shuffle(order)
+    queues = [iter(lane) for lane in lanes]
+    return [next(queues[number]) for number in order]
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -266,9 +279,9 @@ def events(
     """
     count = draw(st.integers(1, max_choices))
     scripts = [
-        _Script(choice, draw(_tellings(value)))
+        _Script(choice, _tellings(draw, value))
         for choice in range(count)
-        for value in draw(st.lists(parts(kinds), max_size=max_parts))
+        for value in draw(several(parts(tuple(kinds)), max_parts))
     ]
     scripts = _identified(scripts)
     for choice in range(count):
@@ -276,12 +289,12 @@ def events(
             _cut_last_call(scripts, choice, draw(st.integers(0, 3)))
     if may_amend:
         _amend_some(scripts, draw(st.sets(st.integers(0, len(scripts)))))
-    body = _numbered(draw(_interleaved(_laid_out(scripts, overlapping=overlapping))))
+    body = _numbered(_interleaved(draw, _laid_out(scripts, overlapping=overlapping)))
     for choice in range(count):
-        finish = draw(_finishes(choice, [each.value for each in scripts if each.choice == choice]))
+        finish = _finishes(draw, choice, [each.value for each in scripts if each.choice == choice])
         body.insert(draw(st.integers(_end_of(choice, body), len(body))), finish)
-    body = draw(_with_reports(body, noise=noise))
-    whole: list[Event] = [draw(_starts()), *body, Completed(draw(maybe(extras())))]
+    body = _with_reports(draw, body, noise=noise)
+    whole: list[Event] = [draw(_starts()), *body, Completed(draw(seldom(extras())))]
     if noise and draw(st.booleans()):
         whole.insert(0, draw(_notices()))
     if may_fail and draw(st.integers(0, 3)) == 0:
@@ -304,8 +317,13 @@ def outcomes() -> st.SearchStrategy[Outcome]:
 
 
 def _starts() -> st.SearchStrategy[Started]:
-    created = maybe(st.integers(0, 2**31))
-    return st.builds(Started, identifiers("resp_"), names(), created, maybe(extras()))
+    return st.builds(
+        Started,
+        st.just("resp_1"),
+        st.sampled_from(("", "a-model")),
+        st.sampled_from((None, 0, 1700000000)),
+        seldom(extras()),
+    )
 
 
 def _notices(part: int | None = None) -> st.SearchStrategy[Noticed]:
@@ -399,7 +417,6 @@ def _end_of(choice: int, body: Sequence[Event]) -> int:
     return ends[-1] + 1 if ends else 0
 
 
-@st.composite
 def _finishes(draw: st.DrawFn, choice: int, values: Sequence[Part]) -> Finished:
     calls = [value for value in values if isinstance(value, Call) and value.executor == "client"]
     reasons: tuple[FinishReason, ...]
@@ -413,22 +430,21 @@ def _finishes(draw: st.DrawFn, choice: int, values: Sequence[Part]) -> Finished:
         reasons = ("stop", "stop_sequence")
     reason: FinishReason = draw(st.sampled_from(reasons))
     sequence = draw(texts(min_size=1)) if reason == "stop_sequence" else None
-    return Finished(reason, choice, sequence, extra=draw(maybe(extras())))
+    return Finished(reason, choice, sequence, extra=draw(seldom(extras())))
 
 
-@st.composite
 def _with_reports(draw: st.DrawFn, body: list[Event], *, noise: bool) -> list[Event]:
     """Usage anywhere; and noise: limits and notices anywhere, progress before the first choice has finished."""
-    for usage in draw(st.lists(usages(), max_size=2)):
+    for usage in draw(several(usages())):
         body.insert(draw(st.integers(0, len(body))), UsageReported(usage))
     if not noise:
         return body
-    for report in draw(st.lists(limits(), max_size=1)):
+    for report in draw(several(limits(), most=1)):
         body.insert(draw(st.integers(0, len(body))), LimitsReported(report))
     for _ in range(draw(st.integers(0, 2))):
         position = draw(st.integers(0, len(body)))
         body.insert(position, draw(_notices(draw(_told_parts(body[:position])))))
-    for stage in draw(st.lists(names(), max_size=1)):
+    for stage in draw(several(names(), most=1)):
         first = next(index for index, event in enumerate(body) if isinstance(event, Finished))
         position = draw(st.integers(0, first))
         body.insert(position, Progress(stage, draw(_told_parts(body[:position]))))
@@ -442,6 +458,12 @@ def _told_parts(body: Sequence[Event]) -> st.SearchStrategy[int | None]:
 
 def _failed(told: list[Event], error: ErrorInfo) -> list[Event]:
     """The answer breaks off: what is open is ended as incomplete, then the failure."""
+    ends = [PartEnded(part, value) for part, value in unfinished(told).items()]
+    return [*told, *ends, Failed(error)]
+
+
+def unfinished(told: Iterable[Event]) -> dict[int, Part]:
+    """The parts that are still open, as incomplete values. Written apart from `core.drafts`, which it helps to test."""
     opened: dict[int, list[Event]] = {}
     for event in told:
         match event:
@@ -463,12 +485,10 @@ def _failed(told: list[Event], error: ErrorInfo) -> list[Event]:
                 opened[event.part].append(event)
             case _:
                 pass
-    ends = [PartEnded(part, _so_far(story)) for part, story in opened.items()]
-    return [*told, *ends, Failed(error)]
+    return {part: _so_far(story) for part, story in opened.items()}
 
 
 def _so_far(story: list[Event]) -> Part:
-    """An unfinished part as far as it was told. Written apart from `core.drafts`, which it helps to test."""
     start = story[0]
     assert isinstance(start, PartStarted)
     header = start.header

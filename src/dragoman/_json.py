@@ -3,14 +3,16 @@
 Reading is msgspec's, with one retry by the standard library for what msgspec refuses although it is JSON: a lone
 surrogate escape (`"\\ud83d"` whose other half arrives in the next delta), numbers beyond a double, integers of any
 length. Writing is compact UTF-8 that is safe inside a server-sent event: U+0085, U+2028 and U+2029 are always
-escaped, because clients built on line iterators split there, and lone surrogates are written as escapes.
+escaped, because clients built on line iterators split there, line ends between the tokens of a `Raw` become spaces,
+and lone surrogates are written as escapes. `dumps_document` is for bodies, where a `Raw` keeps its every byte.
 
 Opaque sub-documents are `Raw`: the bytes as they came.
 """
 
 import json as _stdlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Never, TypeVar, cast
 
 import msgspec
 
@@ -21,6 +23,7 @@ __all__ = (
     "Raw",
     "as_object",
     "dumps",
+    "dumps_document",
     "dumps_text",
     "escape_separators",
     "is_prefix",
@@ -34,18 +37,27 @@ Raw = msgspec.Raw
 T = TypeVar("T")
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
-_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+_encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+
+_SPACE = " \t\n\r"
+_CUT_VALUES = frozenset(("t", "tr", "tru", "f", "fa", "fal", "fals", "n", "nu", "nul", "-"))
+_CUT_NUMBER = re.compile(r"[0-9](?:\.|[eE][+-]?)")
+_CUT_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,4}")  # the parser wants to see beyond the fourth
+
+# Asking for a byte by its number costs an eighth of asking for a bytes object of length one.
+_LF, _CR = b"\n\r"
+_LEAD_OF_2028, _LEAD_OF_0085 = b"\xe2\xc2"
 
 FAST_FAILURES = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """What a fast decoder raises. A caller catches these and reads the same bytes again with `loads` or `as_object`."""
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is not JSON")
 
 
-def _loads_slowly(data: bytes | str) -> Any:
+def _loads_slowly(data: bytes | str) -> object:
     text = data if isinstance(data, str) else bytes(data).decode("utf-8")
     # Integers above 4300 digits make int() raise; as a float they merely lose precision nobody can use.
     return _stdlib.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
@@ -55,7 +67,10 @@ def _parse_int(digits: str) -> int | float:
     return int(digits) if len(digits) <= 4000 else float(digits)
 
 
-def loads(data: bytes | str) -> Any:
+_find_value = _stdlib.JSONDecoder(parse_int=_parse_int).raw_decode
+
+
+def loads(data: bytes | str) -> Any:  # noqa: ANN401 -- JSON has no static type; callers narrow
     """Parse JSON into plain Python values.
 
     Raises:
@@ -74,15 +89,32 @@ def as_object(data: bytes | str) -> dict[str, Raw]:
     """Parse one JSON object, its values left as the bytes they came in.
 
     Raises:
-        MalformedJson: not JSON, or JSON of another type.
+        MalformedJson: not JSON, not UTF-8, or JSON of another type.
     """
     try:
-        return _decode_object(data)
+        fields = _decode_object(data)
+        # msgspec does not look into the strings of a value it leaves raw
+        if isinstance(data, bytes) and not data.isascii():
+            data.decode("utf-8")
     except FAST_FAILURES:
-        value = loads(data)
-        if not isinstance(value, dict):
+        if not isinstance(loads(data), dict):
             raise MalformedJson(f"expected a JSON object, got {_excerpt(data)}") from None
-        return {str(key): Raw(dumps(item)) for key, item in value.items()}
+        return _split_object(data if isinstance(data, str) else data.decode("utf-8"))
+    return fields
+
+
+def _split_object(text: str) -> dict[str, Raw]:
+    """The fields of a text that `loads` has found to be an object: nothing here can fail any more."""
+    fields: dict[str, Raw] = {}
+    position = text.index("{") + 1
+    while (quote := text.find('"', position)) >= 0:
+        key, start = _find_value(text, quote)
+        while text[start] in _SPACE + ":":
+            start += 1
+        _, position = _find_value(text, start)
+        # A surrogate can only stand inside a string, where its escape means the same.
+        fields[key] = Raw(text[start:position].encode("utf-8", "backslashreplace"))
+    return fields
 
 
 def typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
@@ -100,68 +132,81 @@ def is_strict(text: str | bytes) -> bool:
 
 
 def is_prefix(text: str) -> bool:
-    """Whether more text could make this strict JSON. May say no to a text cut inside a literal or an escape."""
+    """Whether more text could make this strict JSON. Says yes where it cannot tell: nested too deep, or `1.5.`"""
     try:
         _stdlib.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
     except _stdlib.JSONDecodeError as error:
-        return error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip())
-    except (ValueError, RecursionError):
+        return _is_cut(text, error)
+    except RecursionError:
+        return True
+    except ValueError:
         return False
     return True
 
 
-def dumps(value: Any) -> bytes:
-    """Compact JSON, safe inside an SSE data line. `Raw` values are written as they are."""
+def _is_cut(text: str, error: _stdlib.JSONDecodeError) -> bool:
+    """Whether the parser stumbled at the end of the text, or over a token that the end cuts short."""
+    tail = text[max(0, error.pos - 1) :]
+    if error.msg.startswith("Invalid"):  # inside a string: an escape, or a control character
+        return _CUT_ESCAPE.fullmatch(tail) is not None
+    if error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip(_SPACE)):
+        return True
+    return _CUT_NUMBER.fullmatch(tail) is not None or text[error.pos :] in _CUT_VALUES
+
+
+def dumps(value: object) -> bytes:
+    """Compact JSON for one SSE data line. Line ends between the tokens of a `Raw` become spaces."""
     try:
         out = _encode(value)
     except UnicodeEncodeError:
-        out = _dumps_slowly(value)
+        out = dumps_document(value)
+    if _LF in out or _CR in out:
+        # strict JSON has no bare line end inside a string, so these are only white space
+        out = out.replace(b"\n", b" ").replace(b"\r", b" ")
     return out if out.isascii() else escape_separators(out)
 
 
-dumps_text: Callable[[str], bytes] = dumps
-"""One JSON string. (The same function; the name says what the caller splices.)"""
+def dumps_document(value: object) -> bytes:
+    """Compact JSON for a body. `Raw` values are written byte for byte."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _write(msgspec.to_builtins(value, builtin_types=(Raw,), str_keys=True))
 
 
-def raw(value: Any) -> Raw:
+def dumps_text(text: str) -> bytes:
+    """One JSON string, for a caller that splices it into a data line it has built."""
+    try:
+        out = _encode(text)
+    except UnicodeEncodeError:
+        return _write(text)
+    return out if out.isascii() else escape_separators(out)
+
+
+def raw(value: object) -> Raw:
     """A value as opaque JSON."""
     return Raw(dumps(value))
 
 
 def escape_separators(data: bytes) -> bytes:
     """Escape the three line separators that JSON allows bare in strings and line iterators split at."""
-    if b"\xe2\x80\xa8" in data:
-        data = data.replace(b"\xe2\x80\xa8", b"\\u2028")
-    if b"\xe2\x80\xa9" in data:
-        data = data.replace(b"\xe2\x80\xa9", b"\\u2029")
-    if b"\xc2\x85" in data:
+    if _LEAD_OF_2028 in data:
+        data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    if _LEAD_OF_0085 in data:
         data = data.replace(b"\xc2\x85", b"\\u0085")
     return data
 
 
-def _dumps_slowly(value: Any) -> bytes:
+def _write(value: object) -> bytes:
     """For strings with lone surrogates, which have no UTF-8: everything non-ASCII as escapes."""
-    return _stdlib.dumps(
-        _plain(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False
-    ).encode("ascii")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Raw):
-        return loads(bytes(value))
-    if isinstance(value, msgspec.Struct):
-        return {
-            name: _plain(getattr(value, attribute))
-            for name, attribute in zip(
-                value.__struct_encode_fields__, value.__struct_fields__, strict=True
-            )
-            if getattr(value, attribute) is not msgspec.UNSET
-        }
+    if isinstance(value, str):
+        return _stdlib.dumps(value).encode("ascii")
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        pairs = cast("dict[str, object]", value).items()
+        return b"{" + b",".join(_write(key) + b":" + _write(item) for key, item in pairs) + b"}"
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+        return b"[" + b",".join(_write(item) for item in cast("Iterable[object]", value)) + b"]"
+    return _encode(value)
 
 
 def _excerpt(data: bytes | str) -> str:

@@ -186,14 +186,14 @@ def _assign(refs: dict[_Key, ToolRef], limits: NameLimits, *, flatten: bool) -> 
     plain = [key for key in refs if _is_plain(key, limits, flatten=flatten)]
     flat = [key for key in refs if key[0] and _is_name(_joined(key, flatten=flatten), limits)]
     for key in (*plain, *flat, *refs):
-        if key in wires:
-            continue
-        space = None if flatten else key[0]
-        for candidate in _candidates(key, limits, flatten=flatten):
-            if (space, candidate) not in taken:
-                wires[key] = candidate
-                taken.add((space, candidate))
-                break
+        if key not in wires:
+            space = None if flatten else key[0]
+            wires[key] = next(
+                candidate
+                for candidate in _candidates(key, limits, flatten=flatten)
+                if (space, candidate) not in taken
+            )
+            taken.add((space, wires[key]))
     return {key: wires[key] for key in refs}
 
 

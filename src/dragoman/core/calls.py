@@ -2,9 +2,10 @@
 
 `InputBuffer` collects one call's input. Providers send increments; a few resend everything so far in each delta
 ("cumulative"). The rule, per call: only the second fragment can show it, by strictly extending the first from byte 0.
-If the join of both could still be JSON the fragment is held for one more step and the third decides; otherwise the
-call is latched as cumulative and only new suffixes come out. No overlap is ever guessed, and no fragment is dropped
-for being equal to another.
+If the join of both could still be JSON the fragment is held for one more step and the third decides, or the whole text
+where the protocol repeats it; otherwise the call is latched as cumulative and only new suffixes come out. No overlap is
+ever guessed, and no fragment is dropped for being equal to another. Free text (`custom` tools) is always incremental:
+nothing in it tells a beginning that is sent again from one that is written twice, as in `-` and `--`.
 
     EMPTY --first--> ONE --second does not extend--> INCREMENTAL
                       |--second extends, join impossible--> CUMULATIVE
@@ -32,15 +33,13 @@ class _State(Enum):
 class InputBuffer:
     """The input of one call. `push` and `settle` return the increment to tell; nothing told is ever retracted."""
 
-    __slots__ = ("_first", "_held", "_is_json", "_pieces", "_size", "_state", "_told")
+    __slots__ = ("_first", "_held", "_pieces", "_state", "_told")
 
     def __init__(self, *, is_json: bool = True) -> None:
-        self._state = _State.EMPTY
-        self._is_json = is_json
+        self._state = _State.EMPTY if is_json else _State.INCREMENTAL
         self._pieces: list[str] = []
-        self._told = (
-            0  # characters told; for a cumulative call also the length of the last fragment
-        )
+        # Characters told; for a cumulative call also the length of the last fragment.
+        self._told = 0
         self._first = ""
         self._held = ""
 
@@ -60,11 +59,11 @@ class InputBuffer:
 
     def push(self, fragment: str) -> str:
         """Take a fragment; give the increment it stands for."""
+        if not fragment:
+            return ""
         if self._state is _State.INCREMENTAL:
             self._pieces.append(fragment)
             return fragment
-        if not fragment:
-            return ""
         match self._state:
             case _State.EMPTY:
                 self._state = _State.ONE
@@ -73,7 +72,8 @@ class InputBuffer:
             case _State.ONE:
                 return self._push_second(fragment)
             case _State.UNSURE:
-                return self._decide(fragment) + self.push(fragment)
+                extends = len(fragment) > len(self._held) and fragment.startswith(self._held)
+                return self._decide(is_cumulative=extends) + self.push(fragment)
             case _:
                 return self._push_cumulative(fragment)
 
@@ -82,7 +82,7 @@ class InputBuffer:
 
         Returns the last increment, and whether `whole` contradicts what was told (then `whole` is the truth).
         """
-        increment = self._decide(None) if self._state is _State.UNSURE else ""
+        increment = self._decide_at_end(whole) if self._state is _State.UNSURE else ""
         if whole is None:
             return increment, False
         told = self.text()
@@ -95,22 +95,23 @@ class InputBuffer:
         if not extends:
             self._state = _State.INCREMENTAL
             return self._tell(fragment)
-        if self._is_json and not is_prefix(self._first + fragment):
+        if not is_prefix(self._first + fragment):
             self._state = _State.CUMULATIVE
             return self._push_cumulative(fragment)
         self._state = _State.UNSURE
         self._held = fragment
         return ""
 
-    def _decide(self, third: str | None) -> str:
-        """Settle an unsure call by its third fragment, or at the end by what is JSON."""
+    def _decide_at_end(self, whole: str | None) -> str:
+        """Settle an unsure call without a third fragment: by the whole text if there is one, else by what is JSON."""
+        joined = self._first + self._held
+        is_incremental = is_strict(joined) if whole is None else whole.startswith(joined)
+        return self._decide(is_cumulative=not is_incremental)
+
+    def _decide(self, *, is_cumulative: bool) -> str:
         held, self._held = self._held, ""
-        if third is not None:
-            cumulative = len(third) > len(held) and third.startswith(held)
-        else:
-            cumulative = not is_strict(self._first + held) or is_strict(held)
-        self._state = _State.CUMULATIVE if cumulative else _State.INCREMENTAL
-        return self._push_cumulative(held) if cumulative else self._tell(held)
+        self._state = _State.CUMULATIVE if is_cumulative else _State.INCREMENTAL
+        return self._push_cumulative(held) if is_cumulative else self._tell(held)
 
     def _push_cumulative(self, fragment: str) -> str:
         # A latched provider may repeat its last fragment (nothing new) but a shorter or different one is its own

@@ -211,7 +211,11 @@ def _close(schema: _Schema, notes: list[str], where: str = "", depth: int = 0) -
 
 
 def _nullable(value: object) -> object:
-    schema = cast("_Schema", value) if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return value
+    schema = cast("_Schema", value)
+    if not schema:
+        return schema
     kind = schema.get("type")
     if isinstance(kind, str | list) and "const" not in schema:
         kinds = [kind] if isinstance(kind, str) else cast("list[object]", kind)
@@ -220,8 +224,6 @@ def _nullable(value: object) -> object:
         if isinstance(choices, list) and None not in choices:
             out["enum"] = [*cast("list[object]", choices), None]
         return out
-    if not schema:
-        return value
     return {"anyOf": [schema, {"type": "null"}]}
 
 

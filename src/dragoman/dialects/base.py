@@ -156,14 +156,18 @@ class StreamDecoder:
         try:
             frames = self._parser.feed(data)
         except FrameTooLarge as error:
-            return [self._break(data, error)]
+            return [self._break(error)]
         return self._steps(frames)
 
     def close(self) -> list[Step]:
         """The steps that remain. The last says Completed or Failed unless an earlier one did."""
         if self._broken:
             return []
-        steps = self._steps(self._parser.close())
+        try:
+            frames = self._parser.close()
+        except FrameTooLarge as error:
+            return [self._break(error)]
+        steps = self._steps(frames)
         if not self._reader.over:
             events = self._reader.end()
             steps.append(Step(b"", events, self._problems()))
@@ -192,12 +196,12 @@ class StreamDecoder:
                 steps.append(Step(frame.raw, events))
         return steps
 
-    def _break(self, data: bytes, error: FrameTooLarge) -> Step:
+    def _break(self, error: FrameTooLarge) -> Step:
         self._broken = True
         info = ErrorInfo(kind="too_large", message=error.message, status=error.status)
         events = () if self._reader.over else self._reader.fail(info)
         problem = Problem(self._count + 1, "frame_too_large", error.message)
-        return Step(data, events, (problem,))
+        return Step(self._parser.rest(), events, (problem,))
 
     def _problems(self) -> tuple[Problem, ...]:
         found = self._reader.found

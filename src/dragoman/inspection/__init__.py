@@ -2,7 +2,9 @@
 
     envelope   what surrounds the payloads: byte order mark, HTTP header block, SSE or JSON lines
     recognise  which dialect the payloads speak, by their own shape
+    examine    reads it with that dialect's decoder and reports
     report     what is in it: calls, text, reasoning, usage, finish, problems
+    rewrite    the answer in another dialect
     explain    what a reason or a problem means to the person who has it
     layout     the report as one screen of styled lines
     present    the report as JSON, as plain text, and its problems as lines

@@ -22,12 +22,17 @@ Framing = Literal["sse", "unspaced", "lines", "array", "body"]
 """`unspaced`: SSE lines without the blank lines that end frames. `lines`: one JSON object per line."""
 
 _BOM = b"\xef\xbb\xbf"
-_SLICE = 256 * 1024  # large enough that feeding costs nothing, small enough that few steps are held at once
-_MAX_HEADERS = 64 * 1024  # servers and curl stop far below; what has no end by then is no header block
+_SLICE = (
+    256 * 1024
+)  # large enough that feeding costs nothing, small enough that few steps are held at once
+_MAX_HEADERS = (
+    64 * 1024
+)  # servers and curl stop far below; what has no end by then is no header block
 _PROBED_LINES = 50  # a log may begin with a few damaged lines; one that is damaged for longer is not worth a guess
 
 _HEADER_BLOCK = re.compile(rb"HTTP/[\d.]+ (\d{3})[^\n]*\n(?:[^\r\n]+\r?\n)*\r?\n")
 _LINE = re.compile(rb"[^\r\n]+")
+_NAME = re.compile(rb'"([\w.]+)"')
 _CONTENT = re.compile(rb"\S")
 _SSE_LINE = re.compile(rb"(?:\A|[\r\n])(?:data|event):|\A:")
 _DATA_LINE = re.compile(rb"(?:\A|[\r\n])data: ?([^\r\n]*)")
@@ -64,9 +69,9 @@ class Recording(Struct, frozen=True):
             case "lines":
                 return self._wrap_lines()
             case "array":
-                return ((self.line, encode_frame(bytes(item))) for item in _decode_array(self.body))
+                return ((self.line, _make_frame(bytes(item))) for item in _decode_array(self.body))
             case "body":
-                return iter(((self.line, encode_frame(self.body)),))
+                return iter(((self.line, _make_frame(self.body)),))
 
     def locate(self, frames: Collection[int]) -> dict[int, int]:
         """The lines on which these frames begin. Reads the recording again, so it is for the few that matter."""
@@ -91,10 +96,10 @@ class Recording(Struct, frozen=True):
                     blank = len(frame.raw) - len(frame.raw.lstrip(b"\r\n"))
                     yield line + frame.raw.count(line_end, 0, blank), frame.raw
                     line += frame.raw.count(line_end)
+            for frame in parser.close():
+                yield line, frame.raw
         except FrameTooLarge:
             return  # the decoder reports it; nothing after it can be told apart
-        for frame in parser.close():
-            yield line, frame.raw
 
     def _group_lines(self) -> Iterator[tuple[int, bytes]]:
         held: list[bytes] = []
@@ -112,7 +117,7 @@ class Recording(Struct, frozen=True):
     def _wrap_lines(self) -> Iterator[tuple[int, bytes]]:
         for line, text in self._numbered():
             if text.strip():
-                yield line, encode_frame(text.strip())
+                yield line, _make_frame(text.strip())
 
     def _numbered(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not empty, with their numbers."""
@@ -122,6 +127,16 @@ class Recording(Struct, frozen=True):
             line += self.body.count(line_end, seen, match.start())
             seen = match.start()
             yield line, match[0]
+
+
+def _make_frame(payload: bytes) -> bytes:
+    """A frame for a payload that was recorded without one. Its event name, where the dialect has any, is its type."""
+    try:
+        kind = as_object(payload).get("type")
+    except MalformedJson:
+        kind = None
+    name = _NAME.fullmatch(bytes(kind)) if kind is not None else None
+    return encode_frame(payload, name[1] if name is not None else b"")
 
 
 def open_recording(data: bytes) -> Recording:

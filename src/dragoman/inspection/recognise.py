@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from dragoman._json import Raw, as_object, loads
+from dragoman._json import Raw, as_object, is_strict, loads
 from dragoman.errors import MalformedJson, RemoteProtocolError
 from dragoman.inspection.envelope import Recording, open_recording
 from dragoman.inspection.visible import visible_line
@@ -48,7 +48,9 @@ _CUT_SIGNS: tuple[tuple[re.Pattern[bytes], DialectName], ...] = (
     (re.compile(rb'"choices"\s*:'), "chat"),
     (re.compile(rb'"output"\s*:'), "responses"),
 )
-_CUT_HEAD = 64 * 1024  # the fields that tell come early; `usage` and `choices` after a very long text may not
+_CUT_HEAD = (
+    64 * 1024
+)  # the fields that tell come early; `usage` and `choices` after a very long text may not
 
 
 class Recognised(Struct, frozen=True):
@@ -75,8 +77,10 @@ def recognise(data: bytes, dialect: DialectName | None = None) -> Recognised:
     sign = _find_sign(recording)
     found = dialect or (sign.dialect if sign is not None else None)
     if found is None:
-        names = ", ".join(DIALECTS.values())
-        raise RemoteProtocolError(f"expected an answer of {names}; got {_describe(recording)}")
+        *names, last = DIALECTS.values()
+        raise RemoteProtocolError(
+            f"expected an answer of {', '.join(names)} or {last}; got {_describe(recording)}"
+        )
     is_body = recording.framing == "body" and (sign is None or sign.form == "body")
     return Recognised(found, "body" if is_body else "stream", recording)
 
@@ -88,7 +92,7 @@ def _find_sign(recording: Recording) -> _Sign | None:
         if sign is not None and sign.is_sure:
             return sign
         likely = likely or sign
-    if likely is None and recording.framing == "body":
+    if likely is None and recording.framing == "body" and not is_strict(recording.body):
         return _read_cut_sign(recording.body[:_CUT_HEAD])
     return likely
 
@@ -118,7 +122,9 @@ def _fields(frame: Frame) -> dict[str, Raw] | None:
 def _read_shape(fields: Mapping[str, Raw]) -> _Sign | None:
     kind, family = _string(fields, "type"), _string(fields, "object")
     sign = _read_type(kind) or _read_family(family)
-    if sign is not None or family == "text_completion":  # the old completions have `choices` too, and no calls
+    if (
+        sign is not None or family == "text_completion"
+    ):  # the old completions have `choices` too, and no calls
         return sign
     if "stop_reason" in fields and (kind == "message" or "content" in fields):
         return _Sign("messages", "body")
@@ -170,15 +176,21 @@ def _string(fields: Mapping[str, Raw], name: str) -> str:
 
 def _describe(recording: Recording) -> str:
     """What the payloads look like that no dialect writes."""
-    count = 0
+    has_payloads = False
     for frame in _frames(recording):
         fields = _fields(frame)
         if fields:
             return _describe_fields(fields)
-        count += frame.data is not None and not frame.is_done
-    if recording.framing == "body":
-        return "JSON that is cut or damaged, with no sign of a dialect in it"
-    return f"a stream with {count or 'no'} payloads, none of them a JSON object"
+        has_payloads = has_payloads or (frame.data is not None and not frame.is_done)
+    if recording.framing != "body":
+        return (
+            "a stream whose payloads are no JSON objects"
+            if has_payloads
+            else "a stream without payloads"
+        )
+    if is_strict(recording.body):
+        return "an empty JSON object"
+    return "JSON that is cut or damaged, with no sign of a dialect in it"
 
 
 def _describe_fields(fields: Mapping[str, Raw]) -> str:

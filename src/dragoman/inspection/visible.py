@@ -17,7 +17,9 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _NAMED = {"\t": "\\t", "\r": "\\r"}
-_TAB_CELLS = 4  # code reads well at four, and a terminal's eight would spend half of a narrow column
+_TAB_CELLS = (
+    4  # code reads well at four, and a terminal's eight would spend half of a narrow column
+)
 
 
 def visible(text: str) -> str:

@@ -2,15 +2,15 @@
 
 A field that is absent, null or of another type than expected reads as the empty value of its type: the protocol is
 versioned by release, not by number, and its optional fields come and go. Objects are read one level at a time, their
-fields left as the bytes they came in, so that a tool's arguments are never re-serialised here.
+fields left as the bytes they came in, so that a tool's arguments are never re-serialised here; those bytes are parts
+of a document that has been checked as a whole, so reading them does not fail.
 """
 
 from collections.abc import Mapping
 from typing import cast
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, is_strict, loads, typed_decoder
+from dragoman._json import Raw, as_object, dumps, is_strict, loads, typed_decoder
 from dragoman.core.surrogates import replace_lone
-from dragoman.errors import MalformedJson
 from dragoman.model.parts import Extra
 
 __all__ = (
@@ -34,14 +34,9 @@ _decode_array = typed_decoder(list[Raw])
 
 
 def value_of(fields: Fields, key: str) -> object:
-    """A field as a plain value; None if it is absent or cannot be read."""
+    """A field as a plain value; None if it is absent."""
     raw = fields.get(key)
-    if raw is None:
-        return None
-    try:
-        return cast("object", loads(bytes(raw)))
-    except MalformedJson:
-        return None
+    return cast("object", loads(bytes(raw))) if raw is not None else None
 
 
 def raw_of(fields: Fields, key: str) -> Raw | None:
@@ -69,26 +64,15 @@ def number_of(fields: Fields, key: str) -> float | None:
 
 
 def object_of(fields: Fields, key: str) -> Fields:
-    raw = fields.get(key)
-    if raw is None:
-        return {}
-    try:
-        return as_object(bytes(raw))
-    except MalformedJson:
-        return {}
+    data = bytes(fields.get(key, b""))
+    return as_object(data) if data.startswith(b"{") else {}
 
 
 def objects_of(fields: Fields, key: str) -> list[Fields]:
     """The objects of an array; whatever else it holds is left out."""
-    raw = fields.get(key)
-    if raw is None:
-        return []
-    try:
-        entries = _decode_array(bytes(raw))
-    except FAST_FAILURES:
-        return []
-    found = [object_of({"": entry}, "") for entry in entries]
-    return [entry for entry in found if entry]
+    data = bytes(fields.get(key, b""))
+    entries = _decode_array(data) if data.startswith(b"[") else []
+    return [as_object(bytes(entry)) for entry in entries if bytes(entry).startswith(b"{")]
 
 
 def entries_of(fields: Fields, key: str) -> list[str]:
@@ -120,9 +104,7 @@ def input_of(fields: Fields, key: str) -> str:
 def extra_of(fields: Fields, known: frozenset[str]) -> Extra | None:
     """What else an item says: its fields that are neither known nor null."""
     rest = {
-        key: raw
-        for key in fields
-        if key not in known and (raw := raw_of(fields, key)) is not None
+        key: raw for key in fields if key not in known and (raw := raw_of(fields, key)) is not None
     }
     return Extra("codex", rest) if rest else None
 

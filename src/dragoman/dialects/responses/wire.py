@@ -8,7 +8,7 @@ Specification: the `openai` SDK, `openai.types.responses`.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, cast
 
 from msgspec import Struct
 
@@ -28,7 +28,6 @@ __all__ = (
     "LATE_FIELDS",
     "MAPPED_EVENTS",
     "MESSAGE_FIELDS",
-    "NOT_WAITING",
     "OPAQUE_ITEMS",
     "OPAQUE_PART",
     "PART_STATUS",
@@ -41,6 +40,7 @@ __all__ = (
     "RESPONSE_FIELDS",
     "RESULT_ITEMS",
     "RESULT_OF_KIND",
+    "RUNNING_STATUSES",
     "STRICT_PREFIXES",
     "TERMINAL_EVENTS",
     "CallSpec",
@@ -115,4 +115,479 @@ Delta = (
     | ReasoningTextDelta
 )
 
-decode_delta = typed_decoder(Delta)
+decode_delta = typed_decoder(cast("type[Delta]", Delta))
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+InputForm = Literal["text", "json", "none"]
+
+INPUT_FAMILIES: Mapping[str, tuple[str, str]] = {
+    # the event name without `.delta` or `.done`: the item it belongs to, the field of `.done` that holds the whole
+    "response.function_call_arguments": ("function_call", "arguments"),
+    "response.custom_tool_call_input": ("custom_tool_call", "input"),
+    "response.mcp_call_arguments": ("mcp_call", "arguments"),
+    "response.code_interpreter_call_code": ("code_interpreter_call", "code"),
+}
+
+PROGRESS_EVENTS: Mapping[str, tuple[str, str]] = {
+    # the event: the item it is about, its stage
+    "response.code_interpreter_call.completed": ("code_interpreter_call", "completed"),
+    "response.code_interpreter_call.in_progress": ("code_interpreter_call", "in_progress"),
+    "response.code_interpreter_call.interpreting": ("code_interpreter_call", "interpreting"),
+    "response.compaction.compacting": ("compaction", "compacting"),
+    "response.file_search_call.completed": ("file_search_call", "completed"),
+    "response.file_search_call.in_progress": ("file_search_call", "in_progress"),
+    "response.file_search_call.searching": ("file_search_call", "searching"),
+    "response.image_generation_call.completed": ("image_generation_call", "completed"),
+    "response.image_generation_call.generating": ("image_generation_call", "generating"),
+    "response.image_generation_call.in_progress": ("image_generation_call", "in_progress"),
+    "response.mcp_call.completed": ("mcp_call", "completed"),
+    "response.mcp_call.failed": ("mcp_call", "failed"),
+    "response.mcp_call.in_progress": ("mcp_call", "in_progress"),
+    "response.mcp_list_tools.completed": ("mcp_list_tools", "completed"),
+    "response.mcp_list_tools.failed": ("mcp_list_tools", "failed"),
+    "response.mcp_list_tools.in_progress": ("mcp_list_tools", "in_progress"),
+    # The commands of a shell call stream as plain text; its input is the JSON of the whole action, of which they are
+    # no substrings. So they show progress, and the input comes with the finished item.
+    "response.shell_call_command.added": ("shell_call", "command.added"),
+    "response.shell_call_command.delta": ("shell_call", "command.delta"),
+    "response.shell_call_command.done": ("shell_call", "command.done"),
+    "response.web_search_call.completed": ("web_search_call", "completed"),
+    "response.web_search_call.in_progress": ("web_search_call", "in_progress"),
+    "response.web_search_call.searching": ("web_search_call", "searching"),
+}
+PROGRESS_NAMES: Mapping[tuple[str, str], str] = {
+    about: name for name, about in PROGRESS_EVENTS.items()
+}
+
+REPEATED_EVENTS = frozenset(
+    {
+        # The item's own `output_item.done` has the whole output.
+        "response.shell_call_output_content.done",
+    }
+)
+
+KEEPALIVE_EVENTS = frozenset({"keepalive", "ping", "response.keepalive", "response.ping"})
+
+TERMINAL_EVENTS = frozenset(
+    {
+        "error",
+        "response.cancelled",
+        "response.completed",
+        "response.done",
+        "response.failed",
+        "response.incomplete",
+    }
+)
+
+MAPPED_EVENTS = frozenset(
+    {
+        "response.audio.delta",
+        "response.audio.done",
+        "response.audio.transcript.delta",
+        "response.audio.transcript.done",
+        "response.content_part.added",
+        "response.content_part.done",
+        "response.created",
+        "response.image_generation_call.partial_image",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.output_text.annotation.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.queued",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_part.done",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.refusal.delta",
+        "response.refusal.done",
+        "response.shell_call_output_content.delta",
+        *TERMINAL_EVENTS,
+        *(f"{family}.{step}" for family in INPUT_FAMILIES for step in ("delta", "done")),
+    }
+)
+
+ENVELOPE_FIELDS = frozenset(
+    {
+        "annotation",
+        "annotation_index",
+        "arguments",
+        "background",
+        "code",
+        "command",
+        "command_index",
+        "content_index",
+        "delta",
+        "error",
+        "input",
+        "item",
+        "item_id",
+        "logprobs",
+        "message",
+        "obfuscation",
+        "output",
+        "output_format",
+        "output_index",
+        "param",
+        "part",
+        "partial_image_b64",
+        "partial_image_index",
+        "quality",
+        "refusal",
+        "response",
+        "sequence_number",
+        "size",
+        "status",
+        "summary_index",
+        "text",
+        "type",
+    }
+)
+"""Fields of an event that are read, or that mean nothing (`obfuscation` is padding of random length)."""
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+
+class CallSpec(Struct, frozen=True, kw_only=True):
+    """One kind of call item.
+
+    field: where its input is. form: `text`, the field is a string and the input is what it says; `json`, the input is
+    the field's own JSON. name: for items that have none of their own. placeholder: what stands in the field while the
+    input is unknown. required: what the SDK demands and another dialect's call does not have.
+    """
+
+    type: str
+    kind: CallKind
+    executor: Executor
+    prefix: str
+    field: str = ""
+    form: InputForm = "none"
+    name: str = ""
+    placeholder: bytes = b""
+    required: Mapping[str, Raw] = {}
+    has_status: bool = True
+    has_call_id: bool = True
+    empty: str = ""
+
+
+_CALLS = (
+    CallSpec(
+        type="function_call",
+        kind="function",
+        executor="client",
+        prefix="fc_",
+        field="arguments",
+        form="text",
+        empty="{}",
+    ),
+    CallSpec(
+        type="custom_tool_call",
+        kind="custom",
+        executor="client",
+        prefix="ctc_",
+        field="input",
+        form="text",
+    ),
+    CallSpec(
+        type="local_shell_call",
+        kind="local_shell",
+        executor="client",
+        prefix="lsh_",
+        field="action",
+        form="json",
+        name="local_shell",
+        placeholder=b'{"type":"exec","command":[],"env":{}}',
+    ),
+    CallSpec(
+        type="shell_call",
+        kind="shell",
+        executor="client",
+        prefix="sh_",
+        field="action",
+        form="json",
+        name="shell",
+        placeholder=b'{"commands":[],"max_output_length":null,"timeout_ms":null}',
+        required={"environment": Raw(b"null")},
+    ),
+    CallSpec(
+        type="apply_patch_call",
+        kind="apply_patch",
+        executor="client",
+        prefix="apc_",
+        field="operation",
+        form="json",
+        name="apply_patch",
+        placeholder=b'{"type":"create_file","path":"","diff":""}',
+    ),
+    CallSpec(
+        type="computer_call",
+        kind="computer",
+        executor="client",
+        prefix="cu_",
+        field="action",
+        form="json",
+        name="computer",
+        required={"pending_safety_checks": Raw(b"[]")},
+    ),
+    CallSpec(
+        type="tool_search_call",
+        kind="tool_search",
+        executor="provider",
+        prefix="tsc_",
+        field="arguments",
+        form="json",
+        name="tool_search",
+        placeholder=b"{}",
+        empty="{}",
+    ),
+    CallSpec(
+        type="mcp_call",
+        kind="mcp",
+        executor="provider",
+        prefix="mcp_",
+        field="arguments",
+        form="text",
+        required={"server_label": Raw(b'"mcp"')},
+        has_call_id=False,
+        empty="{}",
+    ),
+    CallSpec(
+        type="mcp_approval_request",
+        kind="mcp_approval",
+        executor="client",
+        prefix="mcpr_",
+        field="arguments",
+        form="text",
+        required={"server_label": Raw(b'"mcp"')},
+        has_status=False,
+        has_call_id=False,
+        empty="{}",
+    ),
+    CallSpec(
+        type="mcp_list_tools",
+        kind="mcp_list_tools",
+        executor="provider",
+        prefix="mcpl_",
+        name="mcp_list_tools",
+        required={"server_label": Raw(b'"mcp"'), "tools": Raw(b"[]")},
+        has_status=False,
+        has_call_id=False,
+    ),
+    CallSpec(
+        type="web_search_call",
+        kind="web_search",
+        executor="provider",
+        prefix="ws_",
+        field="action",
+        form="json",
+        name="web_search",
+        placeholder=b'{"type":"search","query":""}',
+        has_call_id=False,
+    ),
+    CallSpec(
+        type="file_search_call",
+        kind="file_search",
+        executor="provider",
+        prefix="fs_",
+        field="queries",
+        form="json",
+        name="file_search",
+        placeholder=b"[]",
+        has_call_id=False,
+    ),
+    CallSpec(
+        type="code_interpreter_call",
+        kind="code_interpreter",
+        executor="provider",
+        prefix="ci_",
+        field="code",
+        form="text",
+        name="code_interpreter",
+        required={"container_id": Raw(b'""'), "outputs": Raw(b"null")},
+        has_call_id=False,
+    ),
+    CallSpec(
+        type="image_generation_call",
+        kind="image_generation",
+        executor="provider",
+        prefix="ig_",
+        name="image_generation",
+        required={"result": Raw(b"null")},
+        has_call_id=False,
+    ),
+)
+CALL_ITEMS: Mapping[str, CallSpec] = {spec.type: spec for spec in _CALLS}
+ITEM_OF_KIND: Mapping[CallKind, CallSpec] = {spec.kind: spec for spec in _CALLS}
+
+
+class ResultSpec(Struct, frozen=True, kw_only=True):
+    """One kind of result item.
+
+    form: `content`, the field is a string or a list of content parts; `text`, a string; `image`, a screenshot; `json`,
+    the field's own JSON is the text of the result.
+    """
+
+    type: str
+    kind: CallKind
+    prefix: str
+    field: str
+    form: Literal["content", "text", "image", "json"]
+    pair: str = "call_id"
+    has_status: bool = True
+
+
+_RESULTS = (
+    ResultSpec(
+        type="function_call_output",
+        kind="function",
+        prefix="fco_",
+        field="output",
+        form="content",
+    ),
+    ResultSpec(
+        type="custom_tool_call_output",
+        kind="custom",
+        prefix="ctco_",
+        field="output",
+        form="content",
+    ),
+    ResultSpec(
+        type="local_shell_call_output",
+        kind="local_shell",
+        prefix="lsho_",
+        field="output",
+        form="text",
+    ),
+    ResultSpec(
+        type="shell_call_output",
+        kind="shell",
+        prefix="sho_",
+        field="output",
+        form="json",
+    ),
+    ResultSpec(
+        type="apply_patch_call_output",
+        kind="apply_patch",
+        prefix="apco_",
+        field="output",
+        form="text",
+    ),
+    ResultSpec(
+        type="computer_call_output",
+        kind="computer",
+        prefix="cuo_",
+        field="output",
+        form="image",
+    ),
+    ResultSpec(
+        type="tool_search_output",
+        kind="tool_search",
+        prefix="tso_",
+        field="tools",
+        form="json",
+    ),
+    ResultSpec(
+        type="mcp_approval_response",
+        kind="mcp_approval",
+        prefix="mcpa_",
+        field="approve",
+        form="json",
+        pair="approval_request_id",
+        has_status=False,
+    ),
+)
+RESULT_ITEMS: Mapping[str, ResultSpec] = {spec.type: spec for spec in _RESULTS}
+RESULT_OF_KIND: Mapping[CallKind, ResultSpec] = {spec.kind: spec for spec in _RESULTS}
+
+OPAQUE_ITEMS: Mapping[str, str] = {
+    # carried whole: why it has no word of ours
+    "additional_tools": "declares tools inside the conversation; they are gathered beside it",
+    "agent_message": "Codex: what another agent said",
+    "compaction": "a history only its maker can read",
+    "compaction_summary": "an older name of compaction",
+    "compaction_trigger": "asks the provider to compact",
+    "configuration_update": "changes settings in the middle of a conversation",
+    "context_compaction": "Codex: a history only its maker can read",
+    "item_reference": "an item the provider has stored",
+    "program": "code that calls tools, run by the provider",
+    "program_output": "what such code gave back",
+}
+
+MESSAGE_FIELDS = frozenset({"type", "id", "role", "status", "content"})
+REASONING_FIELDS = frozenset({"type", "id", "status", "summary", "content", "encrypted_content"})
+
+PREFIXES: Mapping[str, str] = {
+    "message": "msg_",
+    "reasoning": "rs_",
+    **{spec.type: spec.prefix for spec in _CALLS},
+    **{spec.type: spec.prefix for spec in _RESULTS},
+}
+STRICT_PREFIXES = frozenset(
+    {"message", "reasoning", "function_call", "custom_tool_call", "tool_search_call"}
+)
+"""Items whose id OpenAI rejects on replay when it does not begin with its prefix. The others are left alone."""
+
+CONTENT_PARTS: Mapping[str, str] = {
+    "input_audio": "Media",
+    "input_file": "Media",
+    "input_image": "Media",
+    "input_text": "Text",
+    "output_text": "Text",
+    "reasoning_text": "Reasoning",
+    "refusal": "Refusal",
+    "summary_text": "Reasoning",
+    "text": "Text",
+}
+
+FUNCTION_LIKE = frozenset({"function_call", "function", "tool_use", "tool_call"})
+"""Content parts that are calls: backends behind reverse proxies put them inside messages."""
+
+OPAQUE_PART = "content/"
+"""Before the type of an Opaque that is a content part of a message, not an item."""
+
+PART_STATUS: Mapping[str, PartStatus] = {
+    "completed": "completed",
+    "failed": "failed",
+    "in_progress": "in_progress",
+    "incomplete": "incomplete",
+}
+
+# --- the response object ---------------------------------------------------------------------------------------------
+
+RESPONSE_FIELDS = frozenset(
+    {
+        "created_at",
+        "error",
+        "id",
+        "incomplete_details",
+        "model",
+        "object",
+        "output",
+        "status",
+        "usage",
+    }
+)
+"""Fields of the response object that have a home. All others ride in `extra`."""
+
+LATE_FIELDS = frozenset(
+    {"completed_at", "moderation", "prompt_cache_diagnostics", "required_action", "tool_usage"}
+)
+"""Fields that are known only at the end: null in `response.created`, and at the end in a body's events too."""
+
+FINISH_OF_REASON: Mapping[str, FinishReason] = {
+    "content_filter": "content_filter",
+    "max_messages": "length",
+    "max_output_tokens": "length",
+    "steered": "pause",
+}
+REASON_OF_FINISH: Mapping[FinishReason, str] = {
+    "content_filter": "content_filter",
+    "context_window": "max_output_tokens",
+    "length": "max_output_tokens",
+}
+RUNNING_STATUSES = frozenset({"in_progress", "queued"})
+"""Statuses of a response that is not over: a body polled while it runs in the background."""

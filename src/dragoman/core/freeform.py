@@ -1,0 +1,359 @@
+"""Custom (free-form) tools on wires that only have functions: one string argument, `input`, around the text.
+
+The tool is offered as a function (`wrapper_tool`), calls in the history are wrapped (`wrap_input`), and what a model
+answers is unwrapped again, while it streams (`Unwrapper`). Models do not always keep to the wrapper, so the unwrapper
+also takes
+
+- the text under another name, if that is the only string in the object;
+- text that is no JSON: it is the input itself;
+- the wrapper in the wrapper, as clients replay it that keep arguments as objects: a text that is exactly
+  `{"input": "…"}` is taken for its inside. No other text changes on its way through `wrap_input` and back;
+- raw line breaks and wrong escapes inside the string, as they stand.
+
+    START --'{'--> KEY --'"'--> NAME --':'--> VALUE --'"', name is input--> TEXT --'"'--> AFTER --'}'--> END
+      |             |                           |--'"', another name-----> OTHER --'"'--> AFTER
+      |             |                           '--other JSON------------> NESTED -------> AFTER
+      '--anything else--> PLAIN <--anything that is no JSON, before any text was told--'
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import ClassVar, cast
+
+from msgspec import structs
+
+from dragoman._json import Raw, dumps_text, loads
+from dragoman.core.strings import StringReader
+from dragoman.errors import MalformedJson
+from dragoman.model.request import Tool
+
+__all__ = ("WRAPPER_SCHEMA", "Unwrapper", "unwrap_input", "wrap_input", "wrapper_tool")
+
+KEY = "input"
+
+WRAPPER_SCHEMA = Raw(
+    b'{"type":"object","properties":{"input":{"type":"string",'
+    b'"description":"The whole input of the tool, as plain text."}},'
+    b'"required":["input"],"additionalProperties":false}'
+)
+
+_BLANK = " \t\n\r"
+_STRUCTURE = re.compile(r'["{}\[\],]')
+_NESTING = {"{": 1, "[": 1, "}": -1, "]": -1}
+# What a wrapper inside the text begins with, but for blanks before and after the colon and after the brace.
+_INNER_OPENING = '{"input":"'
+_INNER_BLANKS = frozenset({1, 8, 9})
+
+
+def wrapper_tool(tool: Tool) -> Tool:
+    """The function that stands for a custom tool. Its grammar becomes part of the description."""
+    lines = [tool.description] if tool.description else []
+    if tool.grammar is not None:
+        lines.append(
+            f"The input must match this {tool.grammar.syntax} grammar:\n{tool.grammar.definition}"
+        )
+    return structs.replace(
+        tool,
+        kind="function",
+        description="\n\n".join(lines) or None,
+        schema=WRAPPER_SCHEMA,
+        strict=None,
+        grammar=None,
+    )
+
+
+def wrap_input(text: str) -> str:
+    """The arguments of the wrapping function for a custom call's input. What is wrapped already stays as it is."""
+    if text.startswith("{") and _inside(text) is not None:
+        return text
+    return '{"input":' + dumps_text(text).decode("utf-8") + "}"
+
+
+def unwrap_input(text: str) -> str | None:
+    """The input inside complete arguments; None if they were cut."""
+    unwrapper = Unwrapper()
+    pieces = [unwrapper.feed(text), unwrapper.finish()]
+    return None if unwrapper.is_cut else "".join(pieces)
+
+
+def _inside(text: str) -> str | None:
+    """The text in a wrapper that has nothing but the text; None for anything else."""
+    try:
+        value: object = loads(text)
+    except MalformedJson:
+        return None
+    members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    inner = members.get(KEY)
+    return inner if isinstance(inner, str) and len(members) == 1 else None
+
+
+class _State(Enum):
+    START = auto()
+    KEY = auto()
+    NAME = auto()
+    COLON = auto()
+    VALUE = auto()
+    TEXT = auto()
+    OTHER = auto()
+    NESTED = auto()
+    AFTER = auto()
+    END = auto()
+    PLAIN = auto()
+
+
+_WHOLE = frozenset({_State.START, _State.END, _State.PLAIN})
+
+
+class _InnerWrapper:
+    """Passes the text on, but holds one that begins as a wrapper until its end shows whether it is one."""
+
+    __slots__ = ("_held", "_is_open", "_matched", "_scanned")
+
+    def __init__(self) -> None:
+        self._held: list[str] = []
+        self._is_open = False
+        self._matched = 0
+        self._scanned = 0  # characters up to and including the inner text's opening quote
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything passes from here on."""
+        return self._is_open
+
+    def push(self, text: str) -> str:
+        if self._is_open:
+            return text
+        self._held.append(text)
+        for character in text:
+            if self._matched == len(_INNER_OPENING):
+                break
+            self._scanned += 1
+            if character == _INNER_OPENING[self._matched]:
+                self._matched += 1
+            elif character not in _BLANK or self._matched not in _INNER_BLANKS:
+                self._is_open = True
+                return "".join(self._held)
+        return ""
+
+    def end(self, *, is_cut: bool) -> str:
+        """What was held: its inside if it is a wrapper, also if that was cut, else as it is."""
+        if self._is_open:
+            return ""
+        text = "".join(self._held)
+        if self._matched < len(_INNER_OPENING):
+            return text
+        if is_cut:
+            reader = StringReader()
+            return reader.read(text, self._scanned)[0] + reader.end()
+        inside = _inside(text)
+        return text if inside is None else inside
+
+
+class Unwrapper:
+    """The input of one call, from arguments cut anywhere. `feed` and `finish` give increments of the text."""
+
+    __slots__ = (
+        "_depth",
+        "_in_string",
+        "_inner",
+        "_is_input",
+        "_is_told",
+        "_keys",
+        "_name",
+        "_nested",
+        "_other",
+        "_reader",
+        "_seen",
+        "_state",
+    )
+
+    def __init__(self) -> None:
+        self._state = _State.START
+        self._seen: list[str] = []  # everything so far, until it is known what it is
+        self._is_told = False  # the input was found: what else comes is not part of it
+        self._reader = StringReader()
+        self._inner = _InnerWrapper()
+        self._name: list[str] = []
+        self._other: list[str] = []
+        self._nested: list[str] = []
+        self._keys = 0
+        self._is_input = False
+        self._depth = 0
+        self._in_string = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the arguments began as a wrapper and it has not been closed."""
+        return self._state not in _WHOLE
+
+    def feed(self, fragment: str) -> str:
+        """Take more of the arguments; give the text that is new."""
+        state = self._state
+        if state is _State.PLAIN:
+            return fragment
+        if state is _State.TEXT and self._inner.is_open and self._reader.is_idle:
+            # Most fragments of a long text have nothing to decode.
+            if '"' not in fragment and "\\" not in fragment:
+                return fragment
+        elif not self._is_told:
+            self._seen.append(fragment)
+        told: list[str] = []
+        index, size = 0, len(fragment)
+        while index < size:
+            index = self._HANDLERS[self._state](self, fragment, index, told)
+        return "".join(told)
+
+    def finish(self) -> str:
+        """The arguments are over: the text not told yet. `is_cut` says whether they ended where they should."""
+        match self._state:
+            case _State.TEXT:
+                rest = self._inner.push(self._reader.end())
+                return rest + self._inner.end(is_cut=True)
+            case _State.OTHER if self._keys == 1:
+                return "".join(self._other) + self._reader.end()
+            case _State.END if not self._is_told and self._keys:
+                is_single = self._keys == 1 and bool(self._other)
+                return "".join(self._other if is_single else self._seen)
+            case _:
+                return ""
+
+    def _read_start(self, text: str, index: int, told: list[str]) -> int:
+        if text[index] in _BLANK:
+            return index + 1
+        if text[index] == "{":
+            self._state = _State.KEY
+            return index + 1
+        return self._give_up(text, told)
+
+    def _read_key(self, text: str, index: int, told: list[str]) -> int:
+        match text[index]:
+            case " " | "\t" | "\n" | "\r":
+                return index + 1
+            case '"':
+                self._state = _State.NAME
+                self._keys += 1
+                self._name = []
+                return index + 1
+            case "}":
+                self._state = _State.END
+                return index + 1
+            case _:
+                return self._give_up(text, told)
+
+    def _read_name(self, text: str, index: int, _: list[str]) -> int:
+        piece, index, closed = self._reader.read(text, index)
+        self._name.append(piece)
+        if closed:
+            self._state = _State.COLON
+        return index
+
+    def _read_colon(self, text: str, index: int, told: list[str]) -> int:
+        if text[index] in _BLANK:
+            return index + 1
+        if text[index] == ":":
+            self._state = _State.VALUE
+            return index + 1
+        return self._give_up(text, told)
+
+    def _read_value(self, text: str, index: int, _: list[str]) -> int:
+        if text[index] in _BLANK:
+            return index + 1
+        self._is_input = not self._is_told and "".join(self._name) == KEY
+        if text[index] != '"':
+            self._state = _State.NESTED
+            self._depth = 0
+            return index
+        if self._is_input:
+            self._state = _State.TEXT
+            self._is_told = True
+            self._seen = []
+        else:
+            self._state = _State.OTHER
+        return index + 1
+
+    def _read_text(self, text: str, index: int, told: list[str]) -> int:
+        piece, index, closed = self._reader.read(text, index)
+        told.append(self._inner.push(piece))
+        if closed:
+            told.append(self._inner.end(is_cut=False))
+            self._state = _State.AFTER
+        return index
+
+    def _read_other(self, text: str, index: int, _: list[str]) -> int:
+        piece, index, closed = self._reader.read(text, index)
+        if self._keys == 1:
+            self._other.append(piece)
+        if closed:
+            self._state = _State.AFTER
+        return index
+
+    def _read_nested(self, text: str, index: int, told: list[str]) -> int:
+        """A value that is no string. As the input, its source text is the text."""
+        start, size, is_over = index, len(text), False
+        while index < size and not is_over:
+            if self._in_string:
+                _, index, closed = self._reader.read(text, index)
+                self._in_string = not closed
+                continue
+            stop = _STRUCTURE.search(text, index)
+            if stop is None:
+                index = size
+                continue
+            mark = stop.group()
+            is_over = self._depth == 0 and mark in ",}]"
+            index = stop.start() if is_over else stop.end()
+            self._in_string = mark == '"'
+            self._depth += _NESTING.get(mark, 0)
+        if self._is_input:
+            self._nested.append(text[start:index])
+        if is_over:
+            self._state = _State.AFTER
+            self._tell_nested(told)
+        return index
+
+    def _tell_nested(self, told: list[str]) -> None:
+        if self._is_input:
+            source = "".join(self._nested).strip(_BLANK)
+            told.append("" if source == "null" else source)
+            self._is_told = True
+            self._seen = []
+
+    def _read_after(self, text: str, index: int, told: list[str]) -> int:
+        match text[index]:
+            case " " | "\t" | "\n" | "\r":
+                return index + 1
+            case ",":
+                self._state = _State.KEY
+                return index + 1
+            case "}":
+                self._state = _State.END
+                return index + 1
+            case _:
+                return self._give_up(text, told)
+
+    def _read_end(self, text: str, index: int, told: list[str]) -> int:
+        return index + 1 if text[index] in _BLANK else self._give_up(text, told)
+
+    def _give_up(self, text: str, told: list[str]) -> int:
+        """This is no wrapper after all. Before any text was told, everything so far is the text."""
+        if self._is_told:
+            self._state = _State.END
+        else:
+            self._state = _State.PLAIN
+            told.append("".join(self._seen))
+            self._seen = []
+        return len(text)
+
+    _HANDLERS: ClassVar[dict[_State, Callable[["Unwrapper", str, int, list[str]], int]]] = {
+        _State.START: _read_start,
+        _State.KEY: _read_key,
+        _State.NAME: _read_name,
+        _State.COLON: _read_colon,
+        _State.VALUE: _read_value,
+        _State.TEXT: _read_text,
+        _State.OTHER: _read_other,
+        _State.NESTED: _read_nested,
+        _State.AFTER: _read_after,
+        _State.END: _read_end,
+    }

@@ -1,0 +1,366 @@
+"""Every call its result, every result its call: what strict peers demand of a conversation.
+
+Histories arrive with results missing (a run was interrupted), out of order, doubled, cut off from their call by another
+message, without a call, and with ids that repeat or are empty. `pair_results` puts that right by named rules and
+reports each use as a Repair:
+
+    missing_result    a call without a result gets an error result that says so
+    orphan_result     a result without a call becomes text of a user turn
+    duplicate_result  a second result of one call: dropped if equal, else text of a user turn
+    moved_result      a result is put directly after the run of assistant turns that holds its call, in call order
+    repeated_id       a later call with an id already used gets an id of its own, and so does its result
+    empty_id          a call, or its result, without an id gets one
+
+Only calls that the client runs need results. Calls and results of providers stay where they are. Nothing is lost: what
+stood between a call and its result follows the results, in its old order. Turns that need no change are the same
+objects.
+
+A *window* is a run of assistant turns with calls and all that follows it, up to the next assistant turn with calls.
+A result belongs to its window first, by id and, where an id repeats, by occurrence; only one whose id has no call there
+is given to the latest earlier call of that id that still has none.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import is_, itemgetter
+
+from msgspec import structs
+
+from dragoman.core.ids import Minter
+from dragoman.core.merging import merge_turns
+from dragoman.core.results import mark_error
+from dragoman.model.outcome import Repair
+from dragoman.model.parts import Call, Part, Result, Text
+from dragoman.model.request import Role, Turn
+
+__all__ = ("INTERRUPTED", "merge_turns", "pair_results")
+
+INTERRUPTED = "The call was interrupted before it gave a result."
+ORPHAN = "Result of a tool call that is not part of this conversation:"
+EXTRA = "Another result of an earlier tool call:"
+
+# How many earlier results of one id a further one is compared with; ids that repeat for ever must not cost more.
+MAX_COMPARED = 16
+
+_Place = tuple[int, int]
+
+
+class _Slot:
+    """A call, and the result it will have."""
+
+    __slots__ = ("call", "call_id", "place", "result", "source")
+
+    def __init__(self, call: Call, place: _Place) -> None:
+        self.call = call
+        self.call_id = call.call_id
+        self.place = place
+        self.result: Result | None = None
+        self.source: _Place | None = None
+
+
+class _Window:
+    """A run of assistant turns (by number) with its calls, and the turns after it."""
+
+    __slots__ = ("rest", "run", "slots")
+
+    def __init__(self) -> None:
+        self.run: list[int] = []
+        self.rest: list[int] = []
+        self.slots: list[_Slot] = []
+
+
+def pair_results(
+    turns: Sequence[Turn], *, continues: bool = False
+) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """The conversation with calls and results paired, and what was done to it.
+
+    continues: the provider holds earlier turns (`previous_response_id`, item references), so a result whose call is not
+        here answers one of those and stays where it is.
+    """
+    pairing = _Pairing(turns, continues=continues)
+    return pairing.run(), pairing.repairs()
+
+
+class _Pairing:
+    """One conversation at work: what becomes of each result, by its place (turn, part)."""
+
+    def __init__(self, turns: Sequence[Turn], *, continues: bool) -> None:
+        self._turns = turns
+        self._continues = continues
+        self._repairs: list[tuple[_Place, Repair]] = []
+        self._client_ids: set[str] = set()
+        self._provider_ids: set[str] = set()
+        self._ids: set[str] = set()
+        for turn in turns:
+            self._note_ids(turn)
+        self._gone: set[_Place] = set()  # given to a call, or dropped
+        self._texts: dict[_Place, tuple[Part, ...]] = {}  # to become these parts of a user turn
+        self._answers: dict[str, list[Result]] = {}
+        self._open: dict[str, list[_Slot]] = {}  # calls of earlier windows without a result
+
+    def run(self) -> tuple[Turn, ...]:
+        windows = self._find_windows()
+        for window in windows:
+            self._match(window)
+        self._name_calls([slot for window in windows for slot in window.slots])
+        out: list[Turn] = []
+        for window in windows:
+            self._note_moves(window)
+            out.extend(self._write_run(window))
+            out.extend(self._write_results(window))
+            for number in window.run:
+                out.extend(self._write_texts(number))
+            for number in window.rest:
+                out.extend(self._write_rest(number))
+        return tuple(out)
+
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was done, in the order of the conversation that came."""
+        return tuple(repair for _, repair in sorted(self._repairs, key=itemgetter(0)))
+
+    def _note_ids(self, turn: Turn) -> None:
+        for part in turn.parts:
+            if isinstance(part, Result):
+                self._ids.add(part.call_id)
+            elif isinstance(part, Call) and turn.role == "assistant":
+                self._ids.add(part.call_id)
+                is_client = part.executor == "client"
+                (self._client_ids if is_client else self._provider_ids).add(part.call_id)
+
+    def _find_windows(self) -> list[_Window]:
+        windows = [_Window()]
+        in_run = False
+        for number, turn in enumerate(self._turns):
+            slots = [
+                _Slot(part, (number, index))
+                for index, part in enumerate(turn.parts)
+                if turn.role == "assistant" and isinstance(part, Call) and part.executor == "client"
+            ]
+            if slots and not in_run:
+                windows.append(_Window())
+                in_run = True
+            in_run = in_run and turn.role == "assistant"
+            if in_run:
+                windows[-1].run.append(number)
+                windows[-1].slots.extend(slots)
+            else:
+                windows[-1].rest.append(number)
+        return windows
+
+    def _match(self, window: _Window) -> None:
+        waiting: dict[str, deque[_Slot]] = {}
+        for slot in window.slots:
+            waiting.setdefault(slot.call_id, deque()).append(slot)
+        strays: list[tuple[_Place, Result]] = []
+        for place, result in self._results(window):
+            queue = waiting.get(result.call_id)
+            if queue:
+                self._give(queue.popleft(), place, result)
+            elif queue is None:
+                strays.append((place, result))
+            else:
+                self._leave(place, result)
+        unanswered = [slot for slot in window.slots if slot.result is None]
+        if len(unanswered) == 1 and len(strays) == 1:
+            strays = self._pair_nameless(unanswered[0], *strays[0])
+        for place, result in strays:
+            earlier = self._open.get(result.call_id)
+            if earlier:
+                self._give(earlier.pop(), place, result)
+            else:
+                self._leave(place, result)
+        for slot in unanswered:
+            if slot.result is None and slot.call_id:
+                self._open.setdefault(slot.call_id, []).append(slot)
+
+    def _results(self, window: _Window) -> Iterator[tuple[_Place, Result]]:
+        for number in (*window.run, *window.rest):
+            for index, part in enumerate(self._turns[number].parts):
+                if isinstance(part, Result) and self._is_active(part):
+                    yield (number, index), part
+
+    def _is_active(self, result: Result) -> bool:
+        """Whether it should answer a call of the client. A wire may not tell who ran a tool; then the call does."""
+        if result.executor != "client":
+            return False
+        is_elsewhere = self._continues or result.call_id in self._provider_ids
+        return not (is_elsewhere and result.call_id and result.call_id not in self._client_ids)
+
+    def _pair_nameless(
+        self, slot: _Slot, place: _Place, result: Result
+    ) -> list[tuple[_Place, Result]]:
+        """One call and one result are left and one of them has no id: they belong together."""
+        if slot.call_id and result.call_id:
+            return [(place, result)]
+        self._give(slot, place, result)
+        if slot.call_id:
+            self._note("empty_id", place, f"result of {slot.call_id}")
+        return []
+
+    def _give(self, slot: _Slot, place: _Place, result: Result) -> None:
+        slot.result = result
+        slot.source = place
+        self._gone.add(place)
+        self._answers.setdefault(result.call_id, []).append(result)
+
+    def _leave(self, place: _Place, result: Result) -> None:
+        """A result for which there is no call left."""
+        earlier = self._answers.get(result.call_id) if result.call_id else None
+        if not earlier:
+            self._texts[place] = _as_text(ORPHAN, result)
+            self._note("orphan_result", place, result.call_id)
+        elif any(_is_equal(result, other) for other in earlier[-MAX_COMPARED:]):
+            self._gone.add(place)
+            self._note("duplicate_result", place, f"{result.call_id} dropped")
+        else:
+            self._texts[place] = _as_text(EXTRA, result)
+            self._note("duplicate_result", place, result.call_id)
+
+    def _name_calls(self, slots: Iterable[_Slot]) -> None:
+        used = set(self._provider_ids)
+        counts: dict[str, int] = {}
+        minter = Minter("pairing")
+        for slot in slots:
+            old = new = slot.call_id
+            while not new or new in used or (new != old and new in self._ids):
+                if old:
+                    counts[old] = counts.get(old, 1) + 1
+                    new = f"{old}_{counts[old]}"
+                else:
+                    new = minter("call_")
+            if new != old:
+                self._note(
+                    "repeated_id" if old else "empty_id",
+                    slot.place,
+                    f"{old or 'none'} is now {new}",
+                )
+            used.add(new)
+            slot.call_id = new
+
+    def _note_moves(self, window: _Window) -> None:
+        numbers = {slot.source: number for number, slot in enumerate(window.slots)}
+        in_place: set[_Place] = set()
+        highest = -1
+        for place in self._leading_places(window):
+            number = numbers.get(place, -1)
+            if number > highest:
+                highest = number
+                in_place.add(place)
+        for slot in window.slots:
+            if slot.source is not None and slot.source not in in_place:
+                self._note("moved_result", slot.source, slot.call_id)
+
+    def _leading_places(self, window: _Window) -> Iterator[_Place]:
+        """The places after the run, up to the first thing that is no result of it."""
+        for number in window.rest:
+            turn = self._turns[number]
+            if not turn.parts and turn.role != "tool":
+                return
+            for index in range(len(turn.parts)):
+                if (number, index) not in self._gone:
+                    return
+                yield number, index
+
+    def _write_run(self, window: _Window) -> Iterator[Turn]:
+        renamed = {slot.place: slot.call_id for slot in window.slots}
+        for number in window.run:
+            turn = self._turns[number]
+            parts: list[Part] = []
+            for index, part in enumerate(turn.parts):
+                place = (number, index)
+                if isinstance(part, Call) and place in renamed:
+                    is_same = part.call_id == renamed[place]
+                    parts.append(part if is_same else structs.replace(part, call_id=renamed[place]))
+                elif place not in self._gone and place not in self._texts:
+                    parts.append(part)
+            if parts or not turn.parts:
+                yield _with_parts(turn, parts)
+
+    def _write_results(self, window: _Window) -> Iterator[Turn]:
+        """The results in call order, those of one turn together as far as the order allows."""
+        written: set[int] = set()
+        for number, group in groupby(window.slots, key=_source_turn):
+            parts = [self._result_of(slot) for slot in group]
+            if number in written or not self._may_carry(number):
+                yield Turn(role="tool", parts=tuple(parts))
+            else:
+                yield _with_parts(self._turns[number], parts, "tool")
+            written.add(number)
+
+    def _may_carry(self, number: int) -> bool:
+        """Whether a turn's own fields go with the results it held: not if it lives on as another turn."""
+        return number >= 0 and (self._turns[number].role == "tool" or self._is_used_up(number))
+
+    def _result_of(self, slot: _Slot) -> Result:
+        result = slot.result
+        if result is None:
+            self._note("missing_result", slot.place, slot.call_id)
+            return Result(
+                call_id=slot.call_id,
+                content=(Text(text=INTERRUPTED),),
+                is_error=True,
+                kind=slot.call.kind,
+            )
+        # A wire that knows only one kind of result does not tell which kind of call it answers.
+        kind = slot.call.kind if result.kind == "function" else result.kind
+        if result.call_id == slot.call_id and result.kind == kind:
+            return result
+        return structs.replace(result, call_id=slot.call_id, kind=kind)
+
+    def _is_used_up(self, number: int) -> bool:
+        return all((number, index) in self._gone for index in range(len(self._turns[number].parts)))
+
+    def _write_rest(self, number: int) -> Iterator[Turn]:
+        turn = self._turns[number]
+        if turn.parts and self._is_used_up(number):
+            return
+        parts: list[Part] = []
+        for index, part in enumerate(turn.parts):
+            place = (number, index)
+            if place in self._texts and turn.role == "user":
+                parts.extend(self._texts[place])
+            elif place not in self._gone and place not in self._texts:
+                parts.append(part)
+        if turn.role != "tool" or any(isinstance(part, Result) for part in parts):
+            if parts or not turn.parts:
+                yield _with_parts(turn, parts)
+        elif parts or not turn.parts:
+            self._note("orphan_result", (number, 0), "a tool turn without a result")
+            if parts:
+                yield Turn(role="user", parts=tuple(parts))
+        if turn.role != "user":
+            yield from self._write_texts(number)
+
+    def _write_texts(self, number: int) -> Iterator[Turn]:
+        places = ((number, index) for index in range(len(self._turns[number].parts)))
+        parts = [part for place in places if place in self._texts for part in self._texts[place]]
+        if parts:
+            yield Turn(role="user", parts=tuple(parts))
+
+    def _note(self, rule: str, place: _Place, detail: str) -> None:
+        repair = Repair(rule, f"turns[{place[0]}].parts[{place[1]}]", detail)
+        self._repairs.append((place, repair))
+
+
+def _source_turn(slot: _Slot) -> int:
+    return -1 if slot.source is None else slot.source[0]
+
+
+def _with_parts(turn: Turn, parts: Sequence[Part], role: Role | None = None) -> Turn:
+    """The turn with these parts; the turn itself if they are the same."""
+    role = role or turn.role
+    is_same = len(parts) == len(turn.parts) and all(map(is_, parts, turn.parts))
+    return (
+        turn
+        if is_same and role == turn.role
+        else structs.replace(turn, role=role, parts=tuple(parts))
+    )
+
+
+def _as_text(heading: str, result: Result) -> tuple[Part, ...]:
+    return (Text(text=mark_error(heading) if result.is_error else heading), *result.content)
+
+
+def _is_equal(one: Result, other: Result) -> bool:
+    return one.content == other.content and one.is_error == other.is_error

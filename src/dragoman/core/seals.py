@@ -1,0 +1,110 @@
+"""Seals (signatures, encrypted reasoning) in the one opaque string that a wire has for them.
+
+A provider's own seal travels as the very string it came as. Seals of another family, or several at once, ride in an
+envelope, `dgm1.` + base64url of JSON, so that a client of any dialect carries them back to us unknowing. What is
+inside goes back only to its own family: `split_family` tells which.
+
+Nothing here raises, and no message ever shows a seal.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable
+from typing import Literal, cast
+
+from dragoman._json import dumps, loads
+from dragoman.errors import MalformedJson
+from dragoman.model.parts import Seal, SealKind
+
+__all__ = (
+    "ENVELOPE",
+    "Family",
+    "seal_to_encrypted",
+    "seal_to_signature",
+    "seals_from_encrypted",
+    "seals_from_signature",
+    "split_family",
+)
+
+Family = Literal["openai", "anthropic", "google"]
+
+ENVELOPE = "dgm1."
+
+_FAMILIES: dict[SealKind, Family] = {
+    "signature": "anthropic",
+    "redacted": "anthropic",
+    "encrypted": "openai",
+    "thought": "google",
+}
+
+
+def seal_to_encrypted(seals: Iterable[Seal]) -> str | None:
+    """The string for OpenAI's `encrypted_content`; None without seals."""
+    return _pack(tuple(seals), "encrypted")
+
+
+def seals_from_encrypted(text: str | None) -> tuple[Seal, ...]:
+    return _unpack(text, "encrypted")
+
+
+def seal_to_signature(seals: Iterable[Seal]) -> str | None:
+    """The string for Anthropic's `signature`; None without seals."""
+    return _pack(tuple(seals), "signature")
+
+
+def seals_from_signature(text: str | None) -> tuple[Seal, ...]:
+    return _unpack(text, "signature")
+
+
+def split_family(
+    seals: Iterable[Seal], family: Family
+) -> tuple[tuple[Seal, ...], tuple[Seal, ...]]:
+    """The seals that may go to this provider family, and those that may not."""
+    kept = tuple(seals)
+    own = tuple(seal for seal in kept if _FAMILIES[seal.kind] == family)
+    foreign = tuple(seal for seal in kept if _FAMILIES[seal.kind] != family)
+    return own, foreign
+
+
+def _pack(seals: tuple[Seal, ...], native: SealKind) -> str | None:
+    if not seals:
+        return None
+    only = seals[0]
+    # A native seal that is empty or looks like our envelope would not come back as itself.
+    if len(seals) == 1 and only.kind == native and only.data and not only.data.startswith(ENVELOPE):
+        return only.data
+    content = dumps([[seal.kind, seal.data] for seal in seals])
+    return ENVELOPE + urlsafe_b64encode(content).decode("ascii").rstrip("=")
+
+
+def _unpack(text: str | None, native: SealKind) -> tuple[Seal, ...]:
+    if not text:
+        return ()
+    if text.startswith(ENVELOPE):
+        seals = _open(text[len(ENVELOPE) :])
+        if seals is not None:
+            return seals
+    return (Seal(native, text),)
+
+
+def _open(encoded: str) -> tuple[Seal, ...] | None:
+    try:
+        content: object = loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+    except (Base64Error, ValueError, MalformedJson):
+        return None
+    if not isinstance(content, list):
+        return None
+    seals: list[Seal] = []
+    for entry in cast("list[object]", content):
+        seal = _seal_from(cast("list[object]", entry) if isinstance(entry, list) else [])
+        if seal is None:
+            return None
+        seals.append(seal)
+    return tuple(seals)
+
+
+def _seal_from(entry: list[object]) -> Seal | None:
+    for kind in _FAMILIES:
+        if len(entry) == 2 and entry[0] == kind and isinstance(entry[1], str):
+            return Seal(kind, entry[1])
+    return None

@@ -1,0 +1,182 @@
+"""Events to Chat Completions, as one body: folded first, then written."""
+
+from collections.abc import Iterable
+
+from dragoman._json import Raw, dumps
+from dragoman.core.drafts import join_logprobs
+from dragoman.core.fold import fold
+from dragoman.core.ids import Minter
+from dragoman.core.losses import LossBook
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.chat.annotations import write_annotation
+from dragoman.dialects.chat.errors import encode_error
+from dragoman.dialects.chat.fields import fields_of, own_fields
+from dragoman.dialects.chat.losses import LOSSES
+from dragoman.dialects.chat.usage import write_usage
+from dragoman.dialects.chat.wire import REASONING_FIELDS, SEALED_FIELDS
+from dragoman.dialects.chat.writing import (
+    FAILING_REASONS,
+    finish_word,
+    flat_name,
+    is_expressible,
+    seal_content,
+    write_audio,
+    write_image,
+)
+from dragoman.model.events import Event
+from dragoman.model.outcome import Choice, ErrorInfo, Outcome
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Text
+
+__all__ = ("encode_body",)
+
+_NO_CONTEXT = EncodeContext()
+
+
+def encode_body(events: Iterable[Event], context: EncodeContext = _NO_CONTEXT) -> bytes:
+    """The whole answer; the error body if it failed or never ended."""
+    outcome = fold(events)
+    error = outcome.error or _why_not(outcome)
+    if error is not None:
+        return encode_error(error)
+    body: dict[str, object] = {
+        "id": outcome.response_id or Minter(context.seed)("chatcmpl-"),
+        "object": "chat.completion",
+        "created": context.created if outcome.created is None else outcome.created,
+        "model": context.model or outcome.model,
+        "choices": [_Message(choice, context).write() for choice in outcome.choices],
+    }
+    if outcome.usage is not None:
+        body["usage"] = write_usage(outcome.usage)
+    return dumps({**body, **own_fields(outcome.started_extra)})
+
+
+def _why_not(outcome: Outcome) -> ErrorInfo | None:
+    """Why an answer that did not fail is none all the same."""
+    if not outcome.completed:
+        return ErrorInfo(kind="truncated", message="the answer ended before it was complete")
+    for choice in outcome.choices:
+        if choice.finish in FAILING_REASONS:
+            return ErrorInfo(kind="upstream", message=f"the answer ended with {choice.finish}")
+    return None
+
+
+class _Message:
+    """One choice, its parts sorted into the fields of a message."""
+
+    def __init__(self, choice: Choice, context: EncodeContext) -> None:
+        self._choice = choice
+        self._legacy = context.legacy_functions
+        self._mint = Minter(context.seed)
+        self._book = LossBook(LOSSES)
+        self._pieces: list[str | Raw] = []
+        self._refusals: list[str] = []
+        self._logprobs: dict[str, list[Raw | None]] = {"content": [], "refusal": []}
+        self._thoughts: list[str] = []
+        self._fields: dict[str, object] = {}
+        self._annotations: list[Raw] = []
+        self._images: list[object] = []
+        self._calls: list[Call] = []
+        for part in choice.parts:
+            self._take(part)
+
+    def write(self) -> dict[str, object]:
+        choice = self._choice
+        logprobs = {name: join_logprobs(pieces) for name, pieces in self._logprobs.items()}
+        has_logprobs = any(piece is not None for piece in logprobs.values())
+        extra = dict(own_fields(choice.finish_extra))
+        message = {**self._message(), **fields_of(extra.pop("message", None))}
+        out: dict[str, object] = {
+            "index": choice.index,
+            "message": message,
+            "logprobs": logprobs if has_logprobs else None,
+            "finish_reason": finish_word(
+                choice.finish or "stop",
+                len(self._calls),
+                has_cut_call=any(call.status != "completed" for call in self._calls),
+                legacy=self._legacy,
+            ),
+        }
+        if choice.stop_sequence is not None:
+            out["stop_reason"] = choice.stop_sequence
+        return {**out, **extra}
+
+    def _take(self, part: Part) -> None:
+        match part:
+            case Text():
+                self._pieces.append(part.text)
+                self._logprobs["content"].append(part.logprobs)
+                written = (write_annotation(annotation) for annotation in part.annotations)
+                self._annotations.extend(raw for raw in written if raw is not None)
+            case Refusal():
+                self._refusals.append(part.text)
+                self._logprobs["refusal"].append(part.logprobs)
+            case Reasoning():
+                own = own_fields(part.extra)
+                self._thoughts += [text for text in (*part.summary, *part.content) if text]
+                self._fields |= {
+                    name: raw
+                    for name, raw in own.items()
+                    if name in SEALED_FIELDS or name in REASONING_FIELDS
+                }
+            case Call():
+                if is_expressible(part, self._book, ""):
+                    self._calls.append(part)
+            case Media() if part.kind == "audio":
+                self._fields["audio"] = self._audio(part)
+            case Media() if (image := write_image(part)) is not None:
+                self._images.append(image)
+            case Opaque() if part.dialect == "chat":
+                self._pieces.append(part.raw)
+            case _:
+                pass
+
+    def _message(self) -> dict[str, object]:
+        message: dict[str, object] = {
+            "role": "assistant",
+            "content": self._content(),
+            "refusal": "".join(self._refusals) or None,
+            **self._fields,
+        }
+        if self._thoughts:
+            field = next(
+                (name for name in REASONING_FIELDS if name in message), "reasoning_content"
+            )
+            message[field] = "\n\n".join(self._thoughts)
+        if self._annotations:
+            message["annotations"] = self._annotations
+        if self._images:
+            message["images"] = self._images
+        if self._calls and self._legacy:
+            call = self._calls[0]
+            name = flat_name(call, self._book, "")
+            message["function_call"] = {"name": name, "arguments": call.input}
+        elif self._calls:
+            message["tool_calls"] = [self._call(call) for call in self._calls]
+        return message
+
+    def _content(self) -> str | None | list[object]:
+        """Text as one string; null where there is something else to say instead; a list only as it came."""
+        if any(not isinstance(piece, str) for piece in self._pieces):
+            return [
+                {"type": "text", "text": piece} if isinstance(piece, str) else piece
+                for piece in self._pieces
+            ]
+        text = "".join(piece for piece in self._pieces if isinstance(piece, str))
+        return text if text or not (self._calls or self._refusals) else None
+
+    def _call(self, call: Call) -> dict[str, object]:
+        kind, field = ("custom", "input") if call.kind == "custom" else ("function", "arguments")
+        seals = (seal_content(seal) for seal in call.seals)
+        content = next((raw for raw in seals if raw is not None), None)
+        return {
+            "id": call.call_id or self._mint("call_"),
+            "type": kind,
+            kind: {"name": flat_name(call, self._book, ""), field: call.input},
+            **({"extra_content": content} if content is not None else {}),
+            **own_fields(call.extra),
+        }
+
+    def _audio(self, media: Media) -> dict[str, object]:
+        audio = write_audio(media, media.item_id or self._mint("audio_"))
+        # The type demands all of them; `expires_at` is unknown where the provider has none.
+        return {"data": "", "transcript": "", "expires_at": 0, **audio}

@@ -1,0 +1,281 @@
+"""Chat Completions to events: what one frame of a stream means, and the same for a whole body.
+
+Nearly every frame is one delta of text, reasoning or arguments and is understood by its typed shape alone
+(`wire.HotChunk`). All others are read field by field, leniently: null is absent, unknown fields are kept. What a choice
+says is `choice`; here are the things that belong to the answer as a whole: its beginning, its usage, its errors, its end.
+
+    SILENT --first chunk with choices--> SPEAKING --[DONE], or the end of the wire--> OVER
+       '-------------- an error chunk, a broken rule, the end too early --------------^
+"""
+
+from collections.abc import Mapping
+
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text
+from dragoman.core.failures import error_info
+from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.chat.choice import ChoiceTrack
+from dragoman.dialects.chat.errors import decode_error, find_error, read_error
+from dragoman.dialects.chat.fields import (
+    extra_of,
+    fields_of,
+    int_of,
+    items_of,
+    join_object,
+    present,
+    text_of,
+)
+from dragoman.dialects.chat.telling import Telling
+from dragoman.dialects.chat.usage import read_usage
+from dragoman.dialects.chat.wire import CHUNK_FIELDS, FAILED_FINISHES, decode_hot
+from dragoman.errors import MalformedJson, RemoteProtocolError
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    InputDelta,
+    Noticed,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, Problem, Usage
+from dragoman.model.parts import Extra
+from dragoman.sse import Frame
+
+__all__ = ("ChatReader", "read_body")
+
+_NO_CONTEXT = DecodeContext()
+
+
+class ChatReader:
+    """A `base.FrameReader` for Chat Completions."""
+
+    def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
+        self.over = False
+        self.found: list[tuple[str, str]] = []
+        self._telling = Telling(context, self.found)
+        self._is_single = context.choices == 1
+        self._choices: dict[int, ChoiceTrack] = {}
+        self._has_started = False
+        self._usage: Usage | None = None
+        self._extra: dict[str, Raw] = {}  # fields of chunks, as last seen
+
+    def read(self, frame: Frame) -> tuple[Event, ...]:
+        data = frame.data
+        if data is None:
+            return self._read_comment(frame)
+        try:
+            chunk = decode_hot(data)
+        except FAST_FAILURES:
+            return self._read_fully(frame, data)
+        choice = chunk.choices[0]
+        track = self._choices.get(choice.index)
+        if track is not None:
+            delta = choice.delta
+            text = delta.content
+            calls = delta.tool_calls
+            if calls is None:
+                thought = delta.reasoning_content or delta.reasoning
+                if text:
+                    speech = track.hot_text
+                    if speech is not None and not thought:
+                        speech.pieces.append(text)
+                        return (TextDelta(speech.part, text),)
+                elif thought:
+                    thinking = track.hot_reasoning
+                    if thinking is not None:
+                        thinking.pieces.append(thought)
+                        return (ReasoningDelta(thinking.part, thought),)
+            elif not text:
+                call = track.hot_call
+                if (
+                    call is not None
+                    and calls[0].index == track.hot_index
+                    and not (delta.reasoning_content or delta.reasoning)
+                ):
+                    fragment = calls[0].function.arguments
+                    increment = call.buffer.push(fragment)
+                    if increment is not fragment:
+                        call.note_cumulative()
+                    return (InputDelta(call.part, increment),) if increment else ()
+        return self._read_fully(frame, data)
+
+    def end(self) -> tuple[Event, ...]:
+        if self._choices:
+            return self._conclude(was_marked=False)
+        message = "expected a stream of chunks, got its end before any choice"
+        self.found.append(("cut_stream", message))
+        return self.fail(ErrorInfo(kind="truncated", message=message))
+
+    def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
+        for track in self._choices.values():
+            track.abandon()
+        self.over = True
+        self._telling.events.append(Failed(error))
+        return self._telling.take()
+
+    def read_whole(self, body: Mapping[str, Raw]) -> tuple[Event, ...]:
+        """A body that has choices: all of a stream in one chunk."""
+        error = self._take_chunk(body, is_whole=True)
+        return self.fail(error) if error is not None else self._conclude(was_marked=True)
+
+    # --- frames that are not one plain delta --------------------------------------------------------------------------
+
+    def _read_comment(self, frame: Frame) -> tuple[Event, ...]:
+        comment = frame.comment
+        if comment is None:
+            return ()
+        text = comment.decode("utf-8", "replace")
+        return (Noticed("comment", raw=Raw(dumps_text(text))),)
+
+    def _read_fully(self, frame: Frame, data: bytes) -> tuple[Event, ...]:
+        if not data.strip():
+            return ()
+        if frame.is_done:
+            return self._finish_marked()
+        chunk = present(as_object(data))  # or MalformedJson, before anything has changed
+        error = find_error(chunk)
+        if error is not None:
+            return self.fail(read_error(error))
+        if "choices" not in chunk and "usage" not in chunk:
+            return self._read_stranger(frame, data, chunk)
+        return self._read_chunk(chunk)
+
+    def _read_stranger(
+        self, frame: Frame, data: bytes, chunk: Mapping[str, Raw]
+    ) -> tuple[Event, ...]:
+        """A frame without choices: part of the answer by its name, an error by its name, or nobody's."""
+        name = text_of(chunk.get("object")) or text_of(chunk.get("type")) or ""
+        if name.startswith("chat.completion"):
+            return self._read_chunk(chunk)
+        if frame.name == b"error" or name == "error" or "message" in chunk or "detail" in chunk:
+            return self.fail(decode_error(data))
+        shown = name or ", ".join(chunk) or "an empty object"
+        self.found.append(("unknown_event", f"expected a chunk with choices, got {shown}"))
+        return (Noticed("unknown", "chat", name, Raw(data)),)
+
+    def _read_chunk(self, chunk: Mapping[str, Raw]) -> tuple[Event, ...]:
+        try:
+            error = self._take_chunk(chunk)
+        except RemoteProtocolError as broken:
+            error = error_info(broken)
+        return self._telling.take() if error is None else self.fail(error)
+
+    def _take_chunk(self, chunk: Mapping[str, Raw], *, is_whole: bool = False) -> ErrorInfo | None:
+        """All that a chunk says; the error it ends the answer with, if any."""
+        choices = [fields_of(raw) for raw in items_of(chunk.get("choices"))]
+        self._read_envelope(chunk, must_start=bool(choices))
+        for choice in choices:
+            lane = max(int_of(choice.get("index")) or 0, 0)
+            track = self._track(0 if self._is_single else lane)
+            track.read(choice, lane=lane if self._is_single else 0, is_whole=is_whole)
+        self._read_usage(chunk)
+        for choice in choices:
+            error = find_error(choice)
+            if error is not None:
+                return read_error(error)
+            native = text_of(choice.get("finish_reason"))
+            if native in FAILED_FINISHES:
+                message = f"the upstream ended its answer with finish_reason {native!r}"
+                return ErrorInfo(kind="upstream", message=message)
+        return None
+
+    def _read_envelope(self, chunk: Mapping[str, Raw], *, must_start: bool) -> None:
+        """The fields around the choices. Azure's first chunk has only such fields, and no id yet."""
+        extra = extra_of(chunk, CHUNK_FIELDS)
+        changed = {
+            name: value
+            for name, value in (extra.fields if extra else {}).items()
+            if bytes(self._extra.get(name, Raw(b""))) != bytes(value)
+        }
+        self._extra.update(changed)
+        if self._has_started:
+            if changed:
+                self._telling.notice("chunk", join_object(changed))
+        elif must_start or "usage" in chunk:
+            self._has_started = True
+            self._telling.response_id = text_of(chunk.get("id")) or ""
+            self._telling.events.append(
+                Started(
+                    self._telling.response_id,
+                    text_of(chunk.get("model")) or "",
+                    int_of(chunk.get("created")),
+                    Extra("chat", dict(self._extra)) if self._extra else None,
+                )
+            )
+
+    def _read_usage(self, chunk: Mapping[str, Raw]) -> None:
+        raw = chunk.get("usage") or fields_of(chunk.get("x_groq")).get("usage")
+        usage = read_usage(raw) if raw is not None else None
+        if usage is not None and usage != self._usage:
+            self._usage = usage
+            self._telling.events.append(UsageReported(usage))
+
+    def _track(self, index: int) -> ChoiceTrack:
+        track = self._choices.get(index)
+        if track is None:
+            track = self._choices[index] = ChoiceTrack(self._telling, index)
+        return track
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _finish_marked(self) -> tuple[Event, ...]:
+        if self._choices:
+            return self._conclude(was_marked=True)
+        message = "expected chunks before [DONE], got none with a choice"
+        self.found.append(("empty_output", message))
+        return self.fail(ErrorInfo(kind="protocol", message=message))
+
+    def _conclude(self, *, was_marked: bool) -> tuple[Event, ...]:
+        """Every choice has finished, or can be taken to have; otherwise the answer was cut."""
+        self._track(0)
+        finishes = []
+        try:
+            for index in sorted(self._choices):
+                finished = self._choices[index].conclude(may_infer=was_marked)
+                if finished is None:
+                    return self._cut(index, was_marked=was_marked)
+                finishes.append(finished)
+        except RemoteProtocolError as broken:
+            return self.fail(error_info(broken))
+        self.over = True
+        self._telling.events.extend((*finishes, Completed()))
+        return self._telling.take()
+
+    def _cut(self, index: int, *, was_marked: bool) -> tuple[Event, ...]:
+        end = "[DONE]" if was_marked else "the end of the stream"
+        message = f"expected a finish_reason for choice {index}, got {end}"
+        self.found.append(("cut_stream", message))
+        return self.fail(ErrorInfo(kind="truncated", message=message))
+
+
+def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
+    """A whole answer. Never raises: a bad body is Failed."""
+    reader = ChatReader(context)
+    try:
+        events = _read_text(data, reader)
+    except RemoteProtocolError as error:
+        if isinstance(error, MalformedJson):
+            reader.found.append(("malformed_body", error.message))
+        events = reader.fail(error_info(error))
+    return Step(data, events, tuple(Problem(1, kind, message) for kind, message in reader.found))
+
+
+def _read_text(data: bytes, reader: ChatReader) -> tuple[Event, ...]:
+    text = data.decode("utf-8", "replace")
+    if "\ufffd" in text and text.encode("utf-8") != data:
+        reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
+    body = text.encode("utf-8").strip()
+    fields = present(as_object(body))
+    error = find_error(fields)
+    if error is not None:
+        return reader.fail(read_error(error))
+    if "choices" in fields:
+        return reader.read_whole(fields)
+    name = text_of(fields.get("object")) or text_of(fields.get("type")) or "an object"
+    if "message" in fields or "detail" in fields:
+        return reader.fail(decode_error(body))
+    message = f"expected a body with choices, got {name} with {', '.join(fields) or 'no fields'}"
+    reader.found.append(("foreign_body", message))
+    raise RemoteProtocolError(message)

@@ -1,0 +1,213 @@
+"""Events to Chat Completions, as a stream.
+
+The role comes first, id, type and name of a call once and in its first delta, increments after that, `finish_reason`
+(null inside) on every chunk, one finish per choice, the usage chunk if asked for, `[DONE]`. A failure is an error chunk
+and no `[DONE]`. Several clients merge calls whose deltas alternate, so parts must not overlap within a choice; a
+`core.serial.Serializer` in front sees to that. How parts are written is `encode_parts`.
+"""
+
+from collections.abc import Callable
+
+from dragoman.core.fold import merge_usage
+from dragoman.core.ids import Minter
+from dragoman.core.losses import LossBook
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.chat.chunks import Envelope, one_line
+from dragoman.dialects.chat.encode_parts import ChoiceState, PartWriter, refuse
+from dragoman.dialects.chat.errors import encode_error
+from dragoman.dialects.chat.fields import fields_of, own_fields, text_of
+from dragoman.dialects.chat.losses import LOSSES
+from dragoman.dialects.chat.usage import write_usage
+from dragoman.dialects.chat.writing import FAILING_REASONS, finish_word, note_finish
+from dragoman.model.events import (
+    AnnotationAdded,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    LimitsReported,
+    MediaDelta,
+    Noticed,
+    OutputDelta,
+    PartEnded,
+    PartStarted,
+    Progress,
+    ReasoningDelta,
+    SealAdded,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Usage
+from dragoman.model.parts import Call
+from dragoman.sse import encode_comment
+
+__all__ = ("ChatEncoder",)
+
+_NO_CONTEXT = EncodeContext()
+_DONE = b"data: [DONE]\n\n"
+
+
+class ChatEncoder:
+    """A `base.StreamEncoder` for Chat Completions."""
+
+    def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
+        # A stream has begun when a loss turns up: it is too late to refuse.
+        policy: dict[str, LossAction] = {
+            code: "drop" if action == "refuse" else action
+            for code, action in context.losses.items()
+        }
+        self._context = context
+        self._book = LossBook(LOSSES, policy)
+        self._mint = Minter(context.seed)
+        self._parts = parts = PartWriter(self._book, self._mint, legacy=context.legacy_functions)
+        self._choices: dict[int, ChoiceState] = {}
+        self._usage: Usage | None = None
+        self._has_started = False
+        self._is_over = False
+        self._writers: dict[type[Event], Callable[..., bytes]] = {
+            TextDelta: parts.write_text,
+            InputDelta: parts.write_input,
+            ReasoningDelta: parts.write_reasoning,
+            OutputDelta: parts.skip_output,
+            MediaDelta: parts.write_media,
+            AnnotationAdded: parts.write_annotation,
+            SealAdded: parts.write_seal,
+            PartStarted: self._start_part,
+            PartEnded: self._end_part,
+            Started: self._start,
+            Progress: self._pass_over,
+            UsageReported: self._keep_usage,
+            LimitsReported: self._note_limits,
+            Finished: self._finish,
+            Failed: self._fail,
+            Completed: self._complete,
+            Noticed: self._write_notice,
+        }
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        return self._book.losses
+
+    def encode(self, event: Event) -> bytes:
+        """The bytes of one event; none where Chat says nothing about it.
+
+        Raises:
+            LocalProtocolError: the event may not stand here.
+        """
+        if self._is_over:
+            refuse(event, "the stream is over")
+        return self._writers[type(event)](event)
+
+    def close(self) -> bytes:
+        """The failure of a stream that was left without its end; nothing after one that ended."""
+        if self._is_over:
+            return b""
+        message = "the answer ended before it was complete"
+        return self._fail(Failed(ErrorInfo(kind="truncated", message=message)))
+
+    def _start(self, event: Started) -> bytes:
+        if self._has_started:
+            refuse(event, "the answer has started before")
+        self._has_started = True
+        extra = own_fields(event.extra)
+        # What a vendor says on every chunk is said on every chunk; lists and objects once.
+        small = {name: raw for name, raw in extra.items() if bytes(raw)[:1] not in (b"{", b"[")}
+        large = {name: raw for name, raw in extra.items() if name not in small}
+        self._parts.envelope = Envelope(
+            {
+                "id": event.response_id or self._mint("chatcmpl-"),
+                "object": "chat.completion.chunk",
+                "created": self._context.created if event.created is None else event.created,
+                "model": self._context.model or event.model,
+                **small,
+            }
+        )
+        role, _ = self._choice(0, event)
+        return role + (self._parts.envelope.bare(large) if large else b"")
+
+    def _choice(self, index: int, event: Event) -> tuple[bytes, ChoiceState]:
+        """A choice, and the chunk with the role that comes before everything else of it."""
+        choice = self._choices.get(index)
+        if choice is not None:
+            return b"", choice
+        if not self._has_started:
+            refuse(event, "the answer has not started")
+        choice = self._choices[index] = ChoiceState()
+        return self._parts.envelope.chunk(index, {"role": "assistant", "content": ""}), choice
+
+    def _start_part(self, event: PartStarted) -> bytes:
+        role, choice = self._choice(event.choice, event)
+        return role + self._parts.start(event, choice)
+
+    def _end_part(self, event: PartEnded) -> bytes:
+        value = event.value
+        if event.amended and isinstance(value, Call) and self._parts.shows_call(event.part):
+            message = f"the upstream changed the arguments of {value.name} after streaming them"
+            return self._fail(Failed(ErrorInfo(kind="protocol", message=message)))
+        return self._parts.end(event, self._choices)
+
+    def _finish(self, event: Finished) -> bytes:
+        role, choice = self._choice(event.choice, event)
+        if choice.is_finished or choice.open_part is not None:
+            refuse(event, f"choice {event.choice} has finished before, or has an open part")
+        choice.is_finished = True
+        if event.reason in FAILING_REASONS:
+            message = f"the answer ended with {event.native or event.reason}"
+            return role + self._fail(Failed(ErrorInfo(kind="upstream", message=message)))
+        where = f"choice {event.choice}"
+        word = finish_word(
+            event.reason,
+            choice.calls,
+            has_cut_call=choice.has_cut_call,
+            legacy=self._context.legacy_functions,
+        )
+        note_finish(event.reason, self._book, where)
+        fields: dict[str, object] = {"finish_reason": word}
+        if event.stop_sequence is not None:
+            action = self._book.note("stop_sequence", where, event.stop_sequence)
+            if action == "carry":
+                fields["stop_reason"] = event.stop_sequence
+        own = {name: raw for name, raw in own_fields(event.extra).items() if name != "message"}
+        return role + self._parts.envelope.chunk(event.choice, {}, {**fields, **own})
+
+    def _complete(self, event: Completed) -> bytes:
+        if not self._choices or not all(choice.is_finished for choice in self._choices.values()):
+            refuse(event, "a choice has not finished")
+        self._is_over = True
+        if self._usage is None or not self._context.include_usage:
+            return _DONE
+        return self._parts.envelope.bare({"usage": write_usage(self._usage)}) + _DONE
+
+    def _fail(self, event: Failed) -> bytes:
+        self._is_over = True
+        return b"data: " + one_line(encode_error(event.error)) + b"\n\n"
+
+    def _keep_usage(self, event: UsageReported) -> bytes:
+        self._usage = merge_usage(self._usage, event.usage)
+        return b""
+
+    def _note_limits(self, event: LimitsReported) -> bytes:
+        self._book.note("rate_limits", "", ", ".join(each.name for each in event.limits.windows))
+        return b""
+
+    def _pass_over(self, _: Progress) -> bytes:
+        return b""
+
+    def _write_notice(self, event: Noticed) -> bytes:
+        raw = event.raw
+        if event.kind in ("ping", "comment"):
+            return encode_comment(text_of(raw) or "ping")
+        if event.dialect != "chat" or raw is None:
+            return b""
+        if event.kind == "unknown":
+            return b"data: " + one_line(bytes(raw)) + b"\n\n"
+        if event.kind != "fields" or not self._has_started:
+            return b""
+        fields = fields_of(raw)
+        if event.name == "chunk":
+            return self._parts.envelope.bare(fields)
+        role, _ = self._choice(event.choice, event)
+        delta, beside = (fields, None) if event.name == "delta" else ({}, fields)
+        return role + self._parts.envelope.chunk(event.choice, delta, beside)

@@ -1,0 +1,114 @@
+"""One entry of `tool_calls` (or the legacy `function_call`), wherever its server put the pieces.
+
+OpenAI nests name and arguments in `function`, a custom tool's name and input in `custom`. Others put them beside it,
+call the name `function_name`, or send the arguments as an object instead of a string.
+"""
+
+from msgspec import Struct
+
+from dragoman._json import Raw, dumps, loads
+from dragoman.dialects.chat.fields import fields_of, first_text, int_of, text_of
+from dragoman.dialects.chat.wire import CALL_FIELDS
+from dragoman.model.parts import CallKind
+
+__all__ = ("CallEntry", "legacy_entry", "merge_objects", "read_entry")
+
+_NAMES = ("name", "function_name", "tool_name", "call_name")
+
+
+class CallEntry(Struct, frozen=True, kw_only=True):
+    """`text` is a fragment of input, `value` an input that is not a string. `oddities` are (kind, message)."""
+
+    index: int | None = None
+    id: str = ""
+    name: str = ""
+    kind: CallKind | None = None
+    text: str = ""
+    value: Raw | None = None
+    is_legacy: bool = False
+    extra_content: Raw | None = None
+    extra: dict[str, Raw] = {}
+    oddities: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self.text) or self.value is not None
+
+
+def read_entry(raw: Raw) -> CallEntry:
+    fields = fields_of(raw)
+    is_custom = "custom" in fields or text_of(fields.get("type")) == "custom"
+    inner = fields_of(fields.get("custom" if is_custom else "function"))
+    is_known = is_custom or "function" in fields or "type" in fields
+    oddities: list[tuple[str, str]] = []
+    given, place = _input(fields, inner, "input" if is_custom else "arguments")
+    if place == "beside" and given is not None and bytes(given) != b'""':
+        oddities.append(
+            ("misplaced_input", "expected a call's input inside `function`, got it beside it")
+        )
+    text = text_of(given)
+    call_id = first_text(fields, ("id", "call_id"))
+    if not call_id and text_of(fields.get("id")) == "":
+        oddities.append(
+            ("empty_id", "expected later deltas of a call without an id, got an empty one")
+        )
+    name = first_text(inner, _NAMES) or first_text(fields, _NAMES)
+    if not name and text_of(inner.get("name")) == "":
+        oddities.append(
+            ("empty_name", "expected later deltas of a call without a name, got an empty one")
+        )
+    return CallEntry(
+        index=int_of(fields.get("index")),
+        id=call_id,
+        name=name,
+        kind=("custom" if is_custom else "function") if is_known else None,
+        text=text or "",
+        value=given if text is None else None,
+        extra_content=fields.get("extra_content"),
+        extra={key: value for key, value in fields.items() if key not in CALL_FIELDS},
+        oddities=tuple(oddities),
+    )
+
+
+def legacy_entry(raw: Raw) -> CallEntry:
+    """`function_call`: one call per choice, without index and id."""
+    fields = fields_of(raw)
+    given = fields.get("arguments")
+    text = text_of(given)
+    return CallEntry(
+        name=text_of(fields.get("name")) or "",
+        kind="function",
+        text=text or "",
+        value=given if text is None else None,
+        is_legacy=True,
+        extra={key: value for key, value in fields.items() if key not in CALL_FIELDS},
+    )
+
+
+def _input(fields: dict[str, Raw], inner: dict[str, Raw], field: str) -> tuple[Raw | None, str]:
+    """The input, and where it stood. Where it stands in both places, inside `function` is its place."""
+    within = inner.get(field)
+    beside = fields.get(field)
+    if within is not None and (bytes(within) != b'""' or beside is None):
+        return within, "within"
+    return beside, "beside"
+
+
+def merge_objects(values: list[Raw]) -> str:
+    """The input of a call whose arguments came as objects.
+
+    One object is its bytes. Several are merged by key and written once: a text that begins with what its key had
+    replaces it, any other text is appended, and any other value replaces.
+    """
+    if len(values) == 1:
+        return bytes(values[0]).decode("utf-8")
+    merged: dict[str, object] = {}
+    for value in values:
+        fields: dict[str, object] = loads(bytes(value))
+        for key, new in fields.items():
+            old = merged.get(key)
+            if isinstance(old, str) and isinstance(new, str) and not new.startswith(old):
+                merged[key] = old + new
+            else:
+                merged[key] = new
+    return dumps(merged).decode("utf-8")

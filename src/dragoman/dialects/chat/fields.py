@@ -1,0 +1,120 @@
+"""Reading JSON values leniently: null is absent, and a value of another type than asked for is absent too.
+
+Values are `Raw`, parts of a document that has been parsed as a whole, so none of these functions raises. They know
+nothing of the dialect.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from dragoman._json import Raw, as_object, dumps_text, loads, typed_decoder
+from dragoman.model.parts import Extra
+
+__all__ = (
+    "extra_of",
+    "fields_of",
+    "first_text",
+    "flag_of",
+    "float_of",
+    "int_of",
+    "is_object",
+    "items_of",
+    "join_object",
+    "kind_of",
+    "own_fields",
+    "present",
+    "text_of",
+)
+
+NULL = b"null"
+_items = typed_decoder(list[Raw])
+_KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+
+
+def kind_of(value: Raw) -> str:
+    """The JSON type, for messages."""
+    return _KINDS.get(chr(bytes(value)[0]), "number")
+
+
+def is_object(value: Raw | None) -> bool:
+    return value is not None and bytes(value).startswith(b"{")
+
+
+def fields_of(value: Raw | bytes | None) -> dict[str, Raw]:
+    """The fields of an object that are not null; none for any other value."""
+    data = bytes(value or b"")
+    if not data.startswith(b"{"):
+        return {}
+    return present(as_object(data))
+
+
+def present(fields: Mapping[str, Raw]) -> dict[str, Raw]:
+    """The fields that are not null."""
+    return {name: value for name, value in fields.items() if bytes(value) != NULL}
+
+
+def items_of(value: Raw | None) -> list[Raw]:
+    """The items of an array that are not null. One object stands for an array of it."""
+    data = bytes(value or b"")
+    if data.startswith(b"{"):
+        return [Raw(data)]
+    if not data.startswith(b"["):
+        return []
+    return [item for item in _items(data) if bytes(item) != NULL]
+
+
+def text_of(value: Raw | None) -> str | None:
+    data = bytes(value or b"")
+    if not data.startswith(b'"'):
+        return None
+    text: str = loads(data)
+    return text
+
+
+def first_text(fields: Mapping[str, Raw], names: Iterable[str]) -> str:
+    """The first of these fields that is a non-empty string."""
+    for name in names:
+        text = text_of(fields.get(name))
+        if text:
+            return text
+    return ""
+
+
+def int_of(value: Raw | None) -> int | None:
+    """An integer, also where it is written as a string or with a fraction of zero."""
+    match loads(bytes(value or NULL)):
+        case bool():
+            return None
+        case int(number):
+            return number
+        case float(number) if number.is_integer():
+            return int(number)
+        case str(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16:
+            return int(digits)
+        case _:
+            return None
+
+
+def float_of(value: Raw | None) -> float | None:
+    number = loads(bytes(value or NULL))
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
+
+
+def flag_of(value: Raw | None) -> bool | None:
+    return {b"true": True, b"false": False}.get(bytes(value or NULL))
+
+
+def extra_of(fields: Mapping[str, Raw], known: Iterable[str]) -> Extra | None:
+    """The fields that have no home, tagged as this dialect's; None if there are none."""
+    rest = {name: field for name, field in fields.items() if name not in known}
+    return Extra("chat", rest) if rest else None
+
+
+def own_fields(extra: Extra | None) -> dict[str, Raw]:
+    """The fields of this dialect in an extra; other dialects' are none of our business."""
+    return extra.fields if extra is not None and extra.dialect == "chat" else {}
+
+
+def join_object(fields: Mapping[str, Raw]) -> Raw:
+    """Fields as one object, their values as they came."""
+    entries = (dumps_text(name) + b":" + bytes(value) for name, value in fields.items())
+    return Raw(b"{" + b",".join(entries) + b"}")

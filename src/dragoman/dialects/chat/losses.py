@@ -1,0 +1,76 @@
+"""What Chat Completions cannot say, and what is done about it unless the operator's policy says otherwise."""
+
+from dragoman.core.losses import LossRule, LossTable
+
+__all__ = ("LOSSES",)
+
+LOSSES: LossTable = {
+    # --- answers and requests alike
+    "namespace": LossRule(
+        "Chat has no namespaces; the call is written as namespace__name", "carry"
+    ),
+    "call_kind": LossRule(
+        "Chat has no call of this kind; it is written as a function call with its action as arguments",
+        "carry",
+    ),
+    "provider_call": LossRule(
+        "a call that the provider ran itself has no place among the client's tool calls", "drop"
+    ),
+    "provider_result": LossRule("the result of a tool the provider ran has no field", "drop"),
+    "seal": LossRule("a signature or encrypted reasoning has no field", "drop"),
+    "annotation": LossRule("a citation that is not about a URL has no form", "drop"),
+    "opaque_part": LossRule("an item of another dialect that has no meaning here", "drop"),
+    "reasoning_sections": LossRule(
+        "reasoning in several sections, or with its summary beside it, is written as one text",
+        "carry",
+    ),
+    # --- answers
+    "output_media": LossRule(
+        "an image in an answer is written as `images`, as some servers do; other media have no form",
+        "carry",
+    ),
+    "finish_detail": LossRule(
+        "the finish reason is more exact than Chat's words for it; the nearest is written", "carry"
+    ),
+    "stop_sequence": LossRule(
+        "which stop sequence matched is written as `stop_reason`, as vLLM does", "carry"
+    ),
+    "amended_text": LossRule("text that was changed after it had been streamed", "drop"),
+    "parallel_functions": LossRule(
+        "a client that uses `functions` can be told of one call only", "drop"
+    ),
+    "rate_limits": LossRule("rate limits have no field in an answer", "drop"),
+    # --- requests
+    "previous_response": LossRule(
+        "Chat keeps no state: a conversation that refers to an earlier response would be lost",
+        "refuse",
+    ),
+    "builtin_tool": LossRule("the upstream has no such built-in tool", "drop"),
+    "custom_tool": LossRule(
+        "the upstream has no free-form tools; offered as a function with one string", "carry"
+    ),
+    "tool_choice": LossRule(
+        "the choice names a tool that is not sent; the model may choose freely", "carry"
+    ),
+    "schema": LossRule("the schema was changed to what the upstream accepts", "carry"),
+    "reasoning_history": LossRule(
+        "earlier reasoning is sent as `reasoning_content`, which some servers want and some refuse",
+        "carry",
+    ),
+    "reasoning_settings": LossRule(
+        "how to reason can be said by effort only; a budget becomes the nearest effort", "carry"
+    ),
+    "cache_control": LossRule(
+        "a cache breakpoint is an extension that strict servers refuse", "drop"
+    ),
+    "error_flag": LossRule(
+        "a result's error flag has no field; it is written in front of the text", "carry"
+    ),
+    "result_media": LossRule(
+        "a tool message holds text only; its media follow in a user message", "carry"
+    ),
+    "media": LossRule("this kind of media, or this way to refer to it, has no form", "drop"),
+    "top_k": LossRule("top_k is an extension that strict servers refuse", "drop"),
+    "include": LossRule("there is no `include`", "drop"),
+    "unknown_field": LossRule("a field of another dialect", "drop"),
+}

@@ -1,0 +1,214 @@
+"""The spellings of Chat Completions, OpenAI's own and those of servers that imitate it.
+
+`HotChunk` is the shape of nearly every frame: one choice with one text, reasoning or arguments delta and nothing else.
+Whatever else a frame says (a finish, usage, an error, a call's first delta) does not fit it and is read field by field
+instead. Fields typed `None` may be null but not more.
+
+Specification: the `openai` SDK, `openai.types.chat`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman._json import Raw, typed_decoder
+from dragoman.model.outcome import FinishReason
+from dragoman.model.parts import CallKind
+
+__all__ = (
+    "AUDIO_FIELDS",
+    "BUILTIN_KINDS",
+    "CALL_FIELDS",
+    "CHOICE_FIELDS",
+    "CHUNK_FIELDS",
+    "CUT_REASONS",
+    "DELTA_FIELDS",
+    "FAILED_FINISHES",
+    "FINISHES",
+    "FINISH_OF_REASON",
+    "MESSAGE_FIELDS",
+    "REASONING_FIELDS",
+    "SEALED_FIELDS",
+    "HotChunk",
+    "decode_hot",
+)
+
+# --- hot deltas -------------------------------------------------------------------------------------------------------
+
+
+class HotFunction(Struct, gc=False, forbid_unknown_fields=True):
+    arguments: str
+    name: None = None
+
+
+class HotCall(Struct, forbid_unknown_fields=True):
+    function: HotFunction
+    index: int
+    id: None = None
+    type: Literal["function"] | None = None
+    custom: None = None
+
+
+class HotDelta(Struct, forbid_unknown_fields=True):
+    content: str | None = None
+    tool_calls: tuple[HotCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    role: str | None = None
+    refusal: None = None
+    function_call: None = None
+    audio: None = None
+    annotations: None = None
+    reasoning_text: None = None
+    reasoning_details: None = None
+
+
+class HotChoice(Struct, forbid_unknown_fields=True):
+    """The last fields decorate every delta of some servers; they are looked at only where a choice finishes."""
+
+    delta: HotDelta
+    index: int = 0
+    finish_reason: None = None
+    logprobs: None = None
+    stop_reason: None = None
+    matched_stop: None = None
+    native_finish_reason: None = None
+    error: None = None
+    content_filter_results: Raw | None = None
+    content_filter_offsets: Raw | None = None
+    token_ids: Raw | None = None
+
+
+class HotChunk(Struct):
+    """Other fields of a chunk are those of the first one again, which is read whole."""
+
+    choices: tuple[HotChoice]
+    usage: None = None
+    error: None = None
+    base_resp: None = None
+    moderation: None = None
+
+
+decode_hot = typed_decoder(HotChunk)
+
+# --- known fields: all others are kept as extra -----------------------------------------------------------------------
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+"""Where servers put a model's thoughts as text: DeepSeek and vLLM, OpenRouter and newer vLLM, Copilot, Ollama."""
+
+SEALED_FIELDS = ("reasoning_details", "thinking_blocks")
+"""Thoughts as a list with their seals: OpenRouter's and LiteLLM's. They repeat what a field above says."""
+
+CHUNK_FIELDS = frozenset(
+    # `obfuscation` is random padding against traffic analysis; it means nothing and is not kept.
+    {"id", "object", "created", "model", "choices", "usage", "obfuscation", "error"}
+)
+CHOICE_FIELDS = frozenset(
+    {
+        "index",
+        "delta",
+        "message",
+        "finish_reason",
+        "logprobs",
+        "stop_reason",
+        "matched_stop",
+        "error",
+    }
+)
+DELTA_FIELDS = frozenset(
+    {
+        *REASONING_FIELDS,
+        *SEALED_FIELDS,
+        "role",
+        "content",
+        "refusal",
+        "tool_calls",
+        "function_call",
+        "audio",
+        "annotations",
+        "images",
+    }
+)
+MESSAGE_FIELDS = frozenset({*DELTA_FIELDS, "name", "tool_call_id", "cache_control"})
+CALL_FIELDS = frozenset(
+    {
+        "index",
+        "id",
+        "type",
+        "function",
+        "custom",
+        "extra_content",
+        "name",
+        "arguments",
+        "input",
+        "call_id",
+        "function_name",
+        "tool_name",
+        "call_name",
+    }
+)
+AUDIO_FIELDS = frozenset({"id", "data", "transcript"})
+
+# --- finish reasons ---------------------------------------------------------------------------------------------------
+
+FINISHES: Mapping[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "function_call": "tool_calls",
+    # What imitators say instead: other dialects' words, and names of tokens.
+    "end_turn": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_length": "context_window",
+    "tool_use": "tool_calls",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    "recitation": "content_filter",
+    "refusal": "refusal",
+    "abort": "cancelled",
+    "cancelled": "cancelled",
+}
+"""By the lower-case spelling: Gemini's are upper-case."""
+
+FAILED_FINISHES = frozenset({"error", "network_error", "insufficient_system_resource"})
+"""Finish reasons that say the server failed: OpenRouter's and Mistral's, Zhipu's, DeepSeek's."""
+
+CUT_REASONS: frozenset[FinishReason | None] = frozenset(
+    {"length", "context_window", "content_filter", "refusal", "cancelled"}
+)
+"""Endings that may have cut the last call."""
+
+FINISH_OF_REASON: Mapping[FinishReason, str] = {
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "context_window": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+    # The turn is not over: `stop` would present half an answer as the whole.
+    "pause": "length",
+}
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+BUILTIN_KINDS: Mapping[str, CallKind] = {
+    "web_search": "web_search",
+    "web_search_preview": "web_search",
+    "file_search": "file_search",
+    "code_interpreter": "code_interpreter",
+    "image_generation": "image_generation",
+    "computer": "computer",
+    "computer_use_preview": "computer",
+    "mcp": "mcp",
+    "local_shell": "local_shell",
+    "shell": "shell",
+    "apply_patch": "apply_patch",
+    "tool_search": "tool_search",
+}
+"""Tool types beyond function and custom that servers accept on Chat; any other is `other`."""

@@ -1,0 +1,347 @@
+"""What the messages of a `codex app-server` child mean: one turn of one thread, as the events of one answer.
+
+The child serves many threads over one pipe; a reader follows one turn of one of them and is deaf to the rest. Told
+neither thread nor turn, it follows the first turn that speaks. JSON-RPC itself (ids, answers, approvals) belongs to
+the caller, who can see in `Progress("item/tool/call")` which request asks for which call.
+
+A turn may hold many model responses with the client's tool results between them. A gateway that must end its answer
+at the calls says `pause()`, and reads the rest of the same turn, later, with the reader that `resume()` gives.
+
+`rawResponseItem/completed` repeats the conversation as the model sees it; only what is not told otherwise is taken
+from it: exact arguments, encrypted reasoning, what Codex's own tools did.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from dragoman._json import Raw, as_object, dumps
+from dragoman.core.finish import settle_finish
+from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codex.calls import Calls, KnownCall, Sighting
+from dragoman.dialects.codex.errors import error_from_wire
+from dragoman.dialects.codex.items import Channel, Items, Teller
+from dragoman.dialects.codex.usage import TurnUsage, limits_from_wire
+from dragoman.dialects.codex.wire import (
+    Fields,
+    integer_of,
+    is_phantom,
+    object_of,
+    objects_of,
+    raw_of,
+    text_of,
+    value_of,
+)
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    LimitsReported,
+    Noticed,
+    Progress,
+    Started,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits
+from dragoman.model.parts import Extra, Opaque
+from dragoman.sse import Frame
+
+__all__ = ("CodexReader",)
+
+_NO_CONTEXT = DecodeContext()
+
+# Items that a client injected before the turn come back under this made-up turn: history, not answer.
+_INJECTED_TURN = "auto-compact-"
+# Items that repeat what the user said.
+_ECHOES = frozenset({"userMessage", "hookPrompt"})
+_RAW_CALLS = frozenset({"function_call", "custom_tool_call"})
+_RAW_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+
+
+class Earlier(Struct):
+    """What a reader must know of the answer before it, when one turn is told in two."""
+
+    calls: dict[str, KnownCall]
+    usage: TurnUsage
+
+
+class CodexReader:
+    """Reads one turn. A `FrameReader` whose frames are lines: one JSON-RPC message each."""
+
+    def __init__(
+        self,
+        context: DecodeContext = _NO_CONTEXT,
+        *,
+        thread_id: str | None = None,
+        turn_id: str | None = None,
+        earlier: Earlier | None = None,
+    ) -> None:
+        self.over = False
+        self.found: list[tuple[str, str]] = []
+        self._context = context
+        self._thread = thread_id
+        self._turn = turn_id
+        self._teller = Teller()
+        self._items = Items(self._teller, self.found)
+        self._known: dict[str, KnownCall] = earlier.calls if earlier is not None else {}
+        self._calls = Calls(self._teller, self.found, context, self._known)
+        self._usage = earlier.usage if earlier is not None else TurnUsage()
+        self._limits: Limits | None = None
+        self._error: ErrorInfo | None = None
+        self._has_started = False
+        self._line = b""
+        self._handlers: Mapping[str, Callable[[Fields, Fields], None]] = {
+            "turn/started": self._turn_started,
+            "turn/completed": self._turn_completed,
+            "item/started": self._item_started,
+            "item/completed": self._item_completed,
+            "item/agentMessage/delta": self._message_delta,
+            "item/reasoning/summaryPartAdded": self._nothing,
+            "item/reasoning/summaryTextDelta": self._summary_delta,
+            "item/reasoning/textDelta": self._content_delta,
+            "item/tool/call": self._tool_call,
+            "rawResponseItem/completed": self._raw_item,
+            "rawResponse/completed": self._response_completed,
+            "thread/tokenUsage/updated": self._usage_updated,
+            "account/rateLimits/updated": self._limits_updated,
+            "error": self._error_reported,
+        }
+
+    def read(self, frame: Frame) -> tuple[Event, ...]:
+        return self.read_line(frame.data) if frame.data is not None else ()
+
+    def read_message(self, message: Mapping[str, object]) -> tuple[Event, ...]:
+        """A message that somebody has parsed already."""
+        return self.read_line(dumps(dict(message)))
+
+    def read_line(self, line: bytes) -> tuple[Event, ...]:
+        """One message as it came over the pipe.
+
+        Raises:
+            MalformedJson: it is not a JSON object.
+        """
+        message = as_object(line)
+        method = text_of(message, "method")
+        if self.over or not method:
+            return ()  # an answer to a request of the caller's
+        params = object_of(message, "params")
+        handler = self._handlers.get(method)
+        self._line = line
+        if not self._concerns(params, attach=handler is not None):
+            return ()
+        if handler is not None:
+            handler(params, message)
+        else:
+            self._notice(method)
+        return self._teller.take()
+
+    def pause(self) -> tuple[Event, ...]:
+        """End this answer where it stands: the caller goes away to run the calls that wait."""
+        self._finish(None, None)
+        return self._teller.take()
+
+    def resume(self) -> "CodexReader":
+        """A reader for the rest of this turn, as another answer. Calls told here are not told again."""
+        return CodexReader(
+            self._context,
+            thread_id=self._thread,
+            turn_id=self._turn,
+            earlier=Earlier(self._known, self._usage.resume()),
+        )
+
+    def end(self) -> tuple[Event, ...]:
+        if self.over:
+            return ()
+        if self._error is not None:
+            return self.fail(self._error)
+        self.found.append(("cut_stream", "expected turn/completed, got the end of the stream"))
+        return self.fail(
+            ErrorInfo(kind="truncated", message="the app-server went away before the turn ended")
+        )
+
+    def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
+        self._items.abandon()
+        self._teller.tell(Failed(error))
+        self.over = True
+        return self._teller.take()
+
+    # Whose message it is
+
+    def _concerns(self, params: Fields, *, attach: bool) -> bool:
+        thread = text_of(params, "threadId")
+        turn = text_of(params, "turnId") or text_of(object_of(params, "turn"), "id")
+        if turn.startswith(_INJECTED_TURN):
+            return False
+        if self._thread is not None and thread and thread != self._thread:
+            return False
+        if self._turn is not None and turn and turn != self._turn:
+            return False
+        if attach and turn:
+            self._thread = self._thread or thread or None
+            self._turn = self._turn or turn
+        return True
+
+    def _begin(self, created: int | None = None) -> None:
+        if not self._has_started:
+            self._has_started = True
+            self._teller.tell(Started(replace_lone(self._turn or ""), created=created))
+            if self._limits is not None:
+                self._teller.tell(LimitsReported(self._limits))
+
+    # What it says
+
+    def _turn_started(self, params: Fields, _: Fields) -> None:
+        self._begin(integer_of(object_of(params, "turn"), "startedAt"))
+
+    def _item_started(self, params: Fields, _: Fields) -> None:
+        item = object_of(params, "item")
+        kind = text_of(item, "type")
+        if kind in _ECHOES:
+            return
+        self._begin()
+        if kind in ("agentMessage", "reasoning"):
+            self._items.start(item, is_message=kind == "agentMessage")
+        elif kind == "dynamicToolCall":
+            self._see_call("started", item)
+        else:
+            self._progress("item/started", params, "item")
+
+    def _item_completed(self, params: Fields, _: Fields) -> None:
+        item = object_of(params, "item")
+        kind = text_of(item, "type")
+        if kind in _ECHOES:
+            return
+        self._begin()
+        if kind in ("agentMessage", "reasoning"):
+            self._items.complete(item, is_message=kind == "agentMessage")
+        elif kind == "dynamicToolCall":
+            self._see_call("completed", item)
+        elif (whole := raw_of(params, "item")) is not None and not is_phantom(
+            value_of(params, "item")
+        ):
+            item_id = replace_lone(text_of(item, "id")) or None
+            kind = replace_lone(kind)
+            self._teller.whole(Opaque(dialect="codex", type=kind, raw=whole, item_id=item_id))
+
+    def _message_delta(self, params: Fields, _: Fields) -> None:
+        self._delta(params, "text", "")
+
+    def _summary_delta(self, params: Fields, _: Fields) -> None:
+        self._delta(params, "summary", "summaryIndex")
+
+    def _content_delta(self, params: Fields, _: Fields) -> None:
+        self._delta(params, "content", "contentIndex")
+
+    def _delta(self, params: Fields, channel: Channel, index: str) -> None:
+        text = text_of(params, "delta")
+        if text:
+            self._begin()
+            number = integer_of(params, index) or 0
+            self._items.delta(text_of(params, "itemId"), text, channel, number)
+
+    def _tool_call(self, params: Fields, message: Fields) -> None:
+        self._begin()
+        self._see_call("request", params)
+        if not self.over:
+            part = self._calls.part_of(replace_lone(text_of(params, "callId")))
+            self._progress("item/tool/call", message, "id", part)
+
+    def _raw_item(self, params: Fields, _: Fields) -> None:
+        item = object_of(params, "item")
+        kind = text_of(item, "type")
+        if kind == "message" and text_of(item, "role") != "assistant":
+            return
+        self._begin()
+        if kind in _RAW_CALLS:
+            if not self._calls.see_raw(item, self._turn or ""):
+                self._fail_nameless()
+        elif kind in _RAW_OUTPUTS:
+            self._calls.see_output(item)
+        elif kind == "message":
+            self._items.raw_message(item)
+        elif kind == "reasoning":
+            self._items.raw_reasoning(item)
+        else:
+            self._notice("rawResponseItem/completed")
+
+    def _response_completed(self, params: Fields, _: Fields) -> None:
+        """One model response is over: no further parallel call will come before the calls are answered."""
+        self._begin()
+        self._progress("rawResponse/completed", params, "responseId")
+
+    def _usage_updated(self, params: Fields, _: Fields) -> None:
+        usage = self._usage.update(object_of(params, "tokenUsage"))
+        if usage is not None:
+            self._begin()
+            self._teller.tell(UsageReported(usage))
+
+    def _limits_updated(self, params: Fields, _: Fields) -> None:
+        limits = limits_from_wire(object_of(params, "rateLimits"))
+        if limits is None:
+            return
+        # The account's, not the turn's: they may come before any turn has begun.
+        self._limits = limits
+        if self._has_started:
+            self._teller.tell(LimitsReported(limits))
+
+    def _error_reported(self, params: Fields, _: Fields) -> None:
+        self._begin()
+        if value_of(params, "willRetry") is True:
+            self._items.abandon()
+            self._progress("error", params, "error")
+        else:
+            self._error = error_from_wire(params)
+
+    def _turn_completed(self, params: Fields, _: Fields) -> None:
+        turn = object_of(params, "turn")
+        self._begin(integer_of(turn, "startedAt"))
+        status = text_of(turn, "status")
+        if status == "failed":
+            has_error = raw_of(turn, "error") is not None
+            error = error_from_wire(turn) if has_error or self._error is None else self._error
+            self._items.abandon()
+            self._teller.tell(Failed(error))
+            self.over = True
+            return
+        # The summary matters only to a caller that asked for no items.
+        for item in objects_of(turn, "items"):
+            if text_of(item, "type") == "agentMessage" and status == "completed":
+                self._items.complete(item, is_message=True)
+        self._finish("cancelled" if status == "interrupted" else "stop", status)
+
+    def _finish(self, native: FinishReason | None, word: str | None) -> None:
+        self._begin()
+        if native == "stop" and not self._items.is_idle:
+            self.found.append(
+                ("inferred_end", "turn/completed came before item/completed of open items")
+            )
+        self._items.abandon()
+        # A turn goes on until every call is answered: those that are have their results, and need no further ones.
+        reason = settle_finish(native, has_complete_client_calls=self._calls.is_pending)
+        self._teller.tell(Finished(reason, inferred=native is None, native=word or None))
+        self._teller.tell(Completed())
+        self.over = True
+
+    def _see_call(self, sighting: Sighting, fields: Fields) -> None:
+        if not self._calls.see(sighting, fields, self._turn or ""):
+            self._fail_nameless()
+
+    def _fail_nameless(self) -> None:
+        self._items.abandon()
+        message = "expected the name of a tool in the call, got none and could not tell it"
+        self._teller.tell(Failed(ErrorInfo(kind="protocol", message=message, dialect="codex")))
+        self.over = True
+
+    def _progress(self, stage: str, fields: Fields, key: str, part: int | None = None) -> None:
+        raw = raw_of(fields, key)
+        extra = Extra("codex", {key: raw}) if raw is not None else None
+        self._teller.tell(Progress(stage, part, extra))
+
+    def _notice(self, method: str) -> None:
+        raw = Raw(self._line.strip())
+        self._teller.tell(Noticed("unknown", "codex", replace_lone(method), raw))
+
+    def _nothing(self, _params: Fields, _message: Fields) -> None:
+        """What follows says it again."""

@@ -1,0 +1,90 @@
+"""What a Codex turn cost, and what the account may still spend."""
+
+from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.codex.wire import Fields, integer_of, number_of, object_of, text_of, value_of
+from dragoman.model.outcome import Limits, LimitWindow, Usage
+
+__all__ = ("TurnUsage", "limits_from_wire")
+
+_COUNTS = {
+    "input": "inputTokens",
+    "cached": "cachedInputTokens",
+    "cache_write": "cacheWriteInputTokens",
+    "output": "outputTokens",
+    "reasoning": "reasoningOutputTokens",
+    "total": "totalTokens",
+}
+# The limits every account has; other families of limits are told apart by their own name.
+_DEFAULT_LIMIT = "codex"
+
+
+class TurnUsage:
+    """Counts one answer. Codex reports the sum of the thread and the last model response; an answer is neither.
+
+    What the thread had spent before the first report of this answer is subtracted from every report.
+    """
+
+    def __init__(self, spent: dict[str, int] | None = None) -> None:
+        self._before = spent
+        self._sum: dict[str, int] | None = spent
+
+    def update(self, report: Fields) -> Usage | None:
+        """The usage of the answer so far; None if the report has no numbers."""
+        last = _counts(object_of(report, "last"))
+        total = _counts(object_of(report, "total")) or last
+        if not total:
+            return None
+        if self._before is None:
+            self._before = {name: count - last.get(name, 0) for name, count in total.items()}
+        self._sum = total
+        return _usage({name: count - self._before.get(name, 0) for name, count in total.items()})
+
+    def resume(self) -> "TurnUsage":
+        """The count of the next answer of the same turn."""
+        return TurnUsage(self._sum)
+
+
+def limits_from_wire(report: Fields) -> Limits | None:
+    """None for the snapshot of nulls that Codex sends when the provider said nothing of limits."""
+    family = replace_lone(text_of(report, "limitId"))
+    prefix = "" if family in ("", _DEFAULT_LIMIT) else f"{family}/"
+    windows = tuple(
+        LimitWindow(
+            name=prefix + name,
+            used_percent=number_of(window, "usedPercent"),
+            window_minutes=integer_of(window, "windowDurationMins"),
+            resets_at=integer_of(window, "resetsAt"),
+        )
+        for name in ("primary", "secondary")
+        if (window := object_of(report, name))
+    )
+    credits_ = object_of(report, "credits")
+    if not windows and not credits_:
+        return None
+    return Limits(
+        windows=windows,
+        has_credits=_flag(credits_, "hasCredits"),
+        unlimited=_flag(credits_, "unlimited"),
+        balance=replace_lone(text_of(credits_, "balance")) or None,
+    )
+
+
+def _usage(counts: dict[str, int]) -> Usage:
+    return Usage(
+        input=counts.get("input"),
+        output=counts.get("output"),
+        cached=counts.get("cached"),
+        cache_write=counts.get("cache_write"),
+        reasoning=counts.get("reasoning"),
+        total=counts.get("total"),
+    )
+
+
+def _counts(report: Fields) -> dict[str, int]:
+    counts = {name: integer_of(report, key) for name, key in _COUNTS.items()}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def _flag(fields: Fields, key: str) -> bool | None:
+    value = value_of(fields, key)
+    return value if isinstance(value, bool) else None

@@ -1,0 +1,291 @@
+"""Content blocks to parts: the one place that knows what each block type means, for streams, bodies and requests.
+
+A block that has no meaning here, or lacks what its type promises, is kept whole as `Opaque`. Provider-run calls and
+their results always carry an `extra` of this dialect, even an empty one: it says that they are the vendor's own and may
+be sent back to it. Ids stand as they came. Writing parts as blocks is the business of `render`.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw
+from dragoman.core.seals import seals_from_signature
+from dragoman.dialects.messages.fields import (
+    Fields,
+    extra_of,
+    is_null,
+    object_of,
+    objects_of,
+    own_fields,
+    raws_of,
+    source_of,
+    string_of,
+    truth_of,
+)
+from dragoman.dialects.messages.wire import (
+    MAPPED_FIELDS,
+    RESULT_KINDS,
+    RESULT_SUFFIX,
+    SERVER_TOOL_KINDS,
+)
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    Extra,
+    Media,
+    MediaKind,
+    Opaque,
+    Part,
+    Reasoning,
+    Result,
+    Seal,
+    Text,
+)
+
+__all__ = (
+    "annotation_from_citation",
+    "content_from_wire",
+    "input_of",
+    "part_from_block",
+    "seals_from_redacted",
+    "type_of",
+)
+
+
+def type_of(block: Fields) -> str:
+    return string_of(block.get("type")) or ""
+
+
+def part_from_block(block: Fields, whole: Raw) -> Part:
+    """What a block means. A call without an id or a name has them empty; the caller decides what that is worth."""
+    kind = type_of(block)
+    reader = _READERS.get(kind)
+    if reader is None and kind.endswith(RESULT_SUFFIX):
+        reader = _server_result
+    part = reader(block) if reader is not None else None
+    return part if part is not None else Opaque(dialect="messages", type=kind, raw=whole)
+
+
+def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
+    """The content of a result: a string, or blocks."""
+    if content is None or is_null(content):
+        return ()
+    text = string_of(content)
+    if text is not None:
+        return (Text(text=text),)
+    entries = objects_of(content)
+    if entries is None or len(entries) != len(raws_of(content) or ()):
+        return (Opaque(dialect="messages", type="", raw=content),)
+    parts: list[Text | Media | Opaque] = []
+    for block, whole in entries:
+        part = part_from_block(block, whole)
+        if not isinstance(part, Text | Media | Opaque):
+            part = Opaque(dialect="messages", type=type_of(block), raw=whole)
+        parts.append(part)
+    return tuple(parts)
+
+
+def annotation_from_citation(citation: Raw) -> Annotation | None:
+    """A citation, kept raw. The vendor's offsets point into its sources, not into the answer, so none are read."""
+    fields = object_of(citation)
+    if fields is None:
+        return None
+    return Annotation(
+        dialect="messages",
+        raw=citation,
+        url=string_of(fields.get("url")) or string_of(fields.get("source")),
+        title=string_of(fields.get("title")) or string_of(fields.get("document_title")),
+        quote=string_of(fields.get("cited_text")),
+    )
+
+
+def seals_from_redacted(data: str) -> tuple[Seal, ...]:
+    """Redacted thinking is the vendor's own, unless it is an envelope of ours."""
+    seals = seals_from_signature(data)
+    if seals == (Seal("signature", data),):
+        return (Seal("redacted", data),)
+    return seals
+
+
+def input_of(value: Raw | None) -> str:
+    """A call's input as source text: an object by its exact bytes; a string is taken for the text itself.
+
+    Empty if there is none; whether that means `{}` depends on whether the call was closed.
+    """
+    if value is None or is_null(value):
+        return ""
+    text = string_of(value)
+    return source_of(value) if text is None else text
+
+
+def _text(block: Fields) -> Part | None:
+    text = string_of(block.get("text"))
+    if text is None and not is_null(block.get("text")):
+        return None
+    citations = objects_of(block.get("citations")) or []
+    found = [annotation_from_citation(raw) for _, raw in citations]
+    return Text(
+        text=text or "",
+        annotations=tuple(each for each in found if each is not None),
+        cache=_cache(block),
+        extra=extra_of(block, MAPPED_FIELDS["text"]),
+    )
+
+
+def _thinking(block: Fields) -> Part:
+    thinking = string_of(block.get("thinking"))
+    return Reasoning(
+        summary=(thinking,) if thinking else (),
+        seals=seals_from_signature(string_of(block.get("signature"))),
+        extra=extra_of(block, MAPPED_FIELDS["thinking_block"]),
+    )
+
+
+def _redacted(block: Fields) -> Part | None:
+    data = string_of(block.get("data"))
+    if not data:
+        return None
+    return Reasoning(
+        seals=seals_from_redacted(data),
+        extra=extra_of(block, MAPPED_FIELDS["redacted_thinking"]),
+    )
+
+
+def _tool_use(block: Fields) -> Part:
+    return Call(
+        call_id=string_of(block.get("id")) or "",
+        name=string_of(block.get("name")) or "",
+        input=input_of(block.get("input")),
+        cache=_cache(block),
+        extra=extra_of(block, MAPPED_FIELDS["tool_use"]),
+    )
+
+
+def _server_tool_use(block: Fields) -> Part:
+    name = string_of(block.get("name")) or ""
+    return Call(
+        call_id=string_of(block.get("id")) or "",
+        name=name,
+        input=input_of(block.get("input")),
+        kind=SERVER_TOOL_KINDS.get(name, "other"),
+        executor="provider",
+        cache=_cache(block),
+        extra=_own(block, "server_tool_use"),
+    )
+
+
+def _mcp_tool_use(block: Fields) -> Part:
+    return Call(
+        call_id=string_of(block.get("id")) or "",
+        name=string_of(block.get("name")) or "",
+        input=input_of(block.get("input")),
+        kind="mcp",
+        namespace=string_of(block.get("server_name")),
+        executor="provider",
+        cache=_cache(block),
+        extra=_own(block, "mcp_tool_use"),
+    )
+
+
+def _tool_result(block: Fields) -> Result:
+    return Result(
+        call_id=string_of(block.get("tool_use_id")) or "",
+        content=content_from_wire(block.get("content")),
+        is_error=truth_of(block.get("is_error")) or False,
+        cache=_cache(block),
+        extra=extra_of(block, MAPPED_FIELDS["tool_result"]),
+    )
+
+
+def _mcp_tool_result(block: Fields) -> Part:
+    extra = _own(block, "mcp_tool_result")
+    return replace(_tool_result(block), kind="mcp", executor="provider", extra=extra)
+
+
+def _server_result(block: Fields) -> Part | None:
+    """`<name>_tool_result`: the content belongs to the vendor's own tool and is kept as it came."""
+    kind = type_of(block)
+    call_id = string_of(block.get("tool_use_id"))
+    content = block.get("content")
+    if call_id is None or content is None or is_null(content):
+        return None
+    name = kind.removesuffix(RESULT_SUFFIX)
+    fields = object_of(content)
+    return Result(
+        call_id=call_id,
+        content=(Opaque(dialect="messages", type=kind, raw=content),),
+        is_error=fields is not None and type_of(fields).endswith("_error"),
+        kind=RESULT_KINDS.get(name, "other"),
+        name=name,
+        executor="provider",
+        cache=_cache(block),
+        extra=_own(block, "server_tool_result"),
+    )
+
+
+def _image(block: Fields) -> Part | None:
+    return _media(block, "image", "image")
+
+
+def _document(block: Fields) -> Part | None:
+    return _media(block, "file", "document")
+
+
+def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
+    source = object_of(block.get("source"))
+    if source is None:
+        return None
+    media_type = string_of(source.get("media_type"))
+    rest = own_fields(block, MAPPED_FIELDS[name])
+    data = url = file_id = None
+    match type_of(source):
+        case "base64":
+            data = string_of(source.get("data"))
+        case "url":
+            url = string_of(source.get("url"))
+        case "file":
+            file_id = string_of(source.get("file_id"))
+        case "text":
+            # Plain text stands as it is in this dialect alone; elsewhere a file is base64.
+            text = string_of(source.get("data"))
+            data = None if text is None else b64encode(text.encode("utf-8", "replace")).decode()
+            rest["source"] = block["source"]
+        case _:
+            pass
+    if data is None and url is None and file_id is None:
+        return None
+    return Media(
+        kind=kind,
+        media_type=media_type,
+        data=data,
+        url=url,
+        file_id=file_id,
+        filename=string_of(block.get("title")) if kind == "file" else None,
+        cache=_cache(block),
+        extra=Extra("messages", rest) if rest else None,
+    )
+
+
+def _cache(block: Fields) -> Raw | None:
+    cache = block.get("cache_control")
+    return None if is_null(cache) else cache
+
+
+def _own(block: Fields, name: str) -> Extra:
+    return Extra("messages", own_fields(block, MAPPED_FIELDS[name]))
+
+
+_READERS: Mapping[str, Callable[[Fields], Part | None]] = {
+    "text": _text,
+    "thinking": _thinking,
+    "redacted_thinking": _redacted,
+    "tool_use": _tool_use,
+    "server_tool_use": _server_tool_use,
+    "mcp_tool_use": _mcp_tool_use,
+    "tool_result": _tool_result,
+    "mcp_tool_result": _mcp_tool_result,
+    "image": _image,
+    "document": _document,
+}

@@ -1,0 +1,210 @@
+"""Whole answers: a message body to events, and events to a message body.
+
+A body is read into an `Outcome` and unfolded, so that it means what the same answer means as a stream. One thing a body
+cannot show: whether a call that stands last in an answer cut by a limit is whole. It counts as incomplete.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw, as_object, is_strict
+from dragoman.core.finish import settle_finish
+from dragoman.core.fold import fold, unfold
+from dragoman.core.ids import Minter
+from dragoman.core.names import resolve_name
+from dragoman.dialects.base import DecodeContext, EncodeContext, Step
+from dragoman.dialects.messages.blocks import part_from_block, type_of
+from dragoman.dialects.messages.decode import finish_extra
+from dragoman.dialects.messages.encode import message_fields
+from dragoman.dialects.messages.ending import Content, settle_reason, stop_fields
+from dragoman.dialects.messages.errors import encode_error, error_from_fields
+from dragoman.dialects.messages.fields import (
+    Fields,
+    compact,
+    is_null,
+    object_of,
+    objects_of,
+    own_fields,
+    raws_of,
+    string_of,
+)
+from dragoman.dialects.messages.losses import answer_book, note_foreign
+from dragoman.dialects.messages.render import Block, block_from_part, own_extra
+from dragoman.dialects.messages.usage import UsageReader, usage_to_wire
+from dragoman.dialects.messages.wire import CUT_REASONS, MAPPED_FIELDS, STOP_REASONS
+from dragoman.errors import MalformedJson
+from dragoman.model.events import Event, Failed, Started
+from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem, Usage
+from dragoman.model.parts import Call, Extra, Part, Refusal
+
+__all__ = ("encode_body", "read_body")
+
+_NO_DECODE = DecodeContext()
+_NO_ENCODE = EncodeContext()
+
+# Fields of a message that a stream sends with its end; the others stand in message_start.
+_FINISH_FIELDS = frozenset({"container", "stop_details"})
+_COMPLETED_FIELDS = frozenset({"context_management"})
+
+
+def read_body(data: bytes, context: DecodeContext = _NO_DECODE) -> Step:
+    """The events of a whole answer. A body that is an error, or no message at all, gives Failed; nothing raises."""
+    found: list[tuple[str, str]] = []
+    events = _BodyReader(context, found).read(data)
+    return Step(data, events, tuple(Problem(1, kind, message) for kind, message in found))
+
+
+class _BodyReader:
+    def __init__(self, context: DecodeContext, found: list[tuple[str, str]]) -> None:
+        self._context = context
+        self._found = found
+
+    def read(self, data: bytes) -> tuple[Event, ...]:
+        text = data.decode("utf-8", "replace").encode("utf-8")
+        if text != data:
+            self._note("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD")
+        try:
+            fields = as_object(text)
+        except MalformedJson as error:
+            self._note("malformed_frame", error.message)
+            return (Failed(ErrorInfo(kind="protocol", message=error.message)),)
+        kind = type_of(fields)
+        if kind == "error" or ("error" in fields and "content" not in fields):
+            return (Failed(error_from_fields(fields, None, Raw(text))),)
+        is_empty = kind == "message" and is_null(fields.get("content"))
+        content = [] if is_empty else objects_of(fields.get("content"))
+        if content is None or kind not in ("message", ""):
+            shown = kind or string_of(fields.get("object")) or "another object"
+            message = f"expected a Messages body, got {shown}"
+            self._note("foreign_body", message)
+            return (Failed(ErrorInfo(kind="protocol", message=message)),)
+        if len(content) != len(raws_of(fields.get("content")) or ()):
+            self._note("malformed_frame", "content has entries that are no objects")
+        return self._message(fields, content)
+
+    def _message(self, fields: Fields, content: list[tuple[Fields, Raw]]) -> tuple[Event, ...]:
+        native = string_of(fields.get("stop_reason"))
+        reason = None if native is None else STOP_REASONS.get(native)
+        response_id = string_of(fields.get("id")) or ""
+        mint = Minter(self._context.seed or response_id)
+        parts: list[Part] = []
+        for block, whole in content:
+            part = part_from_block(block, whole)
+            if isinstance(part, Call):
+                is_last = len(parts) == len(content) - 1
+                is_cut = is_last and reason in CUT_REASONS
+                calls = sum(isinstance(each, Call) for each in parts)
+                call = self._call(part, mint, calls, is_cut=is_cut)
+                if call is None:
+                    message = "expected a name for every call, one has none and no tool fits it"
+                    return (Failed(ErrorInfo(kind="protocol", message=message)),)
+                part = call
+            parts.append(part)
+        return self._events(fields, parts, native)
+
+    def _call(self, call: Call, mint: Minter, position: int, *, is_cut: bool) -> Call | None:
+        text = call.input.strip() or ("" if is_cut else "{}")
+        call = replace(call, input=call.input if call.input.strip() else text)
+        if not call.call_id:
+            self._note("missing_id", "expected an id, a call has none")
+            call = replace(
+                call, call_id=mint("toolu_" if call.executor == "client" else "srvtoolu_")
+            )
+        if not call.name:
+            self._note("missing_name", "expected a name, a call has none")
+            context = self._context
+            name = resolve_name(call.input, context.tools, position, context.name_fallback)
+            if name is None:
+                self._note("nameless_call", f"no tool fits the arguments of call {call.call_id}")
+                return None
+            call = replace(call, name=name)
+        if not is_cut and not is_strict(call.input):
+            self._note("invalid_arguments", f"expected JSON as input of call {call.call_id}")
+            is_cut = True
+        return replace(call, status="incomplete") if is_cut else call
+
+    def _events(self, fields: Fields, parts: list[Part], native: str | None) -> tuple[Event, ...]:
+        reason = None if native is None else STOP_REASONS.get(native)
+        if native is None:
+            self._note("missing_finish", "expected a stop_reason")
+        elif reason is None:
+            self._note("unknown_finish", f"the message has the unknown stop_reason {native!r}")
+        has_calls = any(
+            isinstance(part, Call) and part.executor == "client" and part.status == "completed"
+            for part in parts
+        )
+        settled = settle_finish(reason, has_complete_client_calls=has_calls)
+        if reason is not None and settled != reason:
+            self._note("wrong_finish", f"stop_reason {native} does not fit the content")
+        usage = object_of(fields.get("usage"))
+        if usage is None:
+            self._note("missing_usage", "expected usage")
+        rest = own_fields(fields, MAPPED_FIELDS["message"])
+        started = {k: v for k, v in rest.items() if k not in _FINISH_FIELDS | _COMPLETED_FIELDS}
+        completed = {k: v for k, v in rest.items() if k in _COMPLETED_FIELDS}
+        choice = Choice(
+            parts=tuple(parts),
+            finish=settled,
+            stop_sequence=string_of(fields.get("stop_sequence")),
+            finish_extra=finish_extra(
+                native, {k: v for k, v in rest.items() if k in _FINISH_FIELDS}
+            ),
+        )
+        outcome = Outcome(
+            response_id=string_of(fields.get("id")) or "",
+            model=string_of(fields.get("model")) or "",
+            choices=(choice,),
+            usage=None if usage is None else UsageReader().read(usage),
+            completed=True,
+            started_extra=Extra("messages", started) if started else None,
+            completed_extra=Extra("messages", completed) if completed else None,
+        )
+        return unfold(outcome)
+
+    def _note(self, kind: str, message: str) -> None:
+        self._found.append((kind, message))
+
+
+def encode_body(events: Iterable[Event], context: EncodeContext = _NO_ENCODE) -> bytes:
+    """A whole answer. The error body if it failed; the HTTP status is the caller's."""
+    outcome = fold(events)
+    error = _why_failed(outcome)
+    if error is not None:
+        return encode_error(error)
+    book = answer_book(context.losses)
+    started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
+    note_foreign(book, outcome.started_extra, "message")
+    note_foreign(book, outcome.completed_extra, "message")
+    choice = next((choice for choice in outcome.choices if choice.index == 0), Choice())
+    content: list[Block] = []
+    for number, part in enumerate(choice.parts):
+        block = block_from_part(part, book, f"parts.{number}")
+        if block is not None:
+            content.append(block)
+    has_calls = any(
+        isinstance(part, Call) and part.executor == "client" and part.status == "completed"
+        for part in choice.parts
+    )
+    has_refusal = any(isinstance(part, Refusal) for part in choice.parts)
+    reason = settle_reason(choice.finish or "stop", Content(has_calls, has_refusal))
+    message: Block = {
+        **message_fields(started, context),
+        "content": content,
+        **stop_fields(reason, choice.stop_sequence, choice.finish_extra, book),
+        "usage": usage_to_wire(outcome.usage or Usage(input=0, output=0)),
+        **own_extra(outcome.started_extra),
+        **own_extra(outcome.completed_extra),
+    }
+    return compact(message)
+
+
+def _why_failed(outcome: Outcome) -> ErrorInfo | None:
+    """The error to write instead of the answer, if there is no whole answer."""
+    if outcome.error is not None:
+        return outcome.error
+    if not outcome.completed:
+        return ErrorInfo(kind="truncated", message="the upstream ended before its answer did")
+    if any(choice.index == 0 and choice.finish == "error" for choice in outcome.choices):
+        return ErrorInfo(kind="upstream", message="the upstream ended with an error")
+    return None

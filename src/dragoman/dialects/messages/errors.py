@@ -1,0 +1,135 @@
+"""Errors, both ways: `{"type": "error", "error": {"type", "message"}, "request_id"}`, as a body and as an event.
+
+Reading accepts what gateways in front of the vendor send instead: OpenAI's shape, a bare message, HTML. The vendor's
+own object is kept whole in `raw` and written back to the same dialect unchanged.
+"""
+
+from collections.abc import Mapping
+
+from dragoman._json import Raw, as_object, dumps
+from dragoman.core.failures import kind_of_status
+from dragoman.dialects.messages.fields import Fields, compact, object_of, string_of
+from dragoman.errors import MalformedJson
+from dragoman.model.outcome import ErrorInfo, ErrorKind
+
+__all__ = ("decode_error", "encode_error", "error_from_fields")
+
+_KINDS: Mapping[str, tuple[ErrorKind, int]] = {
+    "invalid_request_error": ("invalid_request", 400),
+    "authentication_error": ("authentication", 401),
+    "billing_error": ("quota", 402),
+    "permission_error": ("permission", 403),
+    "not_found_error": ("not_found", 404),
+    "conflict_error": ("conflict", 409),
+    "request_too_large": ("too_large", 413),
+    "rate_limit_error": ("rate_limit", 429),
+    "api_error": ("server", 500),
+    "timeout_error": ("timeout", 504),
+    "overloaded_error": ("overloaded", 529),
+}
+
+_TYPES: Mapping[ErrorKind, str] = {
+    "invalid_request": "invalid_request_error",
+    "authentication": "authentication_error",
+    "permission": "permission_error",
+    "not_found": "not_found_error",
+    # `conflict_error` exists on other endpoints only; the types of this one do not allow it.
+    "conflict": "invalid_request_error",
+    "too_large": "request_too_large",
+    "context_length": "invalid_request_error",
+    "content_policy": "invalid_request_error",
+    "rate_limit": "rate_limit_error",
+    "quota": "billing_error",
+    "overloaded": "overloaded_error",
+    "timeout": "timeout_error",
+    "truncated": "api_error",
+    "protocol": "api_error",
+    "cancelled": "api_error",
+    "upstream": "api_error",
+    "server": "api_error",
+}
+
+# The vendor has one type for every bad request and tells these two by their words; clients look for the same words
+# (Claude Code compacts its history when it reads the first).
+_TOO_LONG = "prompt is too long"
+_WORDS: Mapping[str, ErrorKind] = {
+    _TOO_LONG: "context_length",
+    "exceed context limit": "context_length",
+    "content filtering policy": "content_policy",
+}
+
+_MAX_EXCERPT = 500  # of a body that is no JSON: enough to recognise a proxy's error page
+
+
+def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
+    """Whatever an upstream sent as an error. Never raises."""
+    try:
+        fields = as_object(data)
+    except MalformedJson:
+        text = data[:_MAX_EXCERPT].decode("utf-8", "replace").strip()
+        return ErrorInfo(
+            kind=kind_of_status(status) if status is not None else "upstream",
+            message=text or "the upstream sent an error without a body",
+            status=status,
+            dialect="messages",
+        )
+    return error_from_fields(fields, status, Raw(data))
+
+
+def error_from_fields(fields: Fields, status: int | None, body: Raw) -> ErrorInfo:
+    """An error body that was parsed already."""
+    error = object_of(fields.get("error"))
+    found = fields if error is None else error
+    name = string_of(found.get("type")) or ""
+    message = _message(found) or string_of(fields.get("error")) or "the upstream gave no message"
+    known = _KINDS.get(name)
+    kind = _kind(known[0] if known else None, message, status)
+    details = object_of(found.get("details")) or {}
+    code = string_of(details.get("error_code")) or string_of(found.get("code"))
+    return ErrorInfo(
+        kind=kind,
+        message=message,
+        status=status if status is not None or known is None else known[1],
+        code=code,
+        param=string_of(found.get("param")),
+        dialect="messages",
+        raw=body if _is_native(fields, error) else None,
+    )
+
+
+def encode_error(info: ErrorInfo) -> bytes:
+    """The error as a body, which is also the data of an `error` event."""
+    if info.dialect == "messages" and info.raw is not None:
+        return compact(info.raw)
+    message = info.message
+    if info.kind == "context_length" and _TOO_LONG not in message:
+        message = f"{_TOO_LONG}: {message}"
+    error: dict[str, object] = {"type": _TYPES[info.kind], "message": message}
+    if info.code is not None:
+        error["details"] = {"error_code": info.code}
+    return dumps({"type": "error", "error": error})
+
+
+def _kind(known: ErrorKind | None, message: str, status: int | None) -> ErrorKind:
+    if known == "invalid_request" or known is None:
+        lowered = message.lower()
+        for words, kind in _WORDS.items():
+            if words in lowered:
+                return kind
+    if known is not None:
+        return known
+    # An unknown type without a status must not look like a broken server: routers would take it out of service.
+    return kind_of_status(status) if status is not None else "invalid_request"
+
+
+def _message(fields: Fields) -> str | None:
+    for key in ("message", "detail", "error_description"):
+        text = string_of(fields.get(key))
+        if text:
+            return text
+    return None
+
+
+def _is_native(fields: Fields, error: Fields | None) -> bool:
+    """Whether the body may be shown to this dialect's clients as it is."""
+    return error is not None and string_of(fields.get("type")) == "error"

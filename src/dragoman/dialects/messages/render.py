@@ -1,0 +1,246 @@
+"""Parts of an answer as content blocks: what the stream encoder opens blocks with, and the body encoder writes whole.
+
+A part that has no block is None, and a loss is noted. History in requests has rules of its own (`history`); what both
+share is here.
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from dragoman._json import Raw, dumps_text, loads, raw
+from dragoman.core.aliases import IdLimits, NameMap, alias_id
+from dragoman.core.losses import LossBook
+from dragoman.core.seals import seal_to_signature
+from dragoman.dialects.messages.fields import object_of
+from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
+from dragoman.dialects.messages.wire import RESULT_SUFFIX, SERVER_TOOL_KINDS
+from dragoman.errors import MalformedJson
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    CallKind,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+)
+
+__all__ = (
+    "INVALID_KEY",
+    "NATIVE_KINDS",
+    "REASONING_JOIN",
+    "Block",
+    "block_from_part",
+    "call_header",
+    "citation_from_annotation",
+    "input_object",
+    "is_object_text",
+    "own_extra",
+    "reasoning_block",
+    "result_block",
+    "wrap_text",
+    "write_id",
+)
+
+Block = dict[str, object]
+
+INVALID_KEY = "_invalid_arguments"
+"""Where a call's input travels that is no JSON object: `{"_invalid_arguments": "<text>"}`. A tool that is run with it
+finds every field missing and says so, which lets the model try again; nothing is run on half of an input."""
+
+REASONING_JOIN = "\n\n"
+
+_NAMES = NameMap(limits=DEFAULT_TARGET.names)
+_IDS: IdLimits = DEFAULT_TARGET.ids
+
+# Kinds of client-run tools that are plain `tool_use` blocks in this dialect too.
+NATIVE_KINDS: frozenset[CallKind] = frozenset(
+    {"function", "custom", "bash", "text_editor", "computer", "memory"}
+)
+# The vendor's own names for tools that other providers run under another one.
+_SERVER_NAMES: Mapping[CallKind, str] = {
+    "web_search": "web_search",
+    "web_fetch": "web_fetch",
+    "code_interpreter": "code_execution",
+}
+
+
+def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
+    """A complete block, or None if this dialect has none for the part."""
+    match part:
+        case Text():
+            return _text_block(part, book, where)
+        case Refusal():
+            note_foreign(book, part.extra, where)
+            return {"type": "text", "text": part.text} if part.text else None
+        case Reasoning():
+            note_foreign(book, part.extra, where)
+            return reasoning_block(part, book, where)
+        case Call():
+            block = call_header(part, book, where)
+            if block is not None:
+                block["input"] = input_object(part, book, where)
+            return block
+        case Result():
+            return result_block(part, book, where)
+        case Media():
+            book.note("media_output", where, part.kind)
+            return None
+        case Opaque():
+            if part.dialect == "messages":
+                return {**(object_of(part.raw) or {}), "type": part.type}
+            book.note("foreign_part", where, f"{part.dialect} {part.type}")
+            return None
+        case _:
+            assert_never(part)
+
+
+def call_header(call: Call, book: LossBook, where: str) -> Block | None:
+    """The block of a call without its input."""
+    note_foreign(book, call.extra, where)
+    if call.seals:
+        book.note("call_seal", where)
+    if call.executor != "client":
+        return _server_header(call, book, where)
+    if call.namespace:
+        book.note("namespace", where, call.namespace)
+    if call.kind == "custom":
+        book.note("custom_call", where, call.name)
+    elif call.kind not in NATIVE_KINDS:
+        book.note("call_kind", where, call.kind)
+    return {
+        "type": "tool_use",
+        "id": write_id(call.call_id),
+        "name": _NAMES.wire(call.name or call.kind, call.namespace),
+        "input": {},
+        **own_extra(call.extra),
+    }
+
+
+def _server_header(call: Call, book: LossBook, where: str) -> Block | None:
+    call_id = write_id(call.call_id)
+    own = own_extra(call.extra)
+    if call.kind == "mcp":
+        server = call.namespace or ""
+        names = {"name": call.name, "server_name": server}
+        return {"type": "mcp_tool_use", "id": call_id, **names, "input": {}, **own}
+    is_own = call.extra is not None and call.extra.dialect == "messages"
+    name = call.name if is_own or call.name in SERVER_TOOL_KINDS else _SERVER_NAMES.get(call.kind)
+    if name is None or (call.executor == "gateway" and call.kind == "function"):
+        book.note("provider_call", where, call.kind)
+        return None
+    return {"type": "server_tool_use", "id": call_id, "name": name, "input": {}, **own}
+
+
+def input_object(call: Call, book: LossBook, where: str) -> Raw:
+    """A call's input as the object this dialect demands, by its exact bytes where it is one."""
+    if call.kind == "custom":
+        return Raw(wrap_text(call.input).encode("utf-8", "replace"))
+    if is_object_text(call.input):
+        return Raw(call.input.encode("utf-8", "replace"))
+    if not call.input.strip():
+        return Raw(b"{}")
+    book.note("invalid_input", where, f"call {call.call_id}")
+    return raw({INVALID_KEY: call.input})
+
+
+def is_object_text(text: str) -> bool:
+    """Whether the text is one strict JSON object."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        loads(text)
+    except MalformedJson:
+        return False
+    return True
+
+
+def wrap_text(text: str) -> str:
+    """A custom tool's text as the streamed form writes it, piece by piece."""
+    return '{"input":' + dumps_text(text).decode("utf-8") + "}"
+
+
+def reasoning_block(part: Reasoning, book: LossBook, where: str) -> Block | None:
+    """A thinking block, or a redacted one where there is nothing to read. None if there is no seal either."""
+    entries = [entry for entry in (*part.summary, *part.content) if entry]
+    if len(entries) > 1:
+        book.note("reasoning_entries", where)
+    text = REASONING_JOIN.join(entries)
+    seals = part.seals
+    own = own_extra(part.extra)
+    if text or (len(seals) == 1 and seals[0].kind == "signature"):
+        signature = seal_to_signature(seals) or ""
+        return {"type": "thinking", "thinking": text, "signature": signature, **own}
+    if len(seals) == 1 and seals[0].kind == "redacted":
+        return {"type": "redacted_thinking", "data": seals[0].data, **own}
+    sealed = seal_to_signature(seals)
+    return None if sealed is None else {"type": "redacted_thinking", "data": sealed, **own}
+
+
+def result_block(part: Result, book: LossBook, where: str) -> Block | None:
+    """What a provider's tool gave back: the vendor's own as it came, of others only what MCP servers say."""
+    note_foreign(book, part.extra, where)
+    call_id = write_id(part.call_id)
+    own = own_extra(part.extra)
+    if part.kind == "mcp" and all(isinstance(each, Text) for each in part.content):
+        texts = [
+            {"type": "text", "text": each.text} for each in part.content if isinstance(each, Text)
+        ]
+        content = texts[0]["text"] if len(texts) == 1 else texts
+        about = {"tool_use_id": call_id, "is_error": part.is_error, "content": content}
+        return {"type": "mcp_tool_result", **about, **own}
+    match part.content:
+        case (Opaque(dialect="messages") as opaque,) if part.name:
+            kind = part.name + RESULT_SUFFIX
+            return {"type": kind, "tool_use_id": call_id, "content": opaque.raw, **own}
+        case _:
+            book.note("provider_result", where, part.kind)
+            return None
+
+
+def citation_from_annotation(annotation: Annotation, book: LossBook, where: str) -> Raw | None:
+    """This vendor's own citation, or one of a web address."""
+    if annotation.dialect == "messages":
+        return annotation.raw
+    if annotation.url is None:
+        book.note("citation", where)
+        return None
+    return raw(
+        {
+            "type": "web_search_result_location",
+            "url": annotation.url,
+            "title": annotation.title,
+            "cited_text": annotation.quote or "",
+            # The vendor's own proof of the source. There is none; `history` leaves such citations out again.
+            "encrypted_index": "",
+        }
+    )
+
+
+def own_extra(extra: Extra | None) -> Mapping[str, Raw]:
+    """The fields that were this dialect's own."""
+    return extra.fields if extra is not None and extra.dialect == "messages" else {}
+
+
+def write_id(call_id: str) -> str:
+    """An id that clients may send back to a strict server. `core.aliases.original_id` undoes it."""
+    return alias_id(call_id, _IDS)
+
+
+def _text_block(part: Text, book: LossBook, where: str) -> Block | None:
+    note_foreign(book, part.extra, where)
+    note_foreign(book, part.item_extra, where)
+    if part.logprobs is not None:
+        book.note("logprobs", where)
+    found = [citation_from_annotation(each, book, where) for each in part.annotations]
+    citations = [each for each in found if each is not None]
+    if not part.text and not citations:
+        return None
+    block: Block = {"type": "text", "text": part.text}
+    if citations:
+        block["citations"] = citations
+    return {**block, **own_extra(part.extra)}

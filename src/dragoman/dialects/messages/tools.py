@@ -1,0 +1,282 @@
+"""Tools and the choice among them, both ways.
+
+A tool that came in this dialect carries an `extra` of it, even an empty one: its schema and flags are the client's own
+words to this vendor and go back unchanged. Tools of other dialects are fitted to the target.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import cast
+
+from dragoman._json import Raw, loads, raw
+from dragoman.core.aliases import NameMap
+from dragoman.core.freeform import wrapper_tool
+from dragoman.core.losses import LossBook
+from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
+from dragoman.dialects.base import Target
+from dragoman.dialects.messages.checks import ask_flag, ask_object, ask_string, refuse
+from dragoman.dialects.messages.fields import (
+    Fields,
+    compact,
+    extra_of,
+    is_null,
+    object_of,
+    own_fields,
+    string_of,
+)
+from dragoman.dialects.messages.losses import note_foreign
+from dragoman.dialects.messages.render import Block, own_extra
+from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
+from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.model.outcome import Repair
+from dragoman.model.parts import CallKind, Extra
+from dragoman.model.request import Tool, ToolChoice, ToolRef
+
+__all__ = ("allowed_tools", "read_choice", "read_tool", "write_choice", "write_tools")
+
+_KNOWN = MAPPED_FIELDS["tool"]
+
+# The version of each built-in tool that is offered to clients of other dialects: the oldest that needs no beta header.
+_BUILTINS: Mapping[CallKind, tuple[str, str]] = {
+    "web_search": ("web_search_20250305", "web_search"),
+    "web_fetch": ("web_fetch_20250910", "web_fetch"),
+    "code_interpreter": ("code_execution_20250825", "code_execution"),
+}
+# The vendor answers 400 to these at the top of a schema.
+_ALTERNATIVES = ("allOf", "anyOf", "oneOf")
+
+
+def read_tool(value: Raw, path: str) -> Tool:
+    """One entry of `tools`."""
+    fields = object_of(value)
+    if fields is None:
+        refuse(path, "an object", value)
+    variant = ask_string(fields, "type", f"{path}.")
+    if variant is not None and variant != "custom":
+        return _read_builtin(fields, variant)
+    name = ask_string(fields, "name", f"{path}.")
+    if not name:
+        refuse(f"{path}.name", "the name of a tool", fields.get("name"))
+    ask_object(fields, "input_schema", f"{path}.")
+    schema = fields.get("input_schema")
+    return Tool(
+        name=name,
+        description=ask_string(fields, "description", f"{path}."),
+        schema=None if is_null(schema) else schema,
+        strict=ask_flag(fields, "strict", f"{path}."),
+        cache=None if is_null(fields.get("cache_control")) else fields["cache_control"],
+        extra=Extra("messages", own_fields(fields, _KNOWN)),
+    )
+
+
+def _read_builtin(fields: Fields, variant: str) -> Tool:
+    family = next((each for each in TOOL_FAMILIES if variant.startswith(each)), "")
+    name = string_of(fields.get("name")) or string_of(fields.get("mcp_server_name"))
+    return Tool(
+        name=name or family.rstrip("_") or variant,
+        kind=TOOL_FAMILIES.get(family, "other"),
+        variant=variant,
+        extra=Extra("messages", dict(fields)),
+    )
+
+
+def read_choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
+    """The tool choice, and whether calls may come in parallel."""
+    choice = ask_object(fields, "tool_choice")
+    if choice is None:
+        return None, None
+    kind = ask_string(choice, "type", "tool_choice.")
+    if kind not in TOOL_CHOICES:
+        raise RequestRefused(
+            f"tool_choice.type: expected one of {', '.join(sorted(TOOL_CHOICES))}, got {kind or 'nothing'}",
+            param="tool_choice.type",
+        )
+    is_serial = ask_flag(choice, "disable_parallel_tool_use", "tool_choice.")
+    parallel = None if is_serial is None else not is_serial
+    extra = extra_of(choice, MAPPED_FIELDS["tool_choice"])
+    if kind == "tool":
+        name = ask_string(choice, "name", "tool_choice.")
+        if not name:
+            refuse("tool_choice.name", "the name of a tool", choice.get("name"))
+        return ToolChoice(mode="tool", tool=ToolRef(name), extra=extra), parallel
+    if kind == "any":
+        return ToolChoice(mode="required", extra=extra), parallel
+    return ToolChoice(mode="none" if kind == "none" else "auto", extra=extra), parallel
+
+
+def write_tools(
+    tools: Sequence[Tool], names: NameMap, target: Target, book: LossBook
+) -> tuple[dict[str, Block], list[Repair]]:
+    """The tools by their names on the wire, in their order. The vendor refuses a name that comes twice."""
+    written: dict[str, Block] = {}
+    repairs: list[Repair] = []
+    for index, tool in enumerate(tools):
+        where = f"tools.{index}"
+        block = _write_tool(tool, names, target, book, where)
+        if block is None:
+            continue
+        label = _label(block)
+        if label in written:
+            repairs.append(Repair("duplicate_tool", where, label))
+        else:
+            written[label] = block
+    return written, repairs
+
+
+def write_choice(
+    choice: ToolChoice | None,
+    tools: Collection[str],
+    names: NameMap,
+    book: LossBook,
+    *,
+    parallel: bool | None = None,
+) -> Block | None:
+    """`tool_choice`, for the tools that were written. The vendor refuses one without tools."""
+    if not tools:
+        return None
+    block: Block | None = None
+    if choice is not None:
+        note_foreign(book, choice.extra, "tool_choice")
+        block = {**_mode(choice, tools, names, book), **own_extra(choice.extra)}
+    if parallel is False and (block is None or block["type"] != "none"):
+        block = {"type": "auto", **(block or {}), "disable_parallel_tool_use": True}
+    return block
+
+
+def _mode(choice: ToolChoice, tools: Collection[str], names: NameMap, book: LossBook) -> Block:
+    match choice.mode:
+        case "none":
+            return {"type": "none"}
+        case "required":
+            return {"type": "any"}
+        case "allowed":
+            # The tools that are not allowed were left out.
+            return {"type": "any" if choice.required else "auto"}
+        case "tool" if choice.tool is not None:
+            ref = choice.tool
+            builtin = _BUILTINS.get(ref.kind)
+            name = names.wire(ref.name, ref.namespace) if builtin is None else builtin[1]
+            if name in tools:
+                return {"type": "tool", "name": name}
+            book.note("tool_choice", "tool_choice", ref.name or ref.kind)
+            return {"type": "auto"}
+        case _:
+            return {"type": "auto"}
+
+
+def allowed_tools(tools: Sequence[Tool], choice: ToolChoice | None) -> tuple[Tool, ...]:
+    """The tools that may be called, where a choice names a subset."""
+    if choice is None or choice.mode != "allowed":
+        return tuple(tools)
+    named = {(ref.namespace or None, ref.name) for ref in choice.allowed if ref.name}
+    kinds = {ref.kind for ref in choice.allowed if not ref.name or ref.kind != "function"}
+    return tuple(
+        tool
+        for tool in tools
+        if (tool.namespace or None, tool.name) in named
+        or (tool.kind in kinds and tool.kind not in ("function", "custom"))
+    )
+
+
+def _write_tool(
+    tool: Tool, names: NameMap, target: Target, book: LossBook, where: str
+) -> Block | None:
+    own = own_extra(tool.extra)
+    is_own = tool.extra is not None and tool.extra.dialect == "messages"
+    if is_own and tool.variant is not None:
+        return dict(own)
+    note_foreign(book, tool.extra, where)
+    if tool.namespace:
+        book.note("namespace", where, tool.namespace)
+    if tool.kind == "custom":
+        book.note("custom_tool", where, tool.name)
+        tool = wrapper_tool(tool)
+    elif tool.kind != "function" and tool.schema is None:
+        return _write_builtin(tool, target, book, where)
+    block: Block = {"name": names.wire(tool.name or tool.kind, tool.namespace)}
+    if tool.description:
+        block["description"] = tool.description
+    schema, strict = (tool.schema or EMPTY_SCHEMA), tool.strict
+    if not is_own:
+        schema, strict = _fit(tool, target, book, where)
+    block["input_schema"] = schema
+    if strict is not None:
+        block["strict"] = strict
+    if tool.cache is not None:
+        block["cache_control"] = tool.cache
+    return {**block, **own}
+
+
+def _write_builtin(tool: Tool, target: Target, book: LossBook, where: str) -> Block | None:
+    builtin = _BUILTINS.get(tool.kind)
+    if builtin is None or tool.kind not in target.builtin:
+        book.note("builtin_tool", where, tool.variant or tool.kind)
+        return None
+    variant, name = builtin
+    block: Block = {"type": variant, "name": name}
+    if tool.cache is not None:
+        block["cache_control"] = tool.cache
+    return block
+
+
+def _fit(tool: Tool, target: Target, book: LossBook, where: str) -> tuple[Raw, bool | None]:
+    """The schema and the flag as the target accepts them. The flag is only written when it says something."""
+    wanted = bool(tool.strict)
+    fixed, strict, notes = fix_schema(tool.schema, target.schemas, strict=wanted and target.strict)
+    merged = _merge_alternatives(fixed)
+    if merged is not None:
+        fixed, strict = merged, False
+        notes = (*notes, "merged alternatives at the top")
+    losing = [note for note in notes if not note.startswith("added")]
+    if losing:
+        book.note("schema", where, "; ".join(losing))
+    if wanted and not strict:
+        book.note("strict", where, tool.name)
+    return fixed, True if strict else None
+
+
+def _merge_alternatives(schema: Raw) -> Raw | None:
+    """A schema without alternatives at its top: all their properties, required where all of them require it."""
+    try:
+        top: object = loads(bytes(schema))
+    except MalformedJson:
+        return None
+    if not isinstance(top, dict):
+        return None
+    fields = cast("dict[str, object]", top)
+    if not any(key in fields for key in _ALTERNATIVES):
+        return None
+    properties = dict(_mapping(fields.get("properties")))
+    required = _names(fields.get("required"))
+    for key in _ALTERNATIVES:
+        entries = fields.get(key)
+        branches = cast("list[object]", entries) if isinstance(entries, list) else []
+        demands = [_names(_mapping(branch).get("required")) for branch in branches]
+        for branch in branches:
+            for name, value in _mapping(_mapping(branch).get("properties")).items():
+                properties.setdefault(name, value)
+        for name in {name for names in demands for name in names}:
+            if key == "allOf" or all(name in names for names in demands):
+                required.add(name)
+    rest = {key: value for key, value in fields.items() if key not in _ALTERNATIVES}
+    out: dict[str, object] = {**rest, "type": "object", "properties": properties}
+    if required:
+        out["required"] = sorted(required)
+    return raw(out)
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _names(value: object) -> set[str]:
+    return {str(name) for name in cast("list[object]", value)} if isinstance(value, list) else set()
+
+
+def _label(block: Block) -> str:
+    """What a tool is told apart by: its name, or for a toolset its type and server."""
+    name = block.get("name")
+    if isinstance(name, Raw):
+        return string_of(name) or ""
+    if isinstance(name, str):
+        return name
+    return compact([block.get("type"), block.get("mcp_server_name")]).decode("utf-8")

@@ -1,0 +1,75 @@
+"""Token counts. The vendor's `input_tokens` excludes cached tokens, the vocabulary's `input` includes them.
+
+    input = input_tokens + cache_read_input_tokens + cache_creation_input_tokens
+
+A stream reports twice: everything at its start, cumulative totals at its end, of which only `output_tokens` is sure to
+be there. So the reader remembers what was said before (`UsageReader`): an input count that comes without cache counts
+is made inclusive with those of the first report.
+"""
+
+from dragoman._json import raw
+from dragoman.dialects.messages.fields import Fields, extra_of, number_of, object_of
+from dragoman.dialects.messages.wire import MAPPED_FIELDS
+from dragoman.model.outcome import Usage
+
+__all__ = ("UsageReader", "usage_to_wire")
+
+_KNOWN = MAPPED_FIELDS["usage"]
+
+
+class UsageReader:
+    """Reads the reports of one answer."""
+
+    __slots__ = ("_cached", "_fresh", "_written")
+
+    def __init__(self) -> None:
+        self._fresh: int | None = None
+        self._cached = 0
+        self._written = 0
+
+    def read(self, fields: Fields) -> Usage:
+        fresh = number_of(fields.get("input_tokens"))
+        cached = number_of(fields.get("cache_read_input_tokens"))
+        written = number_of(fields.get("cache_creation_input_tokens"))
+        if fresh is not None:
+            self._fresh = fresh
+        if cached is not None:
+            self._cached = cached
+        if written is not None:
+            self._written = written
+        is_stated = fresh is not None or cached is not None or written is not None
+        total = None
+        if is_stated and self._fresh is not None:
+            total = self._fresh + self._cached + self._written
+        details = object_of(fields.get("output_tokens_details")) or {}
+        return Usage(
+            input=total,
+            output=number_of(fields.get("output_tokens")),
+            cached=cached,
+            cache_write=written,
+            reasoning=number_of(details.get("thinking_tokens")),
+            extra=extra_of(fields, _KNOWN),
+        )
+
+
+def usage_to_wire(usage: Usage, before: Usage | None = None) -> Fields:
+    """The vendor's counts. `before` is what the stream said at its start: needed to take the cached tokens out again.
+
+    `output_tokens` is always there, because every client reads it; other counts only if `usage` states them.
+    """
+    cached = usage.cached if usage.cached is not None else before and before.cached
+    written = usage.cache_write if usage.cache_write is not None else before and before.cache_write
+    out: Fields = {}
+    if usage.input is not None:
+        # A foreign provider may count cached tokens apart from its input; there is no negative count.
+        out["input_tokens"] = raw(max(0, usage.input - (cached or 0) - (written or 0)))
+    if usage.cache_write is not None:
+        out["cache_creation_input_tokens"] = raw(usage.cache_write)
+    if usage.cached is not None:
+        out["cache_read_input_tokens"] = raw(usage.cached)
+    out["output_tokens"] = raw(usage.output or 0)
+    if usage.reasoning is not None:
+        out["output_tokens_details"] = raw({"thinking_tokens": usage.reasoning})
+    if usage.extra is not None and usage.extra.dialect == "messages":
+        out.update(usage.extra.fields)
+    return out

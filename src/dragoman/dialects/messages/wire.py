@@ -1,0 +1,345 @@
+"""The vendor's spellings: event, block, delta, tool and field names of Anthropic Messages, and what each becomes.
+
+The tables are data, so that a test can walk the vendor's own types and find each of them either mapped or listed as
+kept without meaning (opaque, noticed, extra). Nothing here has behaviour, except the typed shape of the hot deltas.
+"""
+
+from collections.abc import Mapping
+from typing import final
+
+from msgspec import Struct
+
+from dragoman._json import typed_decoder
+from dragoman.model.outcome import FinishReason
+from dragoman.model.parts import CallKind
+
+__all__ = (
+    "CITATIONS",
+    "CUT_REASONS",
+    "DELTA_FIELDS",
+    "EVENTS",
+    "EXTRA_FIELDS",
+    "MAPPED_BLOCKS",
+    "MAPPED_DELTAS",
+    "MAPPED_FIELDS",
+    "NOTICED_DELTAS",
+    "OPAQUE_BLOCKS",
+    "RESULT_KINDS",
+    "RESULT_SUFFIX",
+    "SERVER_TOOL_KINDS",
+    "STOP_REASONS",
+    "THINKING_TYPES",
+    "TOOL_CHOICES",
+    "TOOL_FAMILIES",
+    "BlockDelta",
+    "InputFragment",
+    "TextFragment",
+    "ThinkingFragment",
+    "decode_block_delta",
+)
+
+# --- the hot deltas -----------------------------------------------------------------------------------------------
+# Unknown fields are forbidden here so that a delta that has any is read again by the complete rules, not cut short.
+
+
+@final
+class TextFragment(
+    Struct, frozen=True, gc=False, tag_field="type", tag="text_delta", forbid_unknown_fields=True
+):
+    text: str
+
+
+@final
+class InputFragment(
+    Struct,
+    frozen=True,
+    gc=False,
+    tag_field="type",
+    tag="input_json_delta",
+    forbid_unknown_fields=True,
+):
+    partial_json: str
+
+
+@final
+class ThinkingFragment(
+    Struct,
+    frozen=True,
+    gc=False,
+    tag_field="type",
+    tag="thinking_delta",
+    forbid_unknown_fields=True,
+):
+    thinking: str
+    estimated_tokens: int | None = None
+
+
+class BlockDelta(
+    Struct, frozen=True, tag_field="type", tag="content_block_delta", forbid_unknown_fields=True
+):
+    index: int
+    delta: TextFragment | InputFragment | ThinkingFragment
+
+
+decode_block_delta = typed_decoder(BlockDelta)
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+EVENTS = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    }
+)
+
+MAPPED_DELTAS: Mapping[str, str] = {
+    "text_delta": "TextDelta",
+    "input_json_delta": "InputDelta",
+    "thinking_delta": "ReasoningDelta",
+    "signature_delta": "SealAdded",
+    "citations_delta": "AnnotationAdded",
+}
+# Deltas of opaque blocks: passed on to the same dialect as they came, and merged into the block at its end.
+NOTICED_DELTAS = frozenset({"compaction_delta"})
+
+DELTA_FIELDS: Mapping[str, str] = {
+    "text_delta": "text",
+    "input_json_delta": "partial_json",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "citations_delta": "citation",
+}
+"""The one field of each delta that has a meaning; others ride beside it as Noticed fields."""
+
+STOP_REASONS: Mapping[str, FinishReason] = {
+    "end_turn": "stop",
+    "max_tokens": "length",
+    "stop_sequence": "stop_sequence",
+    "tool_use": "tool_calls",
+    "pause_turn": "pause",
+    # The turn stops after the context was compacted, and goes on when it is sent back.
+    "compaction": "pause",
+    "refusal": "refusal",
+    "model_context_window_exceeded": "context_window",
+}
+
+CUT_REASONS: frozenset[FinishReason] = frozenset(
+    {"length", "context_window", "refusal", "content_filter"}
+)
+"""Endings that may fall into the middle of a call; the vendor closes the block it cut."""
+
+# --- blocks -------------------------------------------------------------------------------------------------------
+
+RESULT_SUFFIX = "_tool_result"
+
+MAPPED_BLOCKS: Mapping[str, str] = {
+    "text": "Text",
+    "thinking": "Reasoning",
+    "redacted_thinking": "Reasoning",
+    "tool_use": "Call",
+    "server_tool_use": "Call",
+    "mcp_tool_use": "Call",
+    "tool_result": "Result",
+    "mcp_tool_result": "Result",
+    "web_search_tool_result": "Result",
+    "web_fetch_tool_result": "Result",
+    "code_execution_tool_result": "Result",
+    "bash_code_execution_tool_result": "Result",
+    "text_editor_code_execution_tool_result": "Result",
+    "tool_search_tool_result": "Result",
+    "advisor_tool_result": "Result",
+    "image": "Media",
+    "document": "Media",
+}
+
+OPAQUE_BLOCKS = frozenset(
+    {
+        "container_upload",
+        "compaction",
+        "fallback",
+        "mcp_tool_listing",
+        "search_result",
+        "tool_addition",
+        "tool_removal",
+        "tool_reference",
+        "browser_state",
+    }
+)
+"""Blocks kept whole: they speak of this vendor's own state. So is a block of a type nobody knows yet."""
+
+SERVER_TOOL_KINDS: Mapping[str, CallKind] = {
+    "web_search": "web_search",
+    "web_fetch": "web_fetch",
+    "code_execution": "code_interpreter",
+    "bash_code_execution": "code_interpreter",
+    "text_editor_code_execution": "code_interpreter",
+    "tool_search_tool_regex": "tool_search",
+    "tool_search_tool_bm25": "tool_search",
+    "advisor": "other",
+}
+"""The names that `server_tool_use` may carry."""
+
+RESULT_KINDS: Mapping[str, CallKind] = {
+    "web_search": "web_search",
+    "web_fetch": "web_fetch",
+    "code_execution": "code_interpreter",
+    "bash_code_execution": "code_interpreter",
+    "text_editor_code_execution": "code_interpreter",
+    "tool_search": "tool_search",
+    "mcp": "mcp",
+}
+"""What stands before `_tool_result` in the type of a result block; others are results of kind `other`."""
+
+CITATIONS = frozenset(
+    {
+        "char_location",
+        "page_location",
+        "content_block_location",
+        "web_search_result_location",
+        "search_result_location",
+    }
+)
+"""Citations are kept raw whatever their type; url, title and quotation are read where they have them."""
+
+# --- requests -----------------------------------------------------------------------------------------------------
+
+TOOL_FAMILIES: Mapping[str, CallKind] = {
+    "bash_": "bash",
+    "text_editor_": "text_editor",
+    "computer_": "computer",
+    "memory_": "memory",
+    "web_search_": "web_search",
+    "web_fetch_": "web_fetch",
+    "code_execution_": "code_interpreter",
+    "tool_search_tool_": "tool_search",
+    "mcp_toolset": "mcp",
+    "browser_toolset_": "other",
+    "advisor_": "other",
+}
+"""Beginnings of the types of built-in tools; a type nobody knows yet is a tool of kind `other`."""
+
+TOOL_CHOICES = frozenset({"auto", "any", "tool", "none"})
+THINKING_TYPES = frozenset({"enabled", "disabled", "adaptive", "between_tools"})
+
+# --- fields: which have a home in the vocabulary, and which ride in `extra` -----------------------------------------
+
+_CACHED_CALL = frozenset({"type", "id", "name", "input", "cache_control"})
+_SERVER_RESULT = frozenset({"type", "tool_use_id", "content", "cache_control"})
+
+MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
+    "request": frozenset(
+        {
+            "model",
+            "messages",
+            "system",
+            "max_tokens",
+            "metadata",
+            "output_config",
+            "output_format",
+            "service_tier",
+            "stop_sequences",
+            "stream",
+            "temperature",
+            "thinking",
+            "tool_choice",
+            "tools",
+            "top_k",
+            "top_p",
+        }
+    ),
+    "request.message": frozenset({"role", "content"}),
+    "metadata": frozenset({"user_id"}),
+    "output_config": frozenset({"effort", "format"}),
+    "thinking": frozenset({"type", "budget_tokens"}),
+    "tool_choice": frozenset({"type", "name", "disable_parallel_tool_use"}),
+    "tool": frozenset({"type", "name", "description", "input_schema", "strict", "cache_control"}),
+    "message": frozenset(
+        {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
+    ),
+    "message_delta": frozenset({"stop_reason", "stop_sequence"}),
+    "usage": frozenset(
+        {
+            "input_tokens",
+            "output_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+        }
+    ),
+    "text": frozenset({"type", "text", "citations", "cache_control"}),
+    "thinking_block": frozenset({"type", "thinking", "signature"}),
+    "redacted_thinking": frozenset({"type", "data"}),
+    "tool_use": _CACHED_CALL,
+    "server_tool_use": _CACHED_CALL,
+    "mcp_tool_use": _CACHED_CALL | {"server_name"},
+    "tool_result": _SERVER_RESULT | {"is_error"},
+    "mcp_tool_result": _SERVER_RESULT | {"is_error"},
+    "server_tool_result": _SERVER_RESULT,
+    "image": frozenset({"type", "source", "cache_control"}),
+    "document": frozenset({"type", "source", "title", "cache_control"}),
+}
+"""Per object, the fields that are read into the vocabulary. All others are carried in `extra`."""
+
+EXTRA_FIELDS: Mapping[str, frozenset[str]] = {
+    "request": frozenset(
+        {
+            "betas",
+            "cache_control",
+            "compaction",
+            "container",
+            "context_management",
+            "diagnostics",
+            "fallback_credit_token",
+            "fallbacks",
+            "inference_geo",
+            "mcp_servers",
+            "speed",
+            "thread",
+            "user_profile_id",
+            "workspace_id",
+        }
+    ),
+    "request.message": frozenset({"clear_at", "output_config"}),
+    "output_config": frozenset({"task_budget"}),
+    "thinking": frozenset({"display", "block_binding"}),
+    "tool": frozenset(
+        {"allowed_callers", "defer_loading", "eager_input_streaming", "input_examples"}
+    ),
+    "message": frozenset(
+        {
+            "container",
+            "context_management",
+            "diagnostics",
+            "input_transformations",
+            "stop_details",
+        }
+    ),
+    "message_delta": frozenset(
+        {"container", "stop_details", "context_management", "input_transformations"}
+    ),
+    "usage": frozenset(
+        {
+            "cache_creation",
+            "fallback_credit",
+            "inference_geo",
+            "iterations",
+            "output_tokens_details",
+            "server_tool_use",
+            "service_tier",
+            "speed",
+        }
+    ),
+    "thinking_delta": frozenset({"estimated_tokens"}),
+    "tool_use": frozenset({"caller", "toolset_name"}),
+    "server_tool_use": frozenset({"caller"}),
+    "tool_result": frozenset({"toolset_name"}),
+    "server_tool_result": frozenset({"caller"}),
+    "image": frozenset({"transformations"}),
+    "document": frozenset({"citations", "context"}),
+}
+"""Fields that are known and carried in `extra` (of a delta: Noticed). Fields nobody knows yet are carried alike."""

@@ -1,0 +1,103 @@
+"""What the response object says of the answer as a whole: who made it, how it ended, what it cost. Reading only."""
+
+from collections.abc import Mapping
+
+from dragoman._json import Raw
+from dragoman.dialects.responses.fields import (
+    Fields,
+    extra_of,
+    is_present,
+    read_float,
+    read_int,
+    read_object,
+    read_text,
+    without,
+)
+from dragoman.dialects.responses.wire import (
+    FINISH_OF_REASON,
+    LATE_FIELDS,
+    RESPONSE_FIELDS,
+    RUNNING_STATUSES,
+)
+from dragoman.model.events import Started
+from dragoman.model.outcome import FinishReason, Usage
+from dragoman.model.parts import Extra
+
+__all__ = ("read_end", "read_finish", "read_started", "read_usage")
+
+_USAGE_FIELDS = frozenset(
+    {
+        "input_tokens",
+        "input_tokens_details",
+        "output_tokens",
+        "output_tokens_details",
+        "total_tokens",
+    }
+)
+
+
+def read_started(fields: Fields) -> Started:
+    """The beginning. All that has no home rides in `extra`, except what is known only at the end."""
+    created = read_float(fields, "created_at")
+    early = {key: value for key, value in fields.items() if key not in LATE_FIELDS}
+    return Started(
+        response_id=read_text(fields, "id") or "",
+        model=read_text(fields, "model") or "",
+        created=None if created is None else int(created),
+        extra=extra_of(early, RESPONSE_FIELDS),
+    )
+
+
+def read_end(fields: Fields, started: Extra | None) -> Extra | None:
+    """What the end says beyond the beginning."""
+    told: Mapping[str, Raw] = {} if started is None else started.fields
+    news = {
+        key: value
+        for key, value in without(fields, RESPONSE_FIELDS).items()
+        if (is_present(value) if key in LATE_FIELDS else bytes(told.get(key, b"")) != bytes(value))
+    }
+    return Extra("responses", news) if news else None
+
+
+def read_finish(fields: Fields, event: str) -> tuple[FinishReason | None, str]:
+    """How the answer ended (None: naturally, its content decides), and the vendor's own word for it.
+
+    The status is not trusted by itself: servers say `incomplete` of answers that wait for tool results, and leave
+    `in_progress` standing at the end.
+    """
+    status = read_text(fields, "status") or ""
+    reason = read_text(read_object(fields.get("incomplete_details")), "reason")
+    if status == "cancelled" or event == "response.cancelled":
+        return "cancelled", "cancelled"
+    if reason is not None:
+        return FINISH_OF_REASON.get(reason, "length"), reason
+    if event == "response.incomplete":
+        return "length", "incomplete"
+    if not event and status in RUNNING_STATUSES:
+        return "pause", status
+    return None, status or "completed"
+
+
+def read_usage(value: Raw | None) -> Usage | None:
+    fields = read_object(value)
+    if not fields:
+        return None
+    inputs = read_object(fields.get("input_tokens_details"))
+    outputs = read_object(fields.get("output_tokens_details"))
+    rest = without(fields, _USAGE_FIELDS)
+    # Details with more than the counts below are kept whole.
+    if without(inputs, ("cached_tokens", "cache_write_tokens")):
+        rest["input_tokens_details"] = fields["input_tokens_details"]
+    if without(outputs, ("reasoning_tokens",)):
+        rest["output_tokens_details"] = fields["output_tokens_details"]
+    return Usage(
+        input=read_int(fields, "input_tokens"),
+        output=read_int(fields, "output_tokens"),
+        cached=read_int(inputs, "cached_tokens"),
+        cache_write=read_int(inputs, "cache_write_tokens"),
+        reasoning=read_int(outputs, "reasoning_tokens"),
+        input_audio=read_int(inputs, "audio_tokens"),
+        output_audio=read_int(outputs, "audio_tokens"),
+        total=read_int(fields, "total_tokens"),
+        extra=Extra("responses", rest) if rest else None,
+    )

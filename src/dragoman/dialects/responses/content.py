@@ -1,0 +1,227 @@
+"""Content parts of messages and of tool outputs, both ways: text, refusals, images, files, sound, annotations."""
+
+from collections.abc import Mapping, Sequence
+
+from dragoman._json import Raw, raw
+from dragoman.dialects.responses.fields import (
+    Fields,
+    extra_of,
+    own_fields,
+    read_int,
+    read_list,
+    read_object,
+    read_text,
+)
+from dragoman.dialects.responses.wire import OPAQUE_PART
+from dragoman.model.parts import Annotation, Extra, Media, Opaque, Refusal, Text
+
+__all__ = (
+    "Content",
+    "annotation_fields",
+    "media_fields",
+    "output_text_fields",
+    "read_annotation",
+    "read_annotations",
+    "read_content",
+    "read_logprobs",
+    "read_media_url",
+    "split_data_url",
+)
+
+Content = Text | Refusal | Media | Opaque
+
+_TEXT_FIELDS = frozenset({"type", "text", "annotations", "logprobs"})
+_TEXT_TYPES = frozenset({"output_text", "input_text", "text"})
+_IMAGE_FIELDS = frozenset({"type", "image_url", "file_id", "detail"})
+_FILE_FIELDS = frozenset({"type", "file_data", "file_url", "file_id", "filename", "detail"})
+_SOUND_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+
+
+def read_content(
+    part: Raw, fields: Fields, *, item_id: str | None = None, item_extra: Extra | None = None
+) -> Content:
+    """One content part. An unknown one is carried whole."""
+    kind = read_text(fields, "type") or ""
+    if kind in _TEXT_TYPES:
+        return Text(
+            text=read_text(fields, "text") or "",
+            annotations=read_annotations(fields.get("annotations")),
+            logprobs=read_logprobs(fields.get("logprobs")),
+            item_id=item_id,
+            item_extra=item_extra,
+            extra=extra_of(fields, _TEXT_FIELDS),
+        )
+    if kind == "refusal":
+        return Refusal(
+            text=read_text(fields, "refusal") or "",
+            item_id=item_id,
+            item_extra=item_extra,
+            extra=extra_of(fields, ("type", "refusal")),
+        )
+    if kind == "input_image":
+        return _image(fields)
+    if kind == "input_file":
+        return _file(fields)
+    if kind == "input_audio":
+        return _sound(fields)
+    return Opaque(dialect="responses", type=OPAQUE_PART + kind, raw=part, item_id=item_id)
+
+
+def read_annotations(value: Raw | None) -> tuple[Annotation, ...]:
+    return tuple(read_annotation(entry) for entry in read_list(value) or ())
+
+
+def read_logprobs(value: Raw | None) -> Raw | None:
+    """An empty list says nothing, and every text has one."""
+    return value if value is not None and read_list(value) else None
+
+
+def read_annotation(entry: Raw) -> Annotation:
+    fields = read_object(entry)
+    index = read_int(fields, "index")
+    start = read_int(fields, "start_index")
+    return Annotation(
+        dialect="responses",
+        raw=entry,
+        url=read_text(fields, "url"),
+        title=read_text(fields, "title") or read_text(fields, "filename"),
+        start=index if start is None else start,
+        end=read_int(fields, "end_index"),
+    )
+
+
+def annotation_fields(annotation: Annotation) -> Raw | None:
+    """An annotation as this wire has it; None for one that only its own dialect can say."""
+    if annotation.dialect == "responses":
+        return annotation.raw
+    if annotation.url is None:
+        return None
+    start = annotation.start or 0
+    return raw(
+        {
+            "type": "url_citation",
+            "start_index": start,
+            "end_index": start if annotation.end is None else annotation.end,
+            "title": annotation.title or "",
+            "url": annotation.url,
+        }
+    )
+
+
+def output_text_fields(
+    text: str, annotations: Sequence[Raw] = (), logprobs: Raw | None = None
+) -> dict[str, object]:
+    return {
+        "type": "output_text",
+        "annotations": list(annotations),
+        "logprobs": Raw(b"[]") if logprobs is None else logprobs,
+        "text": text,
+    }
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """Media type and base64 data of a plain data URL; None for any other URL, and for one with parameters."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, data = url.partition(",")
+    media_type, _, encoding = head[len("data:") :].partition(";")
+    return (media_type, data) if comma and media_type and encoding == "base64" else None
+
+
+def read_media_url(value: Raw | None) -> str | None:
+    """An image's URL: a string here, but some clients send Chat's object."""
+    holder = {"url": value} if value is not None else {}
+    return read_text(holder, "url") or read_text(read_object(value), "url")
+
+
+def _image(fields: Fields) -> Media:
+    url = read_media_url(fields.get("image_url"))
+    inline = split_data_url(url) if url else None
+    return Media(
+        kind="image",
+        media_type=inline[0] if inline else None,
+        data=inline[1] if inline else None,
+        url=None if inline else url,
+        file_id=read_text(fields, "file_id"),
+        detail=read_text(fields, "detail"),
+        extra=extra_of(fields, _IMAGE_FIELDS),
+    )
+
+
+def _file(fields: Fields) -> Media:
+    data = read_text(fields, "file_data")
+    inline = split_data_url(data) if data else None
+    return Media(
+        kind="file",
+        media_type=inline[0] if inline else None,
+        data=inline[1] if inline else data,
+        url=read_text(fields, "file_url"),
+        file_id=read_text(fields, "file_id"),
+        filename=read_text(fields, "filename"),
+        detail=read_text(fields, "detail"),
+        extra=extra_of(fields, _FILE_FIELDS),
+    )
+
+
+def _sound(fields: Fields) -> Media:
+    sound = read_object(fields.get("input_audio"))
+    form = read_text(sound, "format")
+    return Media(
+        kind="audio",
+        media_type=_SOUND_TYPES.get(form, f"audio/{form}") if form else None,
+        data=read_text(sound, "data"),
+        extra=extra_of(fields, ("type", "input_audio")),
+    )
+
+
+def media_fields(media: Media) -> dict[str, object] | None:
+    """An image, a file or a sound as an input part; None for what this wire has no part for."""
+    if media.kind == "image":
+        out = _image_fields(media)
+    elif media.kind == "file":
+        out = _file_fields(media)
+    elif media.kind == "audio" and media.data is not None:
+        out = _sound_fields(media.data, media.media_type or "")
+    else:
+        return None
+    return {**out, **own_fields(media.extra)}
+
+
+def _image_fields(media: Media) -> dict[str, object]:
+    out: dict[str, object] = {"type": "input_image"}
+    if media.data is not None:
+        out["image_url"] = f"data:{media.media_type or 'image/png'};base64,{media.data}"
+    elif media.url is not None:
+        out["image_url"] = media.url
+    if media.file_id is not None:
+        out["file_id"] = media.file_id
+    out["detail"] = media.detail or "auto"
+    return out
+
+
+def _file_fields(media: Media) -> dict[str, object]:
+    out: dict[str, object] = {"type": "input_file"}
+    values: Mapping[str, str | None] = {
+        "filename": media.filename,
+        "file_data": _file_data(media),
+        "file_url": media.url,
+        "file_id": media.file_id,
+        "detail": media.detail,
+    }
+    out.update({key: value for key, value in values.items() if value is not None})
+    if "file_data" in out and "filename" not in out:
+        # OpenAI refuses inline data without a name.
+        out["filename"] = "file"
+    return out
+
+
+def _file_data(media: Media) -> str | None:
+    if media.data is None or media.media_type is None:
+        return media.data
+    return f"data:{media.media_type};base64,{media.data}"
+
+
+def _sound_fields(data: str, media_type: str) -> dict[str, object]:
+    forms = {name: form for form, name in _SOUND_TYPES.items()}
+    form = forms.get(media_type, media_type.removeprefix("audio/") or "wav")
+    return {"type": "input_audio", "input_audio": {"data": data, "format": form}}

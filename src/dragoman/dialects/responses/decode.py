@@ -1,0 +1,292 @@
+"""Reading a Responses stream or body: what one frame means.
+
+Nearly all frames are deltas of a part that was announced; they are read by a typed decoder and told without further
+thought. Everything else, and every delta that is not quite regular, is read field by field and handed to the ledger.
+
+The states of a stream:
+
+    SILENT --any event--> SPEAKING --completed, incomplete, cancelled--> OVER
+       '-------------------'--failed, error, the wire's end--> OVER, after ending what was open as incomplete
+"""
+
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, raw
+from dragoman.core.finish import settle_finish
+from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.responses.answer import read_end, read_finish, read_started, read_usage
+from dragoman.dialects.responses.call_track import CallTrack
+from dragoman.dialects.responses.errors import decode_error, read_error
+from dragoman.dialects.responses.events import HANDLERS
+from dragoman.dialects.responses.fields import Fields, read_list, read_object, read_text, without
+from dragoman.dialects.responses.ledger import Ledger
+from dragoman.dialects.responses.tracks import Found, TextTrack
+from dragoman.dialects.responses.wire import (
+    ENVELOPE_FIELDS,
+    KEEPALIVE_EVENTS,
+    TERMINAL_EVENTS,
+    ReasoningTextDelta,
+    decode_delta,
+)
+from dragoman.errors import MalformedJson
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    Noticed,
+    Progress,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, Problem
+from dragoman.model.parts import Extra, PartStatus
+from dragoman.sse import Frame
+
+__all__ = ("ResponsesReader", "read_body")
+
+_NO_CONTEXT = DecodeContext()
+
+
+class ResponsesReader:
+    """Reads one stream, frame by frame."""
+
+    def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
+        self.over = False
+        self.found: Found = []
+        self._ledger = Ledger(context, self.found)
+        self._telling = self._ledger.telling
+        self._live = self._telling.live
+        self._started = False
+        self._extra: Extra | None = None
+
+    def read(self, frame: Frame) -> tuple[Event, ...]:
+        """What the frame means.
+
+        Raises:
+            MalformedJson: its data is no JSON object.
+        """
+        data = frame.data
+        if data is None:
+            return self._read_comment(frame)
+        try:
+            delta = decode_delta(data)
+        except FAST_FAILURES:
+            return self._read_event(frame, data)
+        track = self._live.get(delta.item_id)
+        if track is None or track.wire is not type(delta):
+            return self._read_event(frame, data)
+        text = delta.delta
+        if type(track) is CallTrack:
+            text = track.push_plain(text)
+            return (InputDelta(track.part, text),) if text else ()
+        if not text:
+            return ()
+        if type(track) is TextTrack:
+            if track.index != delta.content_index:
+                return self._read_event(frame, data)
+            if delta.logprobs:
+                entries = b",".join(map(bytes, delta.logprobs))
+                return tuple(track.push(text, Raw(b"[" + entries + b"]")))
+            track.pieces.append(text)
+            return (TextDelta(track.part, text),)
+        is_content = type(delta) is ReasoningTextDelta
+        if track.index != (delta.content_index if is_content else delta.summary_index):
+            return self._read_event(frame, data)
+        track.pieces.append(text)
+        return (ReasoningDelta(track.part, text, track.channel, track.index),)
+
+    def end(self) -> tuple[Event, ...]:
+        """The wire has ended, before its protocol did."""
+        self.found.append(("cut_stream", "expected response.completed, got the end of the stream"))
+        message = "the stream ended before response.completed"
+        return self.fail(ErrorInfo(kind="truncated", message=message))
+
+    def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
+        """Close what is open as incomplete, then fail."""
+        self._ledger.close("incomplete", is_failure=True)
+        self._fail(error)
+        return self.told()
+
+    # --- frames ------------------------------------------------------------------------------------------------------
+
+    def _read_comment(self, frame: Frame) -> tuple[Event, ...]:
+        comment = frame.comment
+        if comment is None:
+            return ()
+        text = comment.decode("utf-8", "replace")
+        return (Noticed("comment", "responses", "", Raw(dumps_text(text))),)
+
+    def _read_event(self, frame: Frame, data: bytes) -> tuple[Event, ...]:
+        if frame.is_done:
+            return self._read_done()
+        fields = as_object(data)
+        name = read_text(fields, "type") or ""
+        if not name:
+            name = frame.name.decode("utf-8", "replace")
+            self.found.append(
+                ("missing_type", f"expected a type in the data, took {name!r} from the event line")
+            )
+            if not name and "error" in fields:
+                name = "error"
+        self._take(name, fields, data)
+        return self.told()
+
+    def _read_done(self) -> tuple[Event, ...]:
+        """`[DONE]` where the response should have been completed: an end, if nothing is left open."""
+        if not self._started or self._ledger.has_open_input:
+            return self.end()
+        self.found.append(("inferred_end", "expected response.completed, got [DONE]"))
+        self._finish({}, "response.completed", is_inferred=True)
+        return self.told()
+
+    def _take(self, name: str, fields: Fields, data: bytes) -> None:
+        unknown = without(fields, ENVELOPE_FIELDS)
+        if name in KEEPALIVE_EVENTS:
+            if name != "keepalive":
+                self.found.append(
+                    ("unknown_event", f"expected keepalive to keep alive, got {name!r}")
+                )
+            self._emit(Noticed("ping", "responses", name))
+        elif name in TERMINAL_EVENTS:
+            self._take_end(name, fields)
+        elif name == "response.created":
+            self._created(fields)
+        elif name in ("response.in_progress", "response.queued"):
+            self._start(read_object(fields.get("response")), is_regular=False)
+            self._emit(Progress(name.removeprefix("response.")))
+        else:
+            handler = HANDLERS.get(name)
+            if handler is None:
+                self.found.append(
+                    ("unknown_event", f"expected an event of the protocol, got {name!r}")
+                )
+            else:
+                self._start({}, is_regular=False)
+                if handler(self._ledger, fields):
+                    if unknown:
+                        self._emit(Noticed("fields", "responses", name, raw(unknown)))
+                    return
+                self.found.append(("unplaced_event", f"expected {name} to be about a known item"))
+            self._emit(Noticed("unknown", "responses", name, Raw(data)))
+
+    def told(self) -> tuple[Event, ...]:
+        told = tuple(self._telling.out)
+        self._telling.out.clear()
+        return told
+
+    def _emit(self, event: Event) -> None:
+        self._telling.out.append(event)
+
+    # --- the beginning -----------------------------------------------------------------------------------------------
+
+    def _created(self, fields: Fields) -> None:
+        response = read_object(fields.get("response"))
+        if self._started:
+            self.found.append(("repeated_start", "expected one response.created, got another"))
+            self._emit(Noticed("fields", "responses", "response.created", fields.get("response")))
+            return
+        if "output" not in response:
+            self.found.append(("missing_output", "expected output in response.created"))
+        self._start(response, is_regular=True)
+
+    def _start(self, response: Fields, *, is_regular: bool) -> None:
+        """Begin, unless that is done."""
+        if self._started:
+            return
+        if not is_regular:
+            self._telling.irregular("missing_start", "expected response.created first")
+        self._started = True
+        started = read_started(response)
+        self._extra = started.extra
+        self._telling.seed = self._telling.seed or started.response_id
+        self._emit(started)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _take_end(self, name: str, fields: Fields) -> None:
+        response = read_object(fields.get("response"))
+        if name == "error":
+            self._ledger.close("incomplete", is_failure=True)
+            self._fail(read_error(fields))
+        elif name == "response.failed" or read_text(response, "status") == "failed":
+            self._take_failure(response)
+        else:
+            self._start(response, is_regular=False)
+            self._finish(response, name)
+
+    def take_body(self, response: Fields) -> None:
+        """A whole response object."""
+        self._telling.is_body = True
+        self._start(response, is_regular=True)
+        if read_text(response, "status") == "failed":
+            self._ledger.settle(read_list(response.get("output")) or (), "incomplete")
+            self._take_failure(response)
+        else:
+            self._finish(response, "")
+
+    def _take_failure(self, response: Fields) -> None:
+        self._ledger.close("incomplete", is_failure=True)
+        usage = read_usage(response.get("usage"))
+        if usage is not None and self._started:
+            self._emit(UsageReported(usage))
+        self._fail(read_error({"error": response.get("error", Raw(b"null"))}))
+
+    def _finish(self, response: Fields, name: str, *, is_inferred: bool = False) -> None:
+        native, word = read_finish(response, name)
+        self._inspect_end(response, name)
+        status: PartStatus = "completed" if native is None else "incomplete"
+        output = read_list(response.get("output")) or ()
+        if not is_inferred:
+            self._ledger.settle(output, status)
+        if not self._ledger.close(status):
+            message = "a call's name never came, and the tools offered do not tell it"
+            self._fail(ErrorInfo(kind="protocol", message=message))
+            return
+        reason = settle_finish(native, has_complete_client_calls=self._ledger.calls.has_waiting)
+        self._emit(Finished(reason, inferred=is_inferred, native=word))
+        usage = read_usage(response.get("usage"))
+        if usage is not None:
+            if usage.input is None or usage.output is None or usage.total is None:
+                self.found.append(
+                    ("partial_usage", "expected input, output and total tokens in usage")
+                )
+            self._emit(UsageReported(usage))
+        self._emit(Completed(read_end(response, self._extra)))
+        self.over = True
+
+    def _inspect_end(self, response: Fields, name: str) -> None:
+        status = read_text(response, "status")
+        if name == "response.completed" and status not in (None, "completed"):
+            self.found.append(
+                ("wrong_finish", f"expected status completed at the end, got {status!r}")
+            )
+        if name == "response.incomplete" and not read_object(response.get("incomplete_details")):
+            self.found.append(("missing_finish", "expected incomplete_details to say why"))
+
+    def _fail(self, error: ErrorInfo) -> None:
+        self._emit(Failed(error))
+        self.over = True
+
+
+def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
+    """The same meaning for a whole body. Never raises: what is no response becomes Failed."""
+    reader = ResponsesReader(context)
+    try:
+        fields = as_object(data)
+    except MalformedJson as error:
+        return _failed_body(
+            data, ErrorInfo(kind="protocol", message=error.message), "malformed_body"
+        )
+    if read_text(fields, "object") != "response" and "output" not in fields:
+        if read_object(fields.get("error")) or read_text(fields, "error"):
+            return Step(data, (Failed(decode_error(data)),))
+        message = "expected a response object, got JSON of another shape"
+        return _failed_body(data, ErrorInfo(kind="protocol", message=message), "foreign_body")
+    reader.take_body(fields)
+    problems = tuple(Problem(1, kind, message) for kind, message in reader.found)
+    return Step(data, reader.told(), problems)
+
+
+def _failed_body(data: bytes, error: ErrorInfo, kind: str) -> Step:
+    return Step(data, (Failed(error),), (Problem(1, kind, error.message),))

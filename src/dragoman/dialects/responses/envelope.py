@@ -1,0 +1,164 @@
+"""The response object around an answer, as strict clients want it: complete, at the beginning and at the end."""
+
+from collections.abc import Mapping, Sequence
+
+from dragoman._json import Raw
+from dragoman.core.ids import Minter
+from dragoman.core.losses import LossBook
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.responses.fields import own_fields, read_object
+from dragoman.dialects.responses.wire import (
+    FINISH_OF_REASON,
+    REASON_OF_FINISH,
+    RESPONSE_FIELDS,
+    RUNNING_STATUSES,
+)
+from dragoman.dialects.responses.writing import JsonObject
+from dragoman.model.events import Finished, Started
+from dragoman.model.outcome import Usage
+from dragoman.model.parts import Call, Extra
+
+__all__ = ("Envelope", "Ending", "ending_of", "required_action", "usage_fields")
+
+_DEFAULTS: Mapping[str, object] = {
+    # What a response echoes of its request. Events do not carry it, so it is told as OpenAI tells a default.
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+    "truncation": "disabled",
+}
+
+
+class Envelope:
+    """The response object of one answer."""
+
+    def __init__(self, started: Started, context: EncodeContext, mint: Minter) -> None:
+        given = started.response_id
+        self._id = given if given.startswith("resp_") else mint("resp_")
+        self._created = context.created if started.created is None else started.created
+        self._model = started.model if context.model is None else context.model
+        self._own = dict(_echo(started.extra))
+
+    def add(self, extra: Extra | None) -> None:
+        """What the end says beyond the beginning."""
+        self._own.update(_echo(extra))
+
+    def fields(
+        self, status: str, output: Sequence[object] = (), usage: Usage | None = None, **more: object
+    ) -> JsonObject:
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": self._model,
+            "output": list(output),
+            "usage": None if usage is None else usage_fields(usage),
+            **_DEFAULTS,
+            **self._own,
+            **more,
+        }
+
+
+def _echo(extra: Extra | None) -> Mapping[str, Raw]:
+    # `required_action` is ours to say, where the profile asks for it.
+    hidden = RESPONSE_FIELDS | {"required_action"}
+    return {key: value for key, value in own_fields(extra).items() if key not in hidden}
+
+
+class Ending:
+    """How the end is told: which event, which status, which reason."""
+
+    __slots__ = ("event", "reason", "status")
+
+    def __init__(self, event: str, status: str, reason: str | None = None) -> None:
+        self.event = event
+        self.status = status
+        self.reason = reason
+
+    @property
+    def details(self) -> JsonObject | None:
+        return None if self.reason is None else {"reason": self.reason}
+
+
+def ending_of(finished: Finished, book: LossBook) -> Ending:
+    """The terminal event for a reason. OpenAI's own for an answer cut short is `response.incomplete`."""
+    if finished.stop_sequence is not None:
+        book.note("stop_sequence", "finish")
+    match finished.reason:
+        case "length" | "context_window" | "content_filter" as reason:
+            native = finished.native or ""
+            told = native if FINISH_OF_REASON.get(native) == reason else REASON_OF_FINISH[reason]
+            if reason == "context_window":
+                book.note("finish_detail", "finish", reason)
+            return Ending("response.incomplete", "incomplete", told)
+        case "pause":
+            if finished.native in RUNNING_STATUSES:
+                return Ending("response.incomplete", finished.native or "")
+            if finished.native != "steered":
+                book.note("finish_detail", "finish", "pause")
+            return Ending("response.incomplete", "incomplete", "steered")
+        case "cancelled":
+            return Ending("response.incomplete", "cancelled")
+        case "error":
+            return Ending("response.failed", "failed")
+        case "refusal":
+            book.note("finish_detail", "finish", "refusal")
+            return Ending("response.completed", "completed")
+        case "stop" | "stop_sequence" | "tool_calls":
+            return Ending("response.completed", "completed")
+
+
+def usage_fields(usage: Usage) -> JsonObject:
+    """Everything the SDK demands, zeros where nothing was reported."""
+    spent, made = usage.input or 0, usage.output or 0
+    own = own_fields(usage.extra)
+    inputs: JsonObject = {
+        "cached_tokens": usage.cached or 0,
+        "cache_write_tokens": usage.cache_write or 0,
+        **read_object(own.get("input_tokens_details")),
+    }
+    outputs: JsonObject = {
+        "reasoning_tokens": usage.reasoning or 0,
+        **read_object(own.get("output_tokens_details")),
+    }
+    return {
+        **own,
+        "input_tokens": spent,
+        "input_tokens_details": inputs,
+        "output_tokens": made,
+        "output_tokens_details": outputs,
+        "total_tokens": spent + made if usage.total is None else usage.total,
+    }
+
+
+def required_action(calls: Sequence[Call]) -> JsonObject:
+    """The calls that wait for the client, as the `required_action` profile lists them."""
+    return {
+        "type": "submit_tool_outputs",
+        "submit_tool_outputs": {"tool_calls": [_waiting(call) for call in calls]},
+    }
+
+
+def _waiting(call: Call) -> JsonObject:
+    if call.kind == "custom":
+        return {
+            "id": call.call_id,
+            "type": "custom",
+            "custom": {"name": call.name, "input": call.input},
+        }
+    function: JsonObject = {"name": call.name, "arguments": call.input}
+    if call.namespace is not None:
+        function["namespace"] = call.namespace
+    return {"id": call.call_id, "type": "function", "function": function}

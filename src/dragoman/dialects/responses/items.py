@@ -1,0 +1,250 @@
+"""Items other than messages, both ways: reasoning, calls of every kind and their results.
+
+An item is one part. The same functions serve answers and conversations; what differs (minted ids, streaming, pairing)
+is the business of the modules that call them.
+"""
+
+from collections.abc import Mapping
+
+from dragoman._json import Raw, is_strict
+from dragoman.core.seals import seals_from_encrypted
+from dragoman.dialects.responses.fields import (
+    Fields,
+    extra_of,
+    find_call_id,
+    find_input,
+    find_name,
+    is_present,
+    own_fields,
+    read_items,
+    read_object,
+    read_status,
+    read_text,
+    source_text,
+    text_source,
+)
+from dragoman.dialects.responses.results import read_result
+from dragoman.dialects.responses.wire import (
+    CALL_ITEMS,
+    ITEM_OF_KIND,
+    REASONING_FIELDS,
+    RESULT_ITEMS,
+    CallSpec,
+)
+from dragoman.model.parts import (
+    Call,
+    Executor,
+    Opaque,
+    Reasoning,
+    Result,
+)
+
+__all__ = (
+    "ItemPart",
+    "call_fields",
+    "call_spec",
+    "read_call",
+    "read_function_like",
+    "read_item",
+    "reasoning_fields",
+)
+
+ItemPart = Reasoning | Call | Result | Opaque
+
+_CALL_FIELDS = frozenset({"type", "id", "status", "namespace"})
+_LIKE_FIELDS = frozenset(
+    {
+        "arguments",
+        "call_id",
+        "call_name",
+        "function",
+        "function_name",
+        "id",
+        "input",
+        "name",
+        "namespace",
+        "parameters",
+        "status",
+        "tool_call_id",
+        "tool_name",
+        "tool_use_id",
+        "type",
+    }
+)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> ItemPart:
+    """An item that is no message. `executor` says who ran the tool where a result does not tell."""
+    kind = read_text(fields, "type") or ""
+    if kind == "reasoning":
+        return _reasoning(fields)
+    call = CALL_ITEMS.get(kind)
+    if call is not None:
+        return read_call(call, fields)
+    result = RESULT_ITEMS.get(kind)
+    if result is not None:
+        return read_result(result, fields, executor)
+    return Opaque(dialect="responses", type=kind, raw=item, item_id=read_text(fields, "id") or None)
+
+
+def read_call(spec: CallSpec, fields: Fields) -> Call:
+    """A call. Its id is "" where the item has none, its name "" where that is still to come."""
+    item_id = read_text(fields, "id") or None
+    field = _input_field(spec, fields)
+    known = (_CALL_FIELDS if spec.name else _CALL_FIELDS | {"name"}) | {field}
+    return Call(
+        # `call_id` is the join key; the item's own id only where there is none.
+        call_id=find_call_id(fields) or item_id or "",
+        name=spec.name or find_name(fields),
+        input=_input(spec, fields, field),
+        kind=spec.kind,
+        namespace=read_text(fields, "namespace") or None,
+        executor=_executor(spec, fields),
+        status=read_status(fields),
+        item_id=item_id,
+        extra=extra_of(fields, known | {"call_id"} if spec.has_call_id else known),
+    )
+
+
+def read_function_like(fields: Fields, item_id: str | None) -> Call:
+    """A call that stands as a content part inside a message."""
+    text, _ = find_input(fields)
+    return Call(
+        call_id=find_call_id(fields) or read_text(fields, "id") or "",
+        name=find_name(fields),
+        input=text or "",
+        namespace=read_text(fields, "namespace") or None,
+        status=read_status(fields),
+        item_id=item_id,
+        extra=extra_of(fields, _LIKE_FIELDS),
+    )
+
+
+def _input_field(spec: CallSpec, fields: Fields) -> str:
+    # Newer models act several times in one computer call and fill `actions` instead.
+    if spec.kind == "computer" and not is_present(fields.get("action")):
+        return "actions"
+    return spec.field
+
+
+def _input(spec: CallSpec, fields: Fields, field: str) -> str:
+    value = fields.get(field)
+    if spec.form == "none" or value is None or not is_present(value):
+        return ""
+    text = read_text(fields, field) if spec.form == "text" else None
+    return source_text(value) if text is None else text
+
+
+def _executor(spec: CallSpec, fields: Fields) -> Executor:
+    if spec.kind == "tool_search":
+        return "client" if read_text(fields, "execution") == "client" else "provider"
+    if spec.kind == "shell":
+        environment = read_object(fields.get("environment"))
+        # A shell in a container of the provider's has run by the time it is told of.
+        return "provider" if read_text(environment, "type") == "container_reference" else "client"
+    return spec.executor
+
+
+def _reasoning(fields: Fields) -> Reasoning:
+    return Reasoning(
+        summary=_texts(fields.get("summary")),
+        content=_texts(fields.get("content")),
+        seals=seals_from_encrypted(read_text(fields, "encrypted_content")),
+        status=read_status(fields),
+        item_id=read_text(fields, "id") or None,
+        extra=extra_of(fields, REASONING_FIELDS),
+    )
+
+
+def _texts(value: Raw | None) -> tuple[str, ...]:
+    return tuple(read_text(entry, "text") or "" for entry in read_items(value))
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def reasoning_fields(reasoning: Reasoning, encrypted: str | None) -> dict[str, object]:
+    """Everything but `id` and `status`."""
+    out: dict[str, object] = {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": text} for text in reasoning.summary],
+    }
+    if reasoning.content:
+        out["content"] = [{"type": "reasoning_text", "text": text} for text in reasoning.content]
+    if encrypted is not None:
+        out["encrypted_content"] = encrypted
+    return {**out, **own_fields(reasoning.extra)}
+
+
+def call_spec(call: Call) -> CallSpec | None:
+    """The item for a call; None if this wire has none for it.
+
+    Client tools that another vendor defined (an editor, a shell with its own schema) are functions here.
+    """
+    spec = ITEM_OF_KIND.get("web_search" if call.kind == "web_fetch" else call.kind)
+    if spec is None or _is_foreign_action(call):
+        return ITEM_OF_KIND["function"] if call.executor != "provider" else None
+    return spec
+
+
+def _is_foreign_action(call: Call) -> bool:
+    """Both vendors have a computer tool; only this one's actions have a type, or come as a list."""
+    if call.kind != "computer" or own_fields(call.extra) or not call.input:
+        return False
+    return not call.input.lstrip().startswith("[") and "type" not in read_object(
+        text_source(call.input)
+    )
+
+
+def call_fields(call: Call, spec: CallSpec) -> dict[str, object]:
+    """Everything but `id` and `status`. A field the SDK demands is filled in."""
+    out: dict[str, object] = {"type": spec.type}
+    if spec.has_call_id:
+        out["call_id"] = call.call_id
+    if not spec.name:
+        out["name"] = call.name
+    if call.namespace is not None:
+        out["namespace"] = call.namespace
+    own = own_fields(call.extra)
+    if spec.kind == "tool_search" and "execution" not in own:
+        out["execution"] = "client" if call.executor == "client" else "server"
+    out.update(_input_fields(call, spec, own))
+    out.update({key: value for key, value in spec.required.items() if key not in own})
+    return {**out, **own}
+
+
+def _input_fields(call: Call, spec: CallSpec, own: Mapping[str, Raw]) -> dict[str, object]:
+    if spec.form == "none":
+        return {}
+    if spec.form == "text":
+        is_foreign_code = spec.kind == "code_interpreter" and not own
+        return {spec.field: _code(call.input) if is_foreign_code else call.input}
+    if spec.kind == "web_search" and not own:
+        return {spec.field: _web_action(call)}
+    if call.input and is_strict(call.input):
+        is_list = spec.kind == "computer" and call.input.lstrip().startswith("[")
+        return {"actions" if is_list else spec.field: text_source(call.input)}
+    return {spec.field: Raw(spec.placeholder)} if spec.placeholder else {}
+
+
+def _code(text: str) -> str:
+    """Another vendor's code tool has the code in a JSON object."""
+    return read_text(read_object(text_source(text)), "code") or text
+
+
+def _web_action(call: Call) -> Raw:
+    """A search or a fetch by another vendor's tool, in this one's words. The values stay the bytes they were."""
+    fields = read_object(text_source(call.input))
+    if "type" in fields:
+        return text_source(call.input)
+    for key, head in (
+        ("query", b'{"type":"search","query":'),
+        ("url", b'{"type":"open_page","url":'),
+    ):
+        value = fields.get(key)
+        if value is not None:
+            return Raw(head + bytes(value) + b"}")
+    return Raw(ITEM_OF_KIND["web_search"].placeholder)

@@ -1,0 +1,67 @@
+"""What this dialect cannot express, and what is done about it unless the operator's policy says otherwise."""
+
+from dragoman.core.aliases import IdLimits, NameLimits
+from dragoman.core.losses import LossRule, LossTable
+from dragoman.core.schemas import SchemaRules
+from dragoman.dialects.base import Target
+
+__all__ = ("DEFAULT_TARGET", "LOSSES")
+
+LOSSES: LossTable = {
+    # --- requests ---
+    "audio_input": LossRule("the Responses API takes no sound in messages", "refuse"),
+    "builtin_tool": LossRule("the upstream has no such built-in tool", "drop"),
+    "cache_control": LossRule("cache breakpoints have no place; OpenAI caches by itself", "drop"),
+    "choices": LossRule("a response has one choice", "refuse"),
+    "foreign_seal": LossRule(
+        "sealed reasoning of another provider must not be sent to OpenAI", "drop"
+    ),
+    "frequency_penalty": LossRule("there is no frequency penalty", "drop"),
+    "logit_bias": LossRule("there is no logit bias", "drop"),
+    "media_input": LossRule("this kind of media has no content part", "refuse"),
+    "message_name": LossRule("messages have no name of their author", "drop"),
+    "min_tokens": LossRule("fewer output tokens than OpenAI accepts; its minimum is sent", "carry"),
+    "presence_penalty": LossRule("there is no presence penalty", "drop"),
+    "reasoning_text": LossRule("another provider's reasoning cannot be replayed", "drop"),
+    "response_format": LossRule("this response format is unknown here", "drop"),
+    "schema": LossRule("a tool's schema was changed so that OpenAI accepts it", "carry"),
+    "seed": LossRule("there is no seed", "drop"),
+    "stop_sequences": LossRule("there are no stop sequences", "drop"),
+    "top_k": LossRule("there is no top_k", "drop"),
+    "unknown_field": LossRule("fields of another dialect have no meaning here", "drop"),
+    # --- answers, and conversations ---
+    "annotation": LossRule("a citation without a URL cannot be told", "drop"),
+    "call_seal": LossRule("a call cannot carry a seal", "drop"),
+    "extra_choices": LossRule("a response has one choice; the others are left out", "drop"),
+    "finish_detail": LossRule("the reason of the end is told less exactly", "carry"),
+    "logprobs": LossRule("a refusal has no logprobs", "drop"),
+    "media_output": LossRule("this kind of media cannot be part of an answer", "drop"),
+    "opaque_part": LossRule("a part that only its own dialect understands", "drop"),
+    "provider_call": LossRule("a call of a provider's tool that has no peer here", "drop"),
+    "provider_result": LossRule("the result of a provider's tool that has no peer here", "drop"),
+    "rate_limits": LossRule("rate limits are told in headers, not in the stream", "drop"),
+    "stop_sequence": LossRule("which stop sequence matched cannot be told", "drop"),
+    "tool_output": LossRule("what a provider's tool prints cannot be streamed", "drop"),
+}
+
+DEFAULT_TARGET = Target(
+    dialect="responses",
+    names=NameLimits(),
+    # OpenAI refuses longer call ids; any visible character is allowed in them.
+    ids=IdLimits(pattern="[!-~]", max_length=64),
+    schemas=SchemaRules(),
+    builtin=frozenset(
+        {
+            "apply_patch",
+            "code_interpreter",
+            "computer",
+            "file_search",
+            "image_generation",
+            "local_shell",
+            "mcp",
+            "shell",
+            "tool_search",
+            "web_search",
+        }
+    ),
+)

@@ -1,0 +1,180 @@
+"""Parts as items of an answer: ids, and what each item finally looks like. Shared by the stream and the body.
+
+Item ids of the upstream are kept where OpenAI would accept them on replay and they are new; others are minted with the
+vendor's prefix.
+"""
+
+from collections.abc import Sequence
+
+from dragoman._json import Raw
+from dragoman.core.ids import Minter
+from dragoman.core.losses import LossBook
+from dragoman.core.seals import seal_to_encrypted
+from dragoman.dialects.responses.content import annotation_fields, output_text_fields
+from dragoman.dialects.responses.fields import own_fields
+from dragoman.dialects.responses.items import call_fields, call_spec, reasoning_fields
+from dragoman.dialects.responses.results import result_fields, result_spec
+from dragoman.dialects.responses.wire import (
+    OPAQUE_PART,
+    PREFIXES,
+    STRICT_PREFIXES,
+    CallSpec,
+    ResultSpec,
+)
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    Extra,
+    Opaque,
+    PartStatus,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+)
+
+__all__ = ("ItemWriter", "JsonObject", "MessagePart", "is_message_part")
+
+JsonObject = dict[str, object]
+MessagePart = Text | Refusal | Opaque
+
+
+def is_message_part(part: object) -> bool:
+    """Whether a part is content of a message rather than an item."""
+    match part:
+        case Text() | Refusal():
+            return True
+        case Opaque(dialect="responses", type=kind):
+            return kind.startswith(OPAQUE_PART)
+        case _:
+            return False
+
+
+class ItemWriter:
+    """Writes the items of one answer. Notes what cannot be written."""
+
+    def __init__(self, mint: Minter, book: LossBook) -> None:
+        self._mint = mint
+        self._book = book
+        self._used: set[str] = set()
+
+    def item_id(self, kind: str, given: str | None) -> str:
+        """An id for an item: the upstream's, or a new one."""
+        prefix = PREFIXES.get(kind, "item_")
+        is_fine = bool(given) and (kind not in STRICT_PREFIXES or (given or "").startswith(prefix))
+        item_id = given if given and is_fine and given not in self._used else self._mint(prefix)
+        self._used.add(item_id)
+        return item_id
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def message(
+        self, item_id: str, status: PartStatus, content: Sequence[object], extra: Extra | None
+    ) -> JsonObject:
+        return {
+            "id": item_id,
+            "type": "message",
+            "status": _status(status),
+            "role": "assistant",
+            "content": list(content),
+            **own_fields(extra),
+        }
+
+    def content(self, part: MessagePart) -> object:
+        """A content part, whole."""
+        match part:
+            case Text():
+                fields = output_text_fields(part.text, self.annotations(part), part.logprobs)
+                return {**fields, **own_fields(part.extra)}
+            case Refusal():
+                if part.logprobs is not None:
+                    self._book.note("logprobs", "refusal")
+                return {"type": "refusal", "refusal": part.text, **own_fields(part.extra)}
+            case Opaque():
+                return part.raw
+
+    def empty_content(self, part: MessagePart) -> object:
+        """A content part as `content_part.added` has it."""
+        match part:
+            case Text():
+                return output_text_fields("")
+            case Refusal():
+                return {"type": "refusal", "refusal": ""}
+            case Opaque():
+                return part.raw
+
+    def annotations(self, part: Text) -> list[Raw]:
+        return [told for one in part.annotations if (told := self.annotation(one)) is not None]
+
+    def annotation(self, annotation: Annotation) -> Raw | None:
+        told = annotation_fields(annotation)
+        if told is None:
+            self._book.note("annotation", "output_text", f"from {annotation.dialect}")
+        return told
+
+    # --- other items -------------------------------------------------------------------------------------------------
+
+    def reasoning(self, part: Reasoning, item_id: str) -> JsonObject:
+        item = reasoning_fields(part, seal_to_encrypted(part.seals))
+        status: JsonObject = {} if part.status == "completed" else {"status": _status(part.status)}
+        return {"id": item_id, **item, **status}
+
+    def call_spec(self, call: Call) -> CallSpec | None:
+        """Which item a call is; None if it cannot be written, which is noted."""
+        spec = call_spec(call)
+        if spec is None:
+            self._book.note("provider_call", call.kind, call.name)
+        return spec
+
+    def call(self, call: Call, spec: CallSpec, item_id: str) -> JsonObject:
+        if call.seals:
+            self._book.note("call_seal", spec.type, call.name)
+        item: JsonObject = {"id": item_id, **call_fields(call, spec)}
+        if spec.has_status:
+            item["status"] = _call_status(spec, call.status)
+        return item
+
+    def result_spec(self, result: Result) -> ResultSpec | None:
+        """Which item a result is; None if it cannot be written, which is noted."""
+        spec = result_spec(result)
+        if spec is None:
+            self._book.note("provider_result", result.kind, result.call_id)
+        return spec
+
+    def result(self, result: Result, spec: ResultSpec, item_id: str) -> JsonObject:
+        item: JsonObject = {"id": item_id, **result_fields(result, spec)}
+        if spec.kind == "apply_patch":
+            item["status"] = "failed" if result.is_error else "completed"
+        elif spec.has_status:
+            item["status"] = "incomplete" if result.is_error else _status(result.status)
+        return item
+
+    def opaque(self, part: Opaque) -> Raw | None:
+        if part.dialect != "responses":
+            self._book.note("opaque_part", part.type, f"from {part.dialect}")
+            return None
+        return part.raw
+
+
+def _status(status: PartStatus) -> str:
+    """Only provider calls may say that they failed."""
+    return "incomplete" if status == "failed" else status
+
+
+_NO_INCOMPLETE = {"apply_patch_call": "in_progress", "image_generation_call": "generating"}
+_MAY_FAIL = frozenset(
+    {
+        "code_interpreter_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_call",
+        "web_search_call",
+    }
+)
+
+
+def _call_status(spec: CallSpec, status: PartStatus) -> str:
+    if status == "failed" and spec.type in _MAY_FAIL:
+        return "failed"
+    told = _status(status)
+    return _NO_INCOMPLETE.get(spec.type, told) if told == "incomplete" else told

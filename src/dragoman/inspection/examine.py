@@ -1,0 +1,295 @@
+"""What a recorded answer holds: its calls, texts, usage and finish, and everything that is wrong with it.
+
+The dialect's own decoder reads it; its problems are taken over as they are. Added here is only what a decoder has no
+reason to call irregular but a person looking for a fault must see: the provider's error, calls that may not be run,
+and payloads after the end. One cause is one problem.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import assert_never
+
+from dragoman._json import is_strict, loads
+from dragoman.core.calls import judge
+from dragoman.core.fold import fold
+from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.registry import codec
+from dragoman.dialects.translate import make_decoder
+from dragoman.errors import MalformedJson
+from dragoman.inspection.recognise import Recognised
+from dragoman.inspection.report import CallReport, ChoiceReport, ProblemReport, Report
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+)
+from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem
+from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Text
+from dragoman.sse import parse_lines
+
+__all__ = ("examine",)
+
+_OWN_FAILURES = frozenset(("truncated", "protocol", "too_large"))
+"""Failures that a decoder concludes by itself and reports as a problem; any other kind is the provider's word."""
+
+_NO_BLANK_LINES = (
+    "expected a blank line after each event, got events on consecutive lines; "
+    "each data line was read as one event"
+)
+_MINTED = re.compile(r"[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
+_MINTED_BYTES = re.compile(_MINTED.pattern.encode())
+
+
+def examine(recognised: Recognised) -> Report:
+    """Read the whole recording and say what is in it."""
+    watch = _Watch()
+    if recognised.recording.framing == "unspaced":
+        watch.problems.append(Problem(1, "missing_blank_lines", _NO_BLANK_LINES))
+    outcome = fold(watch.events(_steps(recognised)))
+    calls = watch.calls()
+    watch.conclude(calls, outcome)
+    problems = sorted(watch.problems, key=lambda found: found.frame)
+    lines = recognised.recording.locate({problem.frame for problem in problems})
+    return Report(
+        dialect=recognised.dialect,
+        form=recognised.form,
+        frames=watch.frame,
+        status=recognised.recording.status,
+        response_id=outcome.response_id,
+        model=outcome.model,
+        calls=calls,
+        choices=tuple(_report_choice(choice, watch.natives) for choice in outcome.choices),
+        usage=outcome.usage,
+        error=outcome.error,
+        problems=tuple(
+            ProblemReport(
+                frame=found.frame,
+                line=lines.get(found.frame),
+                kind=found.kind,
+                message=found.message,
+            )
+            for found in problems
+        ),
+    )
+
+
+def _steps(recognised: Recognised) -> Iterator[Step]:
+    recording = recognised.recording
+    if recognised.form == "body":
+        yield codec(recognised.dialect).read_body(recording.body, DecodeContext())
+        return
+    decoder = make_decoder(recognised.dialect)
+    for piece in recording.stream():
+        yield from decoder.feed(piece)
+    yield from decoder.close()
+
+
+class _Seen:
+    """A step and what is looked up in it, each at most once: one step may hold thousands of calls."""
+
+    def __init__(self, step: Step, frame: int) -> None:
+        self.step = step
+        self.frame = frame
+
+    @cached_property
+    def has_invalid_arguments(self) -> bool:
+        return any(problem.kind == "invalid_arguments" for problem in self.step.problems)
+
+    @cached_property
+    def has_empty_object(self) -> bool:
+        return b'"{}"' in self.step.raw
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The ids in the bytes that look like minted ones."""
+        return frozenset(found.decode() for found in _MINTED_BYTES.findall(self.step.raw))
+
+
+class _Ended:
+    """A call that has ended, and where."""
+
+    def __init__(self, call: Call, seen: _Seen) -> None:
+        verdict = judge(call)
+        self.call = call
+        self.frame = seen.frame
+        self.executable = verdict.executable
+        self.reason = verdict.reason
+        if self.reason == "not_closed" and seen.has_invalid_arguments and not is_strict(call.input):
+            self.reason = (
+                "invalid_json"  # a decoder may call incomplete what was closed but is no JSON
+            )
+
+
+class _Watch:
+    """Sees every step on its way to the fold, and keeps what the fold forgets: frames, counts, problems."""
+
+    def __init__(self) -> None:
+        self.frame = 0
+        self.natives: dict[int, str | None] = {}
+        self.problems: list[Problem] = []
+        self._ended: dict[int, _Ended] = {}
+        self._choices: dict[int, int] = {}
+        self._deltas: Counter[int] = Counter()
+        self._minted: set[int] = set()
+        self._last = b""
+        self._late: list[int] = []
+        self._is_over = False
+
+    def events(self, steps: Iterator[Step]) -> Iterator[Event]:
+        for step in steps:
+            if step.raw:
+                self.frame += 1
+                self._last = step.raw
+            if step.problems:
+                self.problems.extend(step.problems)
+            if self._is_over and _has_payload(step.raw):
+                self._late.append(self.frame)
+            seen = _Seen(step, max(self.frame, 1))
+            for event in step.events:
+                self._see(event, seen)
+                yield event
+
+    def calls(self) -> tuple[CallReport, ...]:
+        """The calls in the order they appeared."""
+        has_missing = any(problem.kind == "missing_id" for problem in self.problems)
+        return tuple(
+            CallReport(
+                id=ended.call.call_id,
+                name=ended.call.name,
+                namespace=ended.call.namespace,
+                kind=ended.call.kind,
+                arguments=ended.call.input,
+                deltas=self._deltas[part],
+                executable=ended.executable,
+                reason=ended.reason,
+                choice=self._choices[part],
+                minted=has_missing and part in self._minted,
+            )
+            for part, ended in sorted(self._ended.items())
+        )
+
+    def conclude(self, calls: tuple[CallReport, ...], outcome: Outcome) -> None:
+        """Add the problems that only the whole answer shows, and take out those that it explains."""
+        if self._late:
+            self._report(self._late[0], "after_end", _say_late(len(self._late)))
+        finishes = {choice.index: choice.finish for choice in outcome.choices}
+        if outcome.error is None:
+            for call, ended in zip(calls, map(self._ended.get, sorted(self._ended)), strict=True):
+                if call.reason == "not_closed" and ended is not None:
+                    message = _say_unfinished(call, finishes.get(call.choice))
+                    self._report(ended.frame, "unfinished_call", message)
+        elif outcome.error.kind == "truncated" and not self._last.endswith((b"\n", b"\r")):
+            # The cut went through the last frame: that it cannot be read is the same fault.
+            torn = ("malformed_frame", self.frame)
+            self.problems = [found for found in self.problems if (found.kind, found.frame) != torn]
+
+    def _see(self, event: Event, seen: _Seen) -> None:
+        match event:
+            case InputDelta():
+                # A decoder tells an input that the protocol closed empty as "{}"; no such piece was on the wire.
+                if event.text != "{}" or seen.has_empty_object:
+                    self._deltas[event.part] += 1
+            case PartStarted(header=Call() as call):
+                self._choices[event.part] = event.choice
+                if _MINTED.fullmatch(call.call_id) and call.call_id not in seen.ids:
+                    self._minted.add(event.part)
+            case PartEnded(value=Call() as call):
+                self._end_call(event.part, call, seen)
+            case Finished():
+                self.natives[event.choice] = event.native
+            case Failed():
+                self._is_over = True
+                if event.error.kind not in _OWN_FAILURES or not seen.step.problems:
+                    self._report(seen.frame, "provider_error", _say_error(event.error))
+            case Completed():
+                self._is_over = True
+            case _:
+                pass
+
+    def _end_call(self, part: int, call: Call, seen: _Seen) -> None:
+        self._ended[part] = ended = _Ended(call, seen)
+        if ended.reason == "invalid_json" and not seen.has_invalid_arguments:
+            self._report(seen.frame, "invalid_arguments", _say_invalid(call))
+
+    def _report(self, frame: int, kind: str, message: str) -> None:
+        self.problems.append(Problem(frame, kind, message))
+
+
+def _has_payload(raw: bytes) -> bool:
+    frame = parse_lines(raw)
+    return frame.data is not None and not frame.is_done
+
+
+def _say_late(count: int) -> str:
+    what = "1 more frame" if count == 1 else f"{count:,} more frames"
+    return (
+        f"expected nothing after the end of the answer, got {what}, left unread"
+        " (are there two recordings in one file?)"
+    )
+
+
+def _say_unfinished(call: CallReport, finish: str | None) -> str:
+    advice = ": raise the token limit" if finish == "length" else ""
+    return f"expected the end of call {call.id} ({call.name}), got the finish {finish or 'none'}{advice}"
+
+
+def _say_error(error: ErrorInfo) -> str:
+    status = f", status {error.status}" if error.status is not None else ""
+    return f"expected an answer, got an error ({error.kind}{status}): {error.message}"
+
+
+def _say_invalid(call: Call) -> str:
+    try:
+        loads(call.input)
+    except MalformedJson as error:
+        return f"call {call.call_id} ({call.name}): {error.message}"
+    raise AssertionError("the verdict was invalid_json")
+
+
+def _report_choice(choice: Choice, natives: Mapping[int, str | None]) -> ChoiceReport:
+    texts: list[str] = []
+    refusals: list[str] = []
+    thoughts: list[str] = []
+    others: list[str] = []
+    sealed = 0
+    for part in choice.parts:
+        match part:
+            case Text():
+                texts.append(part.text)
+            case Refusal():
+                refusals.append(part.text)
+            case Reasoning():
+                thoughts.extend((*part.summary, *part.content))
+                sealed += len(part.seals)
+            case Call():
+                pass
+            case Result() | Media() | Opaque():
+                others.append(_name(part))
+            case _:
+                assert_never(part)
+    return ChoiceReport(
+        index=choice.index,
+        text="".join(texts),
+        refusal="".join(refusals),
+        reasoning="\n\n".join(thoughts),
+        sealed=sealed,
+        finish=choice.finish,
+        native_finish=natives.get(choice.index),
+        others=tuple(others),
+    )
+
+
+def _name(part: Result | Media | Opaque) -> str:
+    match part:
+        case Result():
+            return f"result of {part.name or part.kind} ({part.call_id})"
+        case Media():
+            return part.kind
+        case Opaque():
+            return part.type

@@ -1,0 +1,197 @@
+"""Collects the tool calls of one turn from whatever reports them, in any dialect and mixed.
+
+    aggregator = ToolCallAggregator()
+    for chunk in stream:
+        for delta in aggregator.ingest_delta(chunk).deltas:
+            send({"tool_calls": [delta.as_chat_delta()]})
+    calls = aggregator.snapshot()
+
+It routes payloads to the dialects' readers and keeps records of the calls they tell. It never changes what it is
+given, never parses arguments to rewrite them, never logs, and never decides how a turn ends.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from dragoman.core.ids import Minter
+from dragoman.dialects.base import DecodeContext
+from dragoman.model.events import PartEnded, PartStarted
+from dragoman.model.outcome import Problem
+from dragoman.model.parts import Call, Text
+from dragoman.toolcalls.ledger import Changes, Ledger
+from dragoman.toolcalls.records import IngestResult, ToolCallRecord
+from dragoman.toolcalls.router import Reading, Router
+from dragoman.toolcalls.shapes import Place
+from dragoman.toolcalls.textpatterns import TEXT_PATTERNS, TextPatterns
+
+__all__ = ("ToolCallAggregator",)
+
+_NO_CONTEXT = DecodeContext()
+_TEXT_CHANNEL = 0  # readers count from 1
+
+
+class _Choice(Struct):
+    """The state of one choice in the current turn. `spans` are the text calls already taken, by where they stood."""
+
+    ledger: Ledger
+    mint: Minter
+    spans: set[tuple[int, int, int, str, str]] = field(
+        default_factory=set[tuple[int, int, int, str, str]]
+    )
+
+
+class ToolCallAggregator:
+    """One turn's tool calls, per choice.
+
+    context: what is known of the request: its tools settle names that never come, `seed` makes minted ids differ from
+        those of other aggregators, `choices=1` merges an answer that a server spreads over several choices.
+    text_patterns: the registry consulted for calls written as text; the shared one by default.
+    """
+
+    def __init__(
+        self, context: DecodeContext = _NO_CONTEXT, *, text_patterns: TextPatterns | None = None
+    ) -> None:
+        self._seed = context.seed
+        self._router = Router(context)
+        self._patterns = TEXT_PATTERNS if text_patterns is None else text_patterns
+        self._choices: dict[int, _Choice] = {}
+        self._turn = 0
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What was irregular or could not be read in this turn; `frame` counts payloads from 1."""
+        return tuple(self._router.problems)
+
+    def ingest_delta(self, delta: object, *, choice_index: int = 0) -> IngestResult:
+        """Take a piece of a stream: a chunk, an event, a notification, or a bare Chat delta.
+
+        `choice_index` is the choice of payloads that do not name one.
+        """
+        changes = Changes()
+        self._take(self._router.route(delta, Place(choice_index)), changes)
+        return changes.result()
+
+    def ingest_message(
+        self, message: object, *, choice_index: int = 0, emit_if_missing: bool = False
+    ) -> IngestResult:
+        """Take a finished message, body or item. Calls it repeats are closed; calls it adds are told whole.
+
+        emit_if_missing: where neither the message nor the stream before it had a call, look for calls written in the
+            message's text.
+        """
+        changes = Changes()
+        readings = self._router.route(message, Place(choice_index, is_final=True))
+        self._take(readings, changes)
+        if emit_if_missing:
+            for choice, texts in _texts(readings).items():
+                self._take_texts(choice, texts, changes)
+        return changes.result()
+
+    def snapshot(self, *, choice_index: int = 0) -> tuple[ToolCallRecord, ...]:
+        """The calls of a choice so far, in order of creation. Records never change; take another snapshot instead."""
+        choice = self._choices.get(choice_index)
+        return choice.ledger.snapshot() if choice is not None else ()
+
+    def has_calls(self, choice_index: int | None = None) -> bool:
+        """Whether a choice, or any, has a call."""
+        if choice_index is None:
+            return any(len(choice.ledger) for choice in self._choices.values())
+        choice = self._choices.get(choice_index)
+        return choice is not None and len(choice.ledger) > 0
+
+    def close(self, choice_index: int | None = None) -> IngestResult:
+        """Nothing more comes. Calls that their protocol did not close stay as they are: not executable."""
+        changes = Changes()
+        self._take(self._router.end(choice_index), changes)
+        return changes.result()
+
+    def reset_turn(self, choice_index: int | None = None) -> None:
+        """Forget the turn, of one choice or of all. Text patterns stay registered."""
+        self._router.reset(choice_index)
+        self._turn += 1
+        if choice_index is None:
+            self._choices.clear()
+        else:
+            self._choices.pop(choice_index, None)
+
+    def _take(self, readings: Iterable[Reading], changes: Changes) -> None:
+        whole: dict[int, list[Call]] = {}
+        channel = _TEXT_CHANNEL
+        for reading in readings:
+            if not reading.is_whole:
+                choice = self._choice(reading.choice)
+                choice.ledger.absorb(reading.channel, reading.events, changes)
+                self._collect(choice.ledger)
+                continue
+            # All documents of one message count together: each may name a call that another repeats.
+            channel = reading.channel
+            for number, calls in _calls(reading).items():
+                whole.setdefault(number, []).extend(calls)
+        for number, calls in whole.items():
+            ledger = self._choice(number).ledger
+            ledger.confirm(channel, calls, changes)
+            self._collect(ledger)
+
+    def _take_texts(self, number: int, texts: list[str], changes: Changes) -> None:
+        choice = self._choice(number)
+        if len(choice.ledger) > len(choice.spans):
+            return  # structured calls: text beside them is text
+        for part, text in enumerate(texts):
+            calls, troubles = self._patterns.find(text)
+            for trouble in troubles:
+                self._router.note("text_pattern", trouble)
+            for call in calls:
+                span = (part, call.start, call.end, call.name, call.arguments)
+                if span in choice.spans:
+                    continue
+                owner = (_TEXT_CHANNEL, len(choice.spans))
+                choice.spans.add(span)
+                made = Call(call_id=choice.mint("call_"), name=call.name, input=call.arguments)
+                choice.ledger.add(owner, made, changes)
+
+    def _choice(self, number: int) -> _Choice:
+        choice = self._choices.get(number)
+        if choice is None:
+            seed = f"{self._seed}#{self._turn}.{number}.text"
+            choice = self._choices[number] = _Choice(Ledger(number), Minter(seed))
+        return choice
+
+    def _collect(self, ledger: Ledger) -> None:
+        for kind, message in ledger.found:
+            self._router.note(kind, message)
+        ledger.found.clear()
+
+
+def _calls(reading: Reading) -> dict[int, list[Call]]:
+    """The client's calls of a whole message by choice."""
+    choices = _choices_of(reading)
+    found: dict[int, list[Call]] = {}
+    for event in reading.events:
+        match event:
+            case PartEnded(value=Call(executor="client") as call):
+                found.setdefault(choices[event.part], []).append(call)
+            case _:
+                pass
+    return found
+
+
+def _texts(readings: Iterable[Reading]) -> dict[int, list[str]]:
+    """The texts that ended in a message, by choice."""
+    found: dict[int, list[str]] = {}
+    for reading in readings:
+        choices = _choices_of(reading)
+        for event in reading.events:
+            if isinstance(event, PartEnded) and isinstance(event.value, Text):
+                choice = choices.get(event.part, reading.choice)
+                found.setdefault(choice, []).append(event.value.text)
+    return found
+
+
+def _choices_of(reading: Reading) -> dict[int, int]:
+    """Which choice each part belongs to. Only Chat has several, and its bodies number them."""
+    return {
+        event.part: event.choice if reading.dialect == "chat" else reading.choice
+        for event in reading.events
+        if isinstance(event, PartStarted)
+    }

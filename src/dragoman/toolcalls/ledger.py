@@ -1,0 +1,298 @@
+"""The calls of one choice, from the events of any number of readers ("channels").
+
+A call seen through two channels is one record: same call id, same name. The first channel to show it owns its text;
+of the others only the end counts, by these rules:
+
+    the texts are equal, or equal as JSON values        nothing changes: what was told stays
+    the record is open and its text begins the other    the rest is appended
+    otherwise                                           the other wins, and the record is amended
+
+Two parts of one channel are two calls, even with one id: that channel's reader has told them apart. A whole message
+may name a call by another id than the stream did (a legacy `function_call` has none, some servers mint twice): a call
+that no id matches is the first record that came by stream, is not yet confirmed by a message, has the same name, and
+arguments that are equal to it or, while it is open, begin it.
+
+Calls that the provider runs itself are nobody's to execute here and make no record.
+"""
+
+from collections.abc import Iterable
+from typing import cast
+
+from msgspec.structs import replace
+
+from dragoman._json import loads
+from dragoman.core.calls import judge
+from dragoman.errors import MalformedJson
+from dragoman.model.events import Event, InputDelta, PartEnded, PartStarted
+from dragoman.model.parts import Call
+from dragoman.toolcalls.records import IngestResult, Pieces, ToolCallDelta, ToolCallRecord
+
+__all__ = ("Changes", "Ledger", "is_same_json")
+
+_PartKey = tuple[int, int]
+
+
+class _Entry:
+    """One call while it grows. `call` has everything but the arguments."""
+
+    __slots__ = (
+        "amended",
+        "call",
+        "channels",
+        "choice",
+        "index",
+        "is_closed",
+        "is_confirmed",
+        "owner",
+        "pieces",
+        "record",
+    )
+
+    def __init__(self, index: int, choice: int, call: Call, owner: _PartKey) -> None:
+        self.index = index
+        self.choice = choice
+        self.call = replace(call, input="")
+        self.owner = owner
+        self.channels = {owner[0]}
+        self.pieces: list[str] = []
+        self.amended = False
+        self.is_closed = False
+        self.is_confirmed = False
+        self.record: ToolCallRecord | None = None
+
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def snapshot(self) -> ToolCallRecord:
+        """The record, made anew only after a change."""
+        if self.record is None:
+            text = self.text()
+            status = "completed" if self.is_closed else "incomplete"
+            call = self.call
+            verdict = judge(replace(call, input=text, status=status))
+            is_amended = verdict.executable and self.amended
+            self.record = ToolCallRecord(
+                call.call_id,
+                call.kind,
+                call.name,
+                text,
+                verdict.executable,
+                "amended" if is_amended else verdict.reason,
+                call.namespace,
+                self.index,
+            )
+        return self.record
+
+
+class _Change:
+    """What one payload did to one entry."""
+
+    __slots__ = ("amended", "closed", "entry", "is_first", "texts")
+
+    def __init__(self, entry: _Entry) -> None:
+        self.entry = entry
+        self.is_first = False
+        self.amended = False
+        self.closed = False
+        self.texts: list[str] = []
+
+    def delta(self) -> ToolCallDelta | None:
+        if not (self.is_first or self.amended or self.texts):
+            return None
+        entry = self.entry
+        call = entry.call
+        return ToolCallDelta(
+            entry.index,
+            call.call_id,
+            call.kind,
+            call.name,
+            "".join(self.texts),
+            Pieces(entry.pieces, len(entry.pieces)),
+            call.namespace,
+            self.is_first,
+            self.amended,
+            entry.choice,
+        )
+
+
+class Changes:
+    """What one payload did, entry by entry, in order of first touch."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, _Change] = {}
+
+    def of(self, entry: _Entry) -> _Change:
+        entry.record = None
+        change = self._changes.get(id(entry))
+        if change is None:
+            change = self._changes[id(entry)] = _Change(entry)
+        return change
+
+    def result(self) -> IngestResult:
+        changes = self._changes.values()
+        deltas = tuple(delta for change in changes if (delta := change.delta()) is not None)
+        closed = tuple(change.entry.snapshot() for change in changes if change.closed)
+        return IngestResult(bool(deltas), deltas, closed)
+
+
+class Ledger:
+    """The calls of one choice in order of creation. `found` collects what was irregular, as readers' does."""
+
+    def __init__(self, choice: int = 0) -> None:
+        self._choice = choice
+        self.found: list[tuple[str, str]] = []
+        self._entries: list[_Entry] = []
+        self._by_id: dict[str, list[_Entry]] = {}
+        self._parts: dict[_PartKey, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def snapshot(self) -> tuple[ToolCallRecord, ...]:
+        return tuple(entry.snapshot() for entry in self._entries)
+
+    def absorb(self, channel: int, events: Iterable[Event], changes: Changes) -> None:
+        """Events of a stream, as its reader gave them."""
+        for event in events:
+            match event:
+                case InputDelta():
+                    self._grow((channel, event.part), event.text, changes)
+                case PartStarted(header=Call(executor="client") as call):
+                    self._start((channel, event.part), call, changes)
+                case PartEnded(value=Call() as call):
+                    self._end((channel, event.part), call, changes, amended=event.amended)
+                case _:
+                    pass
+
+    def confirm(self, channel: int, calls: Iterable[Call], changes: Changes) -> None:
+        """The client's calls of one whole message."""
+        calls = list(calls)
+        taken: set[int] = set()
+        matches = [self._match_id(call, taken) for call in calls]
+        for part, call in enumerate(calls):
+            entry = matches[part] or self._match_content(call, taken)
+            if entry is None:
+                entry = self.add((channel, part), call, changes)
+            else:
+                entry.channels.add(channel)
+                self._settle(entry, call, changes)
+            entry.is_confirmed = True
+
+    def add(self, owner: _PartKey, call: Call, changes: Changes) -> _Entry:
+        """A new call, with the input it has so far."""
+        entry = _Entry(len(self._entries), self._choice, call, owner)
+        self._entries.append(entry)
+        self._by_id.setdefault(call.call_id, []).append(entry)
+        change = changes.of(entry)
+        change.is_first = True
+        self._append(entry, call.input, changes)
+        if call.status == "completed":
+            self._close(entry, changes)
+        return entry
+
+    def _start(self, key: _PartKey, call: Call, changes: Changes) -> None:
+        channel = key[0]
+        for entry in self._by_id.get(call.call_id, ()):
+            if channel not in entry.channels and entry.call.name == call.name:
+                entry.channels.add(channel)
+                self._parts[key] = entry
+                return
+        self._parts[key] = self.add(key, call, changes)
+
+    def _grow(self, key: _PartKey, text: str, changes: Changes) -> None:
+        entry = self._parts.get(key)
+        if entry is not None and entry.owner == key and not entry.is_closed:
+            self._append(entry, text, changes)
+
+    def _end(self, key: _PartKey, call: Call, changes: Changes, *, amended: bool) -> None:
+        entry = self._parts.pop(key, None)
+        if entry is None:
+            return
+        if entry.owner != key or entry.is_closed:
+            self._settle(entry, call, changes)
+            return
+        if amended:
+            self._amend(entry, call.input, changes)
+        if call.status == "completed":
+            self._close(entry, changes)
+
+    def _settle(self, entry: _Entry, call: Call, changes: Changes) -> None:
+        """The end of a call according to a channel that does not own its text."""
+        if call.status != "completed":
+            return
+        text = entry.text()
+        if call.input != text and not (call.kind != "custom" and is_same_json(call.input, text)):
+            if not entry.is_closed and call.input.startswith(text):
+                self._append(entry, call.input[len(text) :], changes)
+            else:
+                self._amend(entry, call.input, changes)
+                self.found.append(
+                    ("input_disagrees", f"call {call.call_id!r} came with other arguments before")
+                )
+        if not entry.is_closed:
+            self._close(entry, changes)
+
+    def _append(self, entry: _Entry, text: str, changes: Changes) -> None:
+        if text:
+            entry.pieces.append(text)
+            changes.of(entry).texts.append(text)
+
+    def _amend(self, entry: _Entry, text: str, changes: Changes) -> None:
+        # A new list: deltas given out before still stand for the old text.
+        entry.pieces = [text]
+        entry.amended = True
+        change = changes.of(entry)
+        change.amended = True
+        change.texts.clear()
+
+    def _close(self, entry: _Entry, changes: Changes) -> None:
+        entry.is_closed = True
+        changes.of(entry).closed = True
+
+    def _match_id(self, call: Call, taken: set[int]) -> _Entry | None:
+        for entry in self._by_id.get(call.call_id, ()):
+            if entry.index not in taken and entry.call.name == call.name:
+                taken.add(entry.index)
+                return entry
+        return None
+
+    def _match_content(self, call: Call, taken: set[int]) -> _Entry | None:
+        for entry in self._entries:
+            if (
+                entry.index in taken
+                or entry.is_confirmed
+                or entry.call.name != call.name
+                or not _may_be(entry, call)
+            ):
+                continue
+            taken.add(entry.index)
+            return entry
+        return None
+
+
+def _may_be(entry: _Entry, call: Call) -> bool:
+    text = entry.text()
+    if not entry.is_closed and call.input.startswith(text):
+        return True
+    return call.input == text or is_same_json(call.input, text)
+
+
+def is_same_json(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON value, written differently."""
+    try:
+        return _is_same(cast("object", loads(one)), cast("object", loads(other)))
+    except (MalformedJson, RecursionError):
+        return False
+
+
+def _is_same(one: object, other: object) -> bool:
+    # Python takes True for 1; JSON does not.
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        left, right = cast("dict[str, object]", one), cast("dict[str, object]", other)
+        return left.keys() == right.keys() and all(_is_same(left[key], right[key]) for key in left)
+    if isinstance(one, list) and isinstance(other, list):
+        ours, theirs = cast("list[object]", one), cast("list[object]", other)
+        return len(ours) == len(theirs) and all(map(_is_same, ours, theirs))
+    return one == other

@@ -1,0 +1,67 @@
+"""Every example runs as a reader would run it, and so does the code in the README."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+EXAMPLES = sorted(path.name for path in (PROJECT / "examples").glob("*.py"))
+
+SAYS = {
+    "translate_stream.py": [
+        "event: message_start",
+        '"name":"weather"',
+        '"name":"forecast"',
+        "event: message_stop",
+    ],
+    "aggregate_calls.py": ["call_1: 42", "call_2: not run, not_closed"],
+    "inspect_recording.py": [
+        "chat stream, 5 frames, model local-example",
+        'weather \'{"city": "Oslo"}\' in 2 pieces',
+        "must not be run: not_closed",
+        "interleaved_calls",
+        "cut_stream",
+    ],
+}
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+        cwd=PROJECT,
+    )
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_runs_and_says_what_it_promises(name: str) -> None:
+    done = run(f"examples/{name}")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in SAYS[name] if line not in done.stdout] == []
+
+
+@pytest.mark.parametrize("target", ["chat", "responses", "messages"])
+def test_recorded_stream_translates_to_every_dialect_without_complaint(target: str) -> None:
+    done = run("examples/translate_stream.py", "examples/recorded.sse", "responses", target)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "weather" in done.stdout
+
+
+def test_first_code_in_the_readme_prints_what_stands_below_it() -> None:
+    blocks = re.findall(
+        r"^```(\w*)\n(.*?)^```",
+        (PROJECT / "README.md").read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+    (language, code), (_, output) = blocks[:2]
+    assert language == "python"
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == output.strip()

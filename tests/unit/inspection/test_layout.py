@@ -1,0 +1,223 @@
+"""One screen shows what is in an answer and what is wrong with it."""
+
+from msgspec.structs import replace
+
+from dragoman.inspection.layout import MIN_WIDTH, lay_out
+from dragoman.inspection.present import plain
+from dragoman.inspection.report import ChoiceReport, ProblemReport, Report
+from dragoman.inspection.visible import cells
+from dragoman.model.outcome import Usage
+
+from .reports import CALL, CHOICE, CUT_CALL, EMPTY, PROBLEM, REPORT
+
+
+def screen(report: Report, width: int = 80) -> str:
+    return plain(lay_out(report, "x.sse", width))
+
+
+def styles(report: Report) -> dict[str, str]:
+    return {span.text: span.style for line in lay_out(report, "x.sse", 80) for span in line}
+
+
+def test_a_clean_stream_fits_one_glance() -> None:
+    assert screen(REPORT) == (
+        "x.sse: OpenAI Chat Completions, stream of 12 frames\n"
+        "model gpt-4.1, id chatcmpl-1\n"
+        "\n"
+        "CALLS\n"
+        "   id      name         deltas  executable\n"
+        "1  call_1  get_weather       3  yes\n"
+        '   {"city":"Paris"}\n'
+        "\n"
+        "TEXT\n"
+        "   Let me look.\n"
+        "\n"
+        "USAGE   input 1,200 (cached 1,000), output 30, total 1,230\n"
+        "FINISH  tool_calls\n"
+        "\n"
+        "Clean; 1 call may be run.\n"
+    )
+
+
+def test_problems_and_verdict_come_last() -> None:
+    report = replace(REPORT, calls=(CALL, CUT_CALL), problems=(PROBLEM,))
+    assert screen(report).endswith(
+        "PROBLEMS\n"
+        "   cut_stream\n"
+        "      frame 7, line 13: expected an end, got none\n"
+        "      → Many clients do not notice, and run calls they received only half of.\n"
+        "\n"
+        "1 problem found; only 1 of 2 calls may be run.\n"
+    )
+
+
+def test_an_empty_body_says_so() -> None:
+    assert screen(EMPTY) == (
+        "x.sse: Anthropic Messages, body\n"
+        "\n"
+        "CALLS  none\n"
+        "\n"
+        "USAGE   not reported\n"
+        "FINISH  none\n"
+        "\n"
+        "Clean; no calls to run.\n"
+    )
+
+
+def test_columns_stay_aligned_whatever_the_names() -> None:
+    report = replace(REPORT, calls=(replace(CALL, name="天気"), CUT_CALL))
+    rows = screen(report).splitlines()[4:9]
+    place = cells(rows[0][: rows[0].index("executable")])
+    assert cells(rows[1][: rows[1].index("yes")]) == place
+    assert cells(rows[3][: rows[3].index("NO: cut off")]) == place
+
+
+def test_a_call_that_must_not_be_run_stands_out() -> None:
+    found = styles(replace(REPORT, calls=(CALL, CUT_CALL)))
+    assert found["yes"] == "good"
+    assert found["NO: cut off"] == "bad"
+
+
+def test_a_call_that_the_provider_runs_is_no_fault() -> None:
+    call = replace(
+        CALL, kind="web_search", name="web_search", executable=False, reason="not_client"
+    )
+    report = replace(REPORT, calls=(call,))
+    assert styles(report)["provider runs it"] == "faint"
+    assert "1  call_1  web_search       3" in screen(report)
+    assert screen(report).endswith("Clean; no calls to run.\n")
+
+
+def test_an_unknown_reason_is_shown_as_it_is() -> None:
+    report = replace(REPORT, calls=(replace(CALL, executable=False, reason="odd"),))
+    assert "NO: odd" in screen(report)
+
+
+def test_namespace_kind_and_choice_are_told_beside_the_name() -> None:
+    call = replace(CALL, namespace="mcp__docs", kind="custom", choice=1)
+    assert "get_weather (in mcp__docs, custom, choice 1)" in screen(replace(REPORT, calls=(call,)))
+
+
+def test_long_arguments_wrap_and_then_are_cut_with_their_length() -> None:
+    text = screen(replace(REPORT, calls=(replace(CALL, arguments="x" * 1000),)))
+    assert text.count("   " + "x" * 77 + "\n") == 6
+    assert "   … (1,000 characters in all, see --json)\n" in text
+
+
+def test_many_calls_are_cut_with_their_number() -> None:
+    text = screen(replace(REPORT, calls=(CALL,) * 40))
+    assert "30 call_1  get_weather       3  yes\n" in text
+    assert "   … 10 more calls (see --json)\n" in text
+    assert "31 call_1" not in text
+
+
+def test_a_hostile_id_neither_breaks_columns_nor_reaches_the_terminal() -> None:
+    text = screen(replace(REPORT, calls=(replace(CALL, id="\x1b[2J" + "i" * 500),)))
+    assert "\x1b" not in text
+    assert "\\x1b[2Jiii" in text
+    assert "i…iiii  get_weather" in text
+
+
+def test_each_choice_has_its_own_text_and_finish() -> None:
+    choices = (CHOICE, ChoiceReport(index=1, text="Or not.", finish="stop"))
+    text = screen(replace(REPORT, choices=choices))
+    assert "TEXT of choice 0\n   Let me look.\n" in text
+    assert "TEXT of choice 1\n   Or not.\n" in text
+    assert "FINISH  choice 0: tool_calls\nFINISH  choice 1: stop\n" in text
+
+
+def test_refusal_reasoning_and_other_parts_have_their_sections() -> None:
+    choice = replace(
+        CHOICE,
+        text="",
+        refusal="I cannot.",
+        reasoning="Hmm.",
+        sealed=2,
+        others=("image", "compaction"),
+    )
+    text = screen(replace(REPORT, choices=(choice,)))
+    assert "TEXT" not in text
+    assert "REFUSAL\n   I cannot.\n" in text
+    assert "REASONING (2 seals)\n   Hmm.\n" in text
+    assert "OTHER PARTS\n   image, compaction\n" in text
+
+
+def test_reasoning_that_is_only_sealed_says_so() -> None:
+    choice = replace(CHOICE, sealed=1)
+    assert "REASONING (1 seal)\n   sealed\n" in screen(replace(REPORT, choices=(choice,)))
+
+
+def test_the_providers_own_finish_is_told_where_it_differs() -> None:
+    choice = replace(CHOICE, native_finish="tool_use")
+    assert "FINISH  tool_calls (as sent: tool_use)\n" in screen(replace(REPORT, choices=(choice,)))
+    same = replace(CHOICE, native_finish="tool_calls")
+    assert "FINISH  tool_calls\n" in screen(replace(REPORT, choices=(same,)))
+
+
+def test_a_choice_that_never_finished_says_so() -> None:
+    report = replace(REPORT, choices=(replace(CHOICE, finish=None),))
+    assert "FINISH  none\n" in screen(report)
+    assert styles(report)["none"] == "bad"
+
+
+def test_usage_without_numbers_is_not_reported() -> None:
+    assert "USAGE   not reported\n" in screen(replace(REPORT, usage=Usage()))
+
+
+def test_the_http_status_is_shown() -> None:
+    assert "HTTP 429\n" in screen(replace(EMPTY, status=429))
+
+
+def test_problems_of_one_kind_stand_together_and_only_the_first_are_shown() -> None:
+    problems = (
+        *(ProblemReport(frame=n, line=None, kind="odd_kind", message=f"m{n}") for n in range(1, 6)),
+        PROBLEM,
+        ProblemReport(frame=9, line=20, kind="odd_kind", message="m9"),
+    )
+    assert (
+        "PROBLEMS\n"
+        "   odd_kind (6 times)\n"
+        "      frame 1: m1\n"
+        "      frame 2: m2\n"
+        "      frame 3: m3\n"
+        "      … 3 more (see --json); the last: frame 9, line 20\n"
+        "   cut_stream\n"
+    ) in screen(replace(REPORT, problems=problems))
+
+
+def test_a_body_has_no_frames_to_name() -> None:
+    report = replace(EMPTY, problems=(replace(PROBLEM, frame=1, line=None),))
+    assert "   cut_stream\n      expected an end, got none\n" in screen(report)
+
+
+def test_none_of_the_calls_may_be_run() -> None:
+    report = replace(REPORT, calls=(CUT_CALL, CUT_CALL), problems=(PROBLEM,))
+    assert screen(report).endswith("1 problem found; 2 calls, NONE may be run.\n")
+
+
+def test_an_id_that_was_never_sent_is_not_shown_as_if_it_was() -> None:
+    report = replace(REPORT, calls=(replace(CALL, minted=True),))
+    assert "1  none sent  get_weather       3  yes\n" in screen(report)
+    assert styles(report)["none sent"] == "bad"
+
+
+def test_an_id_that_does_not_fit_keeps_both_ends() -> None:
+    call = replace(CALL, id="toolu_01T1x1fJ34qAmk2tNTrN7Up6", name="n" * 40)
+    lines = screen(replace(REPORT, calls=(call,))).splitlines()
+    assert lines[5].startswith("1  toolu_01T1…")
+    assert "…7Up6  nnn" in lines[5]
+    assert max(map(len, lines)) <= 80
+    narrow = screen(replace(REPORT, calls=(call,)), MIN_WIDTH)
+    assert "1  toolu_0…7Up6  nnn" in narrow
+
+
+def test_messages_wrap_below_each_other() -> None:
+    problem = replace(PROBLEM, message="word " * 30)
+    lines = screen(replace(REPORT, problems=(problem,))).splitlines()
+    start = next(n for n, line in enumerate(lines) if "frame 7" in line)
+    assert lines[start + 1].startswith("      word")
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_very_narrow_terminal_is_treated_as_a_narrow_one() -> None:
+    assert screen(REPORT, 3) == screen(REPORT, MIN_WIDTH)
