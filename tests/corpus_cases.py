@@ -69,9 +69,7 @@ def stream_cases() -> list[Case]:
 
 def folder_cases(kind: str) -> list[FolderCase]:
     return [
-        FolderCase(
-            meta.parent.name, tomllib.loads(meta.read_text(encoding="utf-8")), meta.parent
-        )
+        FolderCase(meta.parent.name, tomllib.loads(meta.read_text(encoding="utf-8")), meta.parent)
         for meta in sorted((CORPUS / kind).glob("*/meta.toml"))
     ]
 

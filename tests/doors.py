@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import anthropic.types as anthropic_types
+from anthropic.types.beta import BetaRawContentBlockStartEvent
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel
@@ -26,6 +27,14 @@ STOP_REASONS = {
     "pause_turn",
     "refusal",
     "model_context_window_exceeded",
+}
+CODEX_CODES = {
+    "context_length_exceeded",
+    "cyber_policy",
+    "insufficient_quota",
+    "server_is_overloaded",
+    "slow_down",
+    "usage_not_included",
 }
 ITEM_PREFIXES = {
     "function_call": "fc_",
@@ -81,13 +90,25 @@ def check_chat(stream: bytes) -> None:
         assert len({json.dumps(chunk[key]) for chunk in chunks}) <= 1, f"{key} is on every chunk"
     seen: dict[int, _ChatChoice] = {}
     for chunk in chunks:
-        _validate(ChatCompletionChunk, chunk)
+        _validate(ChatCompletionChunk, _without_customs(chunk))
         assert chunk["object"] == "chat.completion.chunk"
         for choice in chunk["choices"]:
             seen.setdefault(choice["index"], _ChatChoice()).take(choice)
     if not failed:
         assert all(choice.finish is not None for choice in seen.values()), "every choice finishes"
         assert 0 in seen
+
+
+def _without_customs(chunk: dict[str, Any]) -> dict[str, Any]:
+    """The SDK's chunk type does not know custom calls in deltas; the API sends them."""
+    text = json.dumps(chunk)
+    if '"custom"' not in text:
+        return chunk
+    copy: dict[str, Any] = json.loads(text)
+    for choice in copy["choices"]:
+        calls = choice["delta"].get("tool_calls") or []
+        choice["delta"]["tool_calls"] = [call for call in calls if "custom" not in call]
+    return copy
 
 
 class _ChatChoice:
@@ -158,7 +179,7 @@ def check_responses(stream: bytes, *, profile: str = "default") -> None:
             assert allowed, f"{payload['type']} is an event of nobody's making"
             continue
         assert payload["type"] in RESPONSE_EVENTS, f"unknown event {payload['type']}"
-        _validate(RESPONSE_EVENTS[payload["type"]], payload)
+        _validate(RESPONSE_EVENTS[payload["type"]], _with_listed_code(payload))
     told = [payload for _, payload in frames if payload["type"] != "keepalive"]
     assert told[-1]["type"] in TERMINALS, "the terminal comes last"
     assert not any(payload["type"] in TERMINALS for payload in told[:-1]), "one terminal"
@@ -171,6 +192,15 @@ def check_responses(stream: bytes, *, profile: str = "default") -> None:
     for payload in told:
         items.take(payload)
     items.check_terminal(told[-1])
+
+
+def _with_listed_code(payload: dict[str, Any]) -> dict[str, Any]:
+    """Codex decides by these codes whether to try again; the SDK's list of codes lacks them."""
+    error = (payload.get("response") or {}).get("error") or {}
+    if error.get("code") not in CODEX_CODES:
+        return payload
+    response = {**payload["response"], "error": {**error, "code": "server_error"}}
+    return {**payload, "response": response}
 
 
 class _Items:
@@ -278,12 +308,20 @@ def _message_events() -> dict[str, type[BaseModel]]:
 
 
 MESSAGE_EVENTS = _message_events()
+BETA_BLOCKS = {"mcp_tool_use", "mcp_tool_result"}  # the SDK knows them in its beta types only
 DELTAS = {
+    "mcp_tool_use": {"input_json_delta"},
     "text": {"text_delta", "citations_delta"},
     "thinking": {"thinking_delta", "signature_delta"},
     "tool_use": {"input_json_delta"},
     "server_tool_use": {"input_json_delta"},
 }
+
+
+def _message_model(payload: Mapping[str, Any]) -> type[BaseModel]:
+    if payload.get("content_block", {}).get("type") in BETA_BLOCKS:
+        return BetaRawContentBlockStartEvent
+    return MESSAGE_EVENTS[payload["type"]]
 
 
 def check_messages(stream: bytes) -> None:
@@ -298,7 +336,7 @@ def check_messages(stream: bytes) -> None:
             assert payload["error"]["message"]
         else:
             assert payload["type"] in MESSAGE_EVENTS, f"unknown event {payload['type']}"
-            _validate(MESSAGE_EVENTS[payload["type"]], payload)
+            _validate(_message_model(payload), payload)
     told = [payload for _, payload in frames]
     kinds = [payload["type"] for payload in told]
     assert kinds[-1] in {"message_stop", "error"}, "the terminal comes last"

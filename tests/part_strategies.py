@@ -203,18 +203,56 @@ def seals(*kinds: SealKind) -> st.SearchStrategy[Seal]:
 
 @cache
 def annotations() -> st.SearchStrategy[Annotation]:
-    dialect: Dialect = "responses"
-    plain = Annotation(dialect, Raw(b'{"type":"file_citation","index":0}'))
-    whole = Annotation(
-        "messages",
-        Raw(b'{"type":"web_search_result_location"}'),
-        url="https://example.org/a?b=c",
+    """Citations as each vendor writes them; the fields that cross dialects say what the raw form says."""
+    url = "https://example.org/a?b=c"
+    file = Annotation(
+        "responses",
+        Raw(b'{"type":"file_citation","file_id":"file_1","filename":"a.txt","index":3}'),
+        title="a.txt",
+        start=3,
+    )
+    stretch = Annotation(
+        "responses",
+        Raw(
+            b'{"type":"url_citation","start_index":1,"end_index":5,"title":"A \\u2028 title",'
+            b'"url":"https://example.org/a?b=c"}'
+        ),
+        url=url,
         title="A \u2028 title",
-        quote="quoted",
+        start=1,
+        end=5,
+    )
+    nested = Annotation(
+        "chat",
+        Raw(
+            b'{"type":"url_citation","url_citation":{"start_index":0,"end_index":5,"title":"A title",'
+            b'"url":"https://example.org/a?b=c"}}'
+        ),
+        url=url,
+        title="A title",
         start=0,
         end=5,
     )
-    return st.sampled_from((plain, whole))
+    quoted = Annotation(
+        "messages",
+        Raw(
+            b'{"type":"web_search_result_location","url":"https://example.org/a?b=c","title":"A title",'
+            b'"cited_text":"quoted","encrypted_index":"Eo8B"}'
+        ),
+        url=url,
+        title="A title",
+        quote="quoted",
+    )
+    page = Annotation(
+        "messages",
+        Raw(
+            b'{"type":"page_location","cited_text":"quoted","document_index":0,"document_title":"A title",'
+            b'"start_page_number":1,"end_page_number":2,"file_id":null}'
+        ),
+        title="A title",
+        quote="quoted",
+    )
+    return st.sampled_from((file, stretch, nested, quoted, page))
 
 
 @cache

@@ -4,7 +4,8 @@ A command is an entry of `_COMMANDS`: it adds its options to its parser and sets
 
     0    clean
     1    problems were found
-    2    nothing to read: bad options, a file that cannot be read, bytes that are no recorded answer
+    2    nothing to read: bad options, a file that cannot be read, bytes that are no recorded answer;
+         or nowhere to write
 """
 
 import argparse
@@ -27,7 +28,7 @@ from dragoman.inspection.visible import visible_line
 
 __all__ = ("main",)
 
-CLEAN, PROBLEMS, NOTHING_TO_READ = 0, 1, 2
+CLEAN, PROBLEMS, CANNOT_WORK = 0, 1, 2
 INTERRUPTED = 130  # as a shell reports a process ended by SIGINT,
 BROKEN_PIPE = 141  # and by SIGPIPE
 
@@ -62,10 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has left. Python flushes stdout once more on exit: let it go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has left: as for any command in a pipe, that is no fault.
+        _discard_output()
         return BROKEN_PIPE
+    except OSError as error:
+        _discard_output()
+        print(f"dragoman: expected to write the output: {error.strerror or error}", file=sys.stderr)
+        return CANNOT_WORK
     return code
+
+
+def _discard_output() -> None:
+    """Python flushes standard output once more on exit: let it go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -123,7 +133,7 @@ def _inspect(options: _Options) -> int:
             _show(tuple(lay_out(report, source, width)))
     except GatewayError as error:
         _complain([error.message], source)
-        return NOTHING_TO_READ
+        return CANNOT_WORK
     return PROBLEMS if report.problems else CLEAN
 
 
@@ -163,7 +173,10 @@ def _read_all(stream: BinaryIO) -> bytes:
 
 def _write(data: bytes) -> None:
     sys.stdout.flush()
-    sys.stdout.buffer.write(data)
+    rest = memoryview(data)
+    while rest:
+        # With PYTHONUNBUFFERED the file below is raw: one write to a pipe may take only what the pipe holds.
+        rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.buffer.flush()
 
 

@@ -40,7 +40,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _MAX_RETRY_DIGITS = 9  # a billion milliseconds; more is no reconnection time but an attack on int()
 
 
-class Frame(Struct, frozen=True):
+class Frame(Struct, frozen=True, gc=False):
     """One frame. `data` is None when it had no data line; its lines are joined by LF.
 
     `invalid_utf8` says that bytes which are no UTF-8 were replaced by U+FFFD in what is read; `raw` still has them.

@@ -1,13 +1,13 @@
 """Every body case through its reader and, as a body and as a stream, through every encoder."""
 
 import pytest
-from corpus_cases import DIALECTS, FolderCase, folder_cases
-from test_streams import CHECKS, calls_of, check_calls, expressible, shape, text_of
 
+from corpus_cases import DIALECTS, FolderCase, folder_cases
+from corpus_checks import CHECKS, calls_of, check_calls, same_calls, same_finish, text_of
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.registry import codec
 from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_body
 from dragoman.inspection.recognise import recognise
 
@@ -41,10 +41,8 @@ def test_body_crosses_and_streams_alike(case: FolderCase, target: str) -> None:
     crossed = translate_body(case.read("body.json"), dialect, target)
     again = fold(codec(target).read_body(crossed.body, DecodeContext()).events)
     assert text_of(again) == text_of(source)
-    assert again.choices[0].finish == expressible(source.choices[0].finish, target)
-    assert [shape(call, target) for call in calls_of(again)] == [
-        shape(call, target) for call in calls_of(source)
-    ]
+    same_finish(again.choices[0].finish, source.choices[0].finish)
+    same_calls(calls_of(again), calls_of(source), target)
     encoder = codec(target).encoder(EncodeContext())
     stream = b"".join(encoder.encode(event) for event in events) + encoder.close()
     CHECKS[target](stream)

@@ -1,10 +1,9 @@
 """A client's request to an upstream of another dialect, and the answer back in the client's own terms."""
 
 import pytest
-from corpus_cases import FolderCase, folder_cases
-from test_requests import check
-from test_streams import CHECKS, calls_of, check_calls, cuts
 
+from corpus_cases import FolderCase, folder_cases
+from corpus_checks import CHECKS, calls_of, check, check_calls, cuts
 from dragoman.core.fold import fold
 from dragoman.dialects.translate import StreamTranslator, make_decoder, translate_request
 

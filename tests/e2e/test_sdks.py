@@ -53,7 +53,10 @@ def whole(case: Case, target: str) -> bytes:
 
 def openai_client(body: bytes, kind: str = "text/event-stream") -> openai.OpenAI:
     return openai.OpenAI(
-        api_key="key", base_url="http://127.0.0.1:1/v1", http_client=serving(body, kind), max_retries=0
+        api_key="key",
+        base_url="http://127.0.0.1:1/v1",
+        http_client=serving(body, kind),
+        max_retries=0,
     )
 
 

@@ -49,7 +49,19 @@ ODD_VALUES: list[Any] = [
     "{",
     10**30,
 ]
-ODD_BYTES = [b"\xff", b"\r", b"\n\n", b"\x00", b"{", b"}", b'"', b"\\ud83d", b"\xe2\x80\xa8", b": ", b"[DONE]"]
+ODD_BYTES = [
+    b"\xff",
+    b"\r",
+    b"\n\n",
+    b"\x00",
+    b"{",
+    b"}",
+    b'"',
+    b"\\ud83d",
+    b"\xe2\x80\xa8",
+    b": ",
+    b"[DONE]",
+]
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:

@@ -85,8 +85,6 @@ def test_a_stream_cut_anywhere_offers_no_half_call(dialect: str, keep: int) -> N
 
 @given(text=st.text(max_size=30), closed=st.booleans())
 def test_only_a_closed_call_with_strict_json_may_run(text: str, closed: bool) -> None:
-    call = Call(
-        call_id="a", name="f", input=text, status="completed" if closed else "incomplete"
-    )
+    call = Call(call_id="a", name="f", input=text, status="completed" if closed else "incomplete")
     assert judge(call).executable == (closed and is_strict(text))
     assert judge(call).reason

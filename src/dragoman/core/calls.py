@@ -30,6 +30,10 @@ class _State(Enum):
     CUMULATIVE = auto()
 
 
+# Looked up once: members of an enum are found slowly, and this is asked for every fragment.
+_INCREMENTAL = _State.INCREMENTAL
+
+
 class InputBuffer:
     """The input of one call. `push` and `settle` return the increment to tell; nothing told is ever retracted."""
 
@@ -61,7 +65,7 @@ class InputBuffer:
         """Take a fragment; give the increment it stands for."""
         if not fragment:
             return ""
-        if self._state is _State.INCREMENTAL:
+        if self._state is _INCREMENTAL:
             self._pieces.append(fragment)
             return fragment
         match self._state:

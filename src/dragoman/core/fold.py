@@ -24,7 +24,9 @@ from dragoman.model.events import (
     Finished,
     InputDelta,
     LimitsReported,
+    MediaDelta,
     Noticed,
+    OutputDelta,
     PartEnded,
     PartStarted,
     Progress,
@@ -71,6 +73,16 @@ class _Folding:
 
     def take(self, event: Event) -> None:
         match event:
+            case (
+                TextDelta()
+                | InputDelta()
+                | ReasoningDelta()
+                | OutputDelta()
+                | MediaDelta()
+                | AnnotationAdded()
+                | SealAdded()
+            ):
+                self._draft(event.part).deltas.append(event)
             case PartStarted():
                 self._drafts[event.part] = _Draft(event)
             case PartEnded():
@@ -92,7 +104,7 @@ class _Folding:
             case Progress() | Noticed():
                 pass
             case _:
-                self._draft(event.part).deltas.append(event)
+                assert_never(event)
 
     def outcome(self) -> Outcome:
         started, completed = self._started, self._completed

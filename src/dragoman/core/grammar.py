@@ -18,7 +18,7 @@ The machine sees order only. Whether deltas join to the value of PartEnded is `c
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
-from typing import Never
+from typing import Never, assert_never
 
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -125,6 +125,16 @@ class Grammar:
         if state is None:
             self._refuse(event, f"it may not stand where the answer is {self._state.name}")
         match event:
+            case (
+                TextDelta()
+                | InputDelta()
+                | ReasoningDelta()
+                | OutputDelta()
+                | MediaDelta()
+                | AnnotationAdded()
+                | SealAdded()
+            ):
+                self._grow(event)
             case PartStarted():
                 self._start(event)
             case PartEnded():
@@ -136,12 +146,11 @@ class Grammar:
             case Completed():
                 self._complete(event)
             case Failed():
-                if self._open:
-                    self._refuse(event, f"parts {sorted(self._open)} are still open")
+                self._fail(event)
             case Started() | UsageReported() | LimitsReported():
                 pass
             case _:
-                self._grow(event)
+                assert_never(event)
         self._state = state
 
     def _start(self, event: PartStarted) -> None:
@@ -205,6 +214,10 @@ class Grammar:
         # No part can be open here: its choice would be unfinished.
         if self._unfinished or 0 not in self._finished:
             self._refuse(event, f"choices {sorted(self._unfinished) or [0]} are not finished")
+
+    def _fail(self, event: Failed) -> None:
+        if self._open:
+            self._refuse(event, f"parts {sorted(self._open)} are still open")
 
     def _refuse(self, event: Event, reason: str) -> Never:
         self._state = State.BROKEN

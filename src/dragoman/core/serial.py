@@ -97,6 +97,18 @@ class Serializer:
         if self._plain and type(event) in _PASSING:
             return (event,)
         match event:
+            case (
+                TextDelta()
+                | InputDelta()
+                | ReasoningDelta()
+                | OutputDelta()
+                | MediaDelta()
+                | AnnotationAdded()
+                | SealAdded()
+                | Progress()
+                | Noticed()
+            ):
+                return self._pass(event)
             case PartStarted():
                 return self._start(event)
             case PartEnded():
@@ -106,18 +118,6 @@ class Serializer:
                 return (event,)
             case Started() | UsageReported() | LimitsReported():
                 return (event,)
-            case (
-                TextDelta()
-                | ReasoningDelta()
-                | InputDelta()
-                | OutputDelta()
-                | MediaDelta()
-                | AnnotationAdded()
-                | SealAdded()
-                | Progress()
-                | Noticed()
-            ):
-                return self._pass(event)
             case _:
                 assert_never(event)
 

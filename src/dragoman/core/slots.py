@@ -13,7 +13,7 @@ A delta that has an index:
                                 the id of another call    -> that call
                                 a new id, no name         -> C: a delta without a name never opens a second call
                                 a new id and a name       -> a new call takes the index over; C if C had no id and
-                                                             has this name (its id comes late)
+                                                             has this name or none (its id comes late)
 
 A delta without an index:
 
@@ -186,7 +186,7 @@ class Slots:
             return known
         if not name:
             return current
-        if call_id and (self._ids[current] or name != self._names[current].text):
+        if call_id and (self._ids[current] or self._names[current].text not in ("", name)):
             return None
         again = self._is_again(current, has_input=has_input) or self._names[current].is_other(name)
         return None if again else current

@@ -38,7 +38,7 @@ __all__ = (
 )
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """What one frame meant. Joining `raw` of all steps gives the input back, byte for byte."""
 
     raw: bytes

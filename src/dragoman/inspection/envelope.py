@@ -70,7 +70,7 @@ class Recording(Struct, frozen=True):
                 return self._wrap_lines()
             case "array":
                 return ((self.line, _make_frame(bytes(item))) for item in _decode_array(self.body))
-            case "body":
+            case _:
                 return iter(((self.line, _make_frame(self.body)),))
 
     def locate(self, frames: Collection[int]) -> dict[int, int]:

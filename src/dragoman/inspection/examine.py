@@ -7,17 +7,16 @@ and payloads after the end. One cause is one problem.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import assert_never
 
-from dragoman._json import is_strict, loads
+from dragoman._json import is_strict
 from dragoman.core.calls import judge
 from dragoman.core.fold import fold
 from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import make_decoder
-from dragoman.errors import MalformedJson
 from dragoman.inspection.recognise import Recognised
 from dragoman.inspection.report import CallReport, ChoiceReport, ProblemReport, Report
 from dragoman.model.events import (
@@ -33,7 +32,7 @@ from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem
 from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Text
 from dragoman.sse import parse_lines
 
-__all__ = ("examine",)
+__all__ = ("examine", "examine_steps")
 
 _OWN_FAILURES = frozenset(("truncated", "protocol", "too_large"))
 """Failures that a decoder concludes by itself and reports as a problem; any other kind is the provider's word."""
@@ -48,10 +47,15 @@ _MINTED_BYTES = re.compile(_MINTED.pattern.encode())
 
 def examine(recognised: Recognised) -> Report:
     """Read the whole recording and say what is in it."""
+    return examine_steps(recognised, _decode(recognised))
+
+
+def examine_steps(recognised: Recognised, steps: Iterable[Step]) -> Report:
+    """The same of a recording that is being decoded, or has been."""
     watch = _Watch()
     if recognised.recording.framing == "unspaced":
         watch.problems.append(Problem(1, "missing_blank_lines", _NO_BLANK_LINES))
-    outcome = fold(watch.events(_steps(recognised)))
+    outcome = fold(watch.events(steps))
     calls = watch.calls()
     watch.conclude(calls, outcome)
     problems = sorted(watch.problems, key=lambda found: found.frame)
@@ -79,7 +83,7 @@ def examine(recognised: Recognised) -> Report:
     )
 
 
-def _steps(recognised: Recognised) -> Iterator[Step]:
+def _decode(recognised: Recognised) -> Iterator[Step]:
     recording = recognised.recording
     if recognised.form == "body":
         yield codec(recognised.dialect).read_body(recording.body, DecodeContext())
@@ -102,8 +106,19 @@ class _Seen:
         return any(problem.kind == "invalid_arguments" for problem in self.step.problems)
 
     @cached_property
-    def has_empty_object(self) -> bool:
+    def _has_empty_object(self) -> bool:
         return b'"{}"' in self.step.raw
+
+    @cached_property
+    def _held_parts(self) -> frozenset[int]:
+        """The parts that start here and go on: what they start with may have come in earlier frames."""
+        started = {event.part for event in self.step.events if isinstance(event, PartStarted)}
+        ended = {event.part for event in self.step.events if isinstance(event, PartEnded)}
+        return frozenset(started - ended)
+
+    def has_on_wire(self, delta: InputDelta) -> bool:
+        """Whether the wire had this piece. An input that the protocol closed empty is told as `{}` all the same."""
+        return delta.text != "{}" or self._has_empty_object or delta.part in self._held_parts
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -141,7 +156,7 @@ class _Watch:
         self._late: list[int] = []
         self._is_over = False
 
-    def events(self, steps: Iterator[Step]) -> Iterator[Event]:
+    def events(self, steps: Iterable[Step]) -> Iterator[Event]:
         for step in steps:
             if step.raw:
                 self.frame += 1
@@ -192,9 +207,7 @@ class _Watch:
     def _see(self, event: Event, seen: _Seen) -> None:
         match event:
             case InputDelta():
-                # A decoder tells an input that the protocol closed empty as "{}"; no such piece was on the wire.
-                if event.text != "{}" or seen.has_empty_object:
-                    self._deltas[event.part] += 1
+                self._deltas[event.part] += seen.has_on_wire(event)
             case PartStarted(header=Call() as call):
                 self._choices[event.part] = event.choice
                 if _MINTED.fullmatch(call.call_id) and call.call_id not in seen.ids:
@@ -206,7 +219,8 @@ class _Watch:
             case Failed():
                 self._is_over = True
                 if event.error.kind not in _OWN_FAILURES or not seen.step.problems:
-                    self._report(seen.frame, "provider_error", _say_error(event.error))
+                    kind = "cut_stream" if event.error.kind == "truncated" else "provider_error"
+                    self._report(seen.frame, kind, _say_error(event.error))
             case Completed():
                 self._is_over = True
             case _:
@@ -245,11 +259,8 @@ def _say_error(error: ErrorInfo) -> str:
 
 
 def _say_invalid(call: Call) -> str:
-    try:
-        loads(call.input)
-    except MalformedJson as error:
-        return f"call {call.call_id} ({call.name}): {error.message}"
-    raise AssertionError("the verdict was invalid_json")
+    head = call.input[:60] + ("…" if len(call.input) > 60 else "")
+    return f"expected JSON as the input of call {call.call_id} ({call.name}), got {head!r}"
 
 
 def _report_choice(choice: Choice, natives: Mapping[int, str | None]) -> ChoiceReport:
@@ -286,10 +297,6 @@ def _report_choice(choice: Choice, natives: Mapping[int, str | None]) -> ChoiceR
 
 
 def _name(part: Result | Media | Opaque) -> str:
-    match part:
-        case Result():
-            return f"result of {part.name or part.kind} ({part.call_id})"
-        case Media():
-            return part.kind
-        case Opaque():
-            return part.type
+    if isinstance(part, Result):
+        return f"result of {part.name or part.kind} ({part.call_id})"
+    return part.kind if isinstance(part, Media) else part.type

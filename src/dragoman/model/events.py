@@ -47,14 +47,14 @@ ReasoningChannel = Literal["summary", "content"]
 NoticeKind = Literal["ping", "comment", "done", "fields", "unknown"]
 
 
-class Started(Struct, frozen=True, tag_field="event", tag="started"):
+class Started(Struct, frozen=True, gc=False, tag_field="event", tag="started"):
     response_id: str = ""
     model: str = ""
     created: int | None = None
     extra: Extra | None = None
 
 
-class PartStarted(Struct, frozen=True, tag_field="event", tag="part_started"):
+class PartStarted(Struct, frozen=True, gc=False, tag_field="event", tag="part_started"):
     """`header` is the part as known so far: kind, ids and names set, content empty, status `in_progress`.
 
     A part that cannot stream (Opaque, Result, Media known whole) may come whole in its header.
@@ -65,7 +65,7 @@ class PartStarted(Struct, frozen=True, tag_field="event", tag="part_started"):
     choice: int = 0
 
 
-class TextDelta(Struct, frozen=True, tag_field="event", tag="text_delta"):
+class TextDelta(Struct, frozen=True, gc=False, tag_field="event", tag="text_delta"):
     """An increment of a Text or a Refusal."""
 
     part: int
@@ -73,7 +73,7 @@ class TextDelta(Struct, frozen=True, tag_field="event", tag="text_delta"):
     logprobs: Raw | None = None
 
 
-class ReasoningDelta(Struct, frozen=True, tag_field="event", tag="reasoning_delta"):
+class ReasoningDelta(Struct, frozen=True, gc=False, tag_field="event", tag="reasoning_delta"):
     """An increment of one entry (`index`) of a Reasoning's `summary` or `content`."""
 
     part: int
@@ -96,7 +96,7 @@ class OutputDelta(Struct, frozen=True, gc=False, tag_field="event", tag="output_
     text: str
 
 
-class MediaDelta(Struct, frozen=True, tag_field="event", tag="media_delta"):
+class MediaDelta(Struct, frozen=True, gc=False, tag_field="event", tag="media_delta"):
     """A piece of media: base64 audio to append, a transcript increment, or a whole preview image."""
 
     part: int
@@ -105,17 +105,17 @@ class MediaDelta(Struct, frozen=True, tag_field="event", tag="media_delta"):
     extra: Extra | None = None
 
 
-class AnnotationAdded(Struct, frozen=True, tag_field="event", tag="annotation_added"):
+class AnnotationAdded(Struct, frozen=True, gc=False, tag_field="event", tag="annotation_added"):
     part: int
     annotation: Annotation
 
 
-class SealAdded(Struct, frozen=True, tag_field="event", tag="seal_added"):
+class SealAdded(Struct, frozen=True, gc=False, tag_field="event", tag="seal_added"):
     part: int
     seal: Seal
 
 
-class Progress(Struct, frozen=True, tag_field="event", tag="progress"):
+class Progress(Struct, frozen=True, gc=False, tag_field="event", tag="progress"):
     """The provider says where it is: `stage` is its own word. `part` is None for the answer as a whole."""
 
     stage: str
@@ -123,7 +123,7 @@ class Progress(Struct, frozen=True, tag_field="event", tag="progress"):
     extra: Extra | None = None
 
 
-class PartEnded(Struct, frozen=True, tag_field="event", tag="part_ended"):
+class PartEnded(Struct, frozen=True, gc=False, tag_field="event", tag="part_ended"):
     """The complete part; authoritative. `amended`: the value is not the join of the deltas already told."""
 
     part: int
@@ -131,15 +131,15 @@ class PartEnded(Struct, frozen=True, tag_field="event", tag="part_ended"):
     amended: bool = False
 
 
-class UsageReported(Struct, frozen=True, tag_field="event", tag="usage_reported"):
+class UsageReported(Struct, frozen=True, gc=False, tag_field="event", tag="usage_reported"):
     usage: Usage
 
 
-class LimitsReported(Struct, frozen=True, tag_field="event", tag="limits_reported"):
+class LimitsReported(Struct, frozen=True, gc=False, tag_field="event", tag="limits_reported"):
     limits: Limits
 
 
-class Finished(Struct, frozen=True, tag_field="event", tag="finished"):
+class Finished(Struct, frozen=True, gc=False, tag_field="event", tag="finished"):
     """A choice is over. `inferred`: the provider did not say so, we concluded it. `native` is its own word."""
 
     reason: FinishReason
@@ -150,15 +150,15 @@ class Finished(Struct, frozen=True, tag_field="event", tag="finished"):
     extra: Extra | None = None
 
 
-class Failed(Struct, frozen=True, tag_field="event", tag="failed"):
+class Failed(Struct, frozen=True, gc=False, tag_field="event", tag="failed"):
     error: ErrorInfo
 
 
-class Completed(Struct, frozen=True, tag_field="event", tag="completed"):
+class Completed(Struct, frozen=True, gc=False, tag_field="event", tag="completed"):
     extra: Extra | None = None
 
 
-class Noticed(Struct, frozen=True, tag_field="event", tag="noticed"):
+class Noticed(Struct, frozen=True, gc=False, tag_field="event", tag="noticed"):
     """A frame, or fields of one, with no meaning here. Only an encoder of the same dialect may write it back."""
 
     kind: NoticeKind

@@ -58,7 +58,7 @@ ErrorKind = Literal[
 LossAction = Literal["refuse", "carry", "drop"]
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class Usage(Struct, frozen=True, gc=False, kw_only=True):
     """Token counts. `input` includes cached and cache-write tokens; a later report replaces what it states."""
 
     input: int | None = None
@@ -72,7 +72,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     extra: Extra | None = None
 
 
-class LimitWindow(Struct, frozen=True, kw_only=True):
+class LimitWindow(Struct, frozen=True, gc=False, kw_only=True):
     name: str
     used_percent: float | None = None
     remaining: float | None = None
@@ -81,7 +81,7 @@ class LimitWindow(Struct, frozen=True, kw_only=True):
     resets_at: int | None = None
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Limits(Struct, frozen=True, gc=False, kw_only=True):
     """Rate limits as a provider reports them beside an answer."""
 
     windows: tuple[LimitWindow, ...] = ()
@@ -90,7 +90,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     balance: str | None = None
 
 
-class ErrorInfo(Struct, frozen=True, kw_only=True):
+class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True):
     """One error, in no dialect. `raw` is the provider's own error object, exact in `dialect` only."""
 
     kind: ErrorKind
@@ -103,7 +103,7 @@ class ErrorInfo(Struct, frozen=True, kw_only=True):
     raw: Raw | None = None
 
 
-class Problem(Struct, frozen=True):
+class Problem(Struct, frozen=True, gc=False):
     """Something irregular in what was received. `frame` counts frames from 1; a body is frame 1."""
 
     frame: int
@@ -111,7 +111,7 @@ class Problem(Struct, frozen=True):
     message: str
 
 
-class Loss(Struct, frozen=True):
+class Loss(Struct, frozen=True, gc=False):
     """Something the target dialect cannot express: which rule (`code`), where, and what was done about it."""
 
     code: str
@@ -120,7 +120,7 @@ class Loss(Struct, frozen=True):
     detail: str = ""
 
 
-class Repair(Struct, frozen=True):
+class Repair(Struct, frozen=True, gc=False):
     """A change made to a conversation so that a strict peer accepts it, by a named rule."""
 
     rule: str
@@ -128,7 +128,7 @@ class Repair(Struct, frozen=True):
     detail: str = ""
 
 
-class Choice(Struct, frozen=True, kw_only=True):
+class Choice(Struct, frozen=True, gc=False, kw_only=True):
     index: int = 0
     parts: tuple[Part, ...] = ()
     finish: FinishReason | None = None
@@ -136,7 +136,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     finish_extra: Extra | None = None
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True, gc=False, kw_only=True):
     """A whole answer: what `core.fold.fold` makes of any event sequence, streamed or not."""
 
     response_id: str = ""

@@ -65,14 +65,14 @@ MediaKind = Literal["image", "audio", "video", "file"]
 SealKind = Literal["signature", "redacted", "encrypted", "thought"]
 
 
-class Extra(Struct, frozen=True):
+class Extra(Struct, frozen=True, gc=False):
     """Fields one dialect has and the vocabulary has not. Other dialects' encoders must not look inside."""
 
     dialect: Dialect
     fields: dict[str, Raw]
 
 
-class Seal(Struct, frozen=True):
+class Seal(Struct, frozen=True, gc=False):
     """An opaque proof that must go back, unchanged, to the provider family that made it. Never logged.
 
     `signature` and `redacted` are Anthropic's (thinking signature, redacted thinking), `encrypted` is OpenAI's
@@ -83,7 +83,7 @@ class Seal(Struct, frozen=True):
     data: str
 
 
-class Annotation(Struct, frozen=True):
+class Annotation(Struct, frozen=True, gc=False):
     """A citation on text. `raw` is exact in its own dialect; the other fields are what crosses dialects."""
 
     dialect: Dialect
@@ -95,7 +95,7 @@ class Annotation(Struct, frozen=True):
     end: int | None = None
 
 
-class Text(Struct, frozen=True, kw_only=True, tag_field="part", tag="text"):
+class Text(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="text"):
     text: str = ""
     annotations: tuple[Annotation, ...] = ()
     logprobs: Raw | None = None
@@ -106,7 +106,7 @@ class Text(Struct, frozen=True, kw_only=True, tag_field="part", tag="text"):
     extra: Extra | None = None
 
 
-class Refusal(Struct, frozen=True, kw_only=True, tag_field="part", tag="refusal"):
+class Refusal(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="refusal"):
     text: str = ""
     logprobs: Raw | None = None
     status: PartStatus = "completed"
@@ -115,7 +115,7 @@ class Refusal(Struct, frozen=True, kw_only=True, tag_field="part", tag="refusal"
     extra: Extra | None = None
 
 
-class Reasoning(Struct, frozen=True, kw_only=True, tag_field="part", tag="reasoning"):
+class Reasoning(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="reasoning"):
     """A model's thinking. Dialects that do not tell summaries from the thoughts themselves use `summary`."""
 
     summary: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class Reasoning(Struct, frozen=True, kw_only=True, tag_field="part", tag="reason
     extra: Extra | None = None
 
 
-class Call(Struct, frozen=True, kw_only=True, tag_field="part", tag="call"):
+class Call(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="call"):
     """A request to run a tool.
 
     `input` is source text, never parsed on the way through: JSON for functions, free text for `custom`, the JSON of
@@ -148,7 +148,7 @@ class Call(Struct, frozen=True, kw_only=True, tag_field="part", tag="call"):
     extra: Extra | None = None
 
 
-class Media(Struct, frozen=True, kw_only=True, tag_field="part", tag="media"):
+class Media(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="media"):
     """An image, sound or file: exactly one of `data` (base64), `url` and `file_id` in a well-formed value."""
 
     kind: MediaKind
@@ -165,7 +165,7 @@ class Media(Struct, frozen=True, kw_only=True, tag_field="part", tag="media"):
     extra: Extra | None = None
 
 
-class Opaque(Struct, frozen=True, kw_only=True, tag_field="part", tag="opaque"):
+class Opaque(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="opaque"):
     """An item, block or content part of one dialect that has no meaning here, whole."""
 
     dialect: Dialect
@@ -174,7 +174,7 @@ class Opaque(Struct, frozen=True, kw_only=True, tag_field="part", tag="opaque"):
     item_id: str | None = None
 
 
-class Result(Struct, frozen=True, kw_only=True, tag_field="part", tag="result"):
+class Result(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="result"):
     """What a tool gave back. `call_id` names the call; `kind` is the kind of that call where the wire tells."""
 
     call_id: str

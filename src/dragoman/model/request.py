@@ -78,11 +78,15 @@ class Tool(Struct, frozen=True, kw_only=True):
 
 
 class Namespace(Struct, frozen=True):
-    """A group of tools, as Codex sends its MCP servers. Its members are Tools that carry its name."""
+    """A group of tools, as Codex sends its MCP servers. Its members are Tools that carry its name.
+
+    `place` is `input` for one declared inside the conversation, as with Tool.
+    """
 
     name: str
     description: str | None = None
     extra: Extra | None = None
+    place: Literal["request", "input"] = "request"
 
 
 class ToolRef(Struct, frozen=True):

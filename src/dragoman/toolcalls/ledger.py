@@ -7,6 +7,8 @@ of the others only the end counts, by these rules:
     the record is open and its text begins the other    the rest is appended
     otherwise                                           the other wins, and the record is amended
 
+After a finished message has closed a call, streams change it no more.
+
 Two parts of one channel are two calls, even with one id: that channel's reader has told them apart. A whole message
 may name a call by another id than the stream did (a legacy `function_call` has none, some servers mint twice): a call
 that no id matches is the first record that came by stream, is not yet confirmed by a message, has the same name, and
@@ -206,8 +208,8 @@ class Ledger:
 
     def _end(self, key: _PartKey, call: Call, changes: Changes, *, amended: bool) -> None:
         entry = self._parts.pop(key, None)
-        if entry is None:
-            return
+        if entry is None or (entry.is_confirmed and entry.is_closed):
+            return  # a finished message has the last word
         if entry.owner != key or entry.is_closed:
             self._settle(entry, call, changes)
             return

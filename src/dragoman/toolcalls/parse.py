@@ -17,7 +17,7 @@ from dragoman.errors import ConfigError, FrameTooLarge, ToolError
 from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.model.parts import Call, Dialect, Text
-from dragoman.sse import Frame, FrameParser
+from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser
 from dragoman.toolcalls.payloads import BOM
 from dragoman.toolcalls.router import Reading, Router
 from dragoman.toolcalls.shapes import Place
@@ -125,7 +125,7 @@ class ToolCallParser:
         if self._frames is None:
             if _is_json(data):
                 return self._route(data, Place())
-            self._frames = FrameParser()
+            self._frames = FrameParser(MAX_FRAME_BYTES)
         try:
             frames = self._frames.feed(data)
         except FrameTooLarge as error:
@@ -139,6 +139,8 @@ class ToolCallParser:
         for frame in frames:
             if frame.data is not None:
                 calls.extend(self._route(frame.data, Place()))
+            elif frame.comment is None and not (frame.name or frame.id or frame.retry):
+                self._router.note("unknown_payload", "expected JSON or SSE, got something else")
             if frame.invalid_utf8:
                 self._router.note("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD")
         return calls

@@ -23,6 +23,17 @@ DONE = b"[DONE]"
 _MAX_DEPTH = 200
 """Nesting of a value that must be copied before it can be written; what vendors accept is far below."""
 
+# Another signature than pydantic's, or a value that cannot be serialised (a ValueError there).
+_DUMP_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 _decode_array = typed_decoder(list[Raw])
 
 
@@ -95,7 +106,7 @@ def _dump(value: object) -> object:
         )
     try:
         return dump(mode="json", by_alias=True, warnings=False)
-    except Exception as error:
-        # The object is foreign code: whatever it raises becomes an error of ours, without its words.
+    except _DUMP_FAILURES as error:
+        # Not its words: they quote values.
         kind = type(error).__name__
         raise MalformedJson(f"model_dump of {type(value).__name__} raised {kind}") from error

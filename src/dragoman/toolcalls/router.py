@@ -150,12 +150,8 @@ class Router:
 
     def _read_frame(self, key: _Key, channel: _Channel, data: bytes, event: str = "") -> Reading:
         raw = b"event: %b\n" % event.encode() if event else b""
-        try:
-            events = channel.reader.read(Frame(raw, data))
-        except MalformedJson:
-            events = ()
-            self.note("malformed_frame", f"expected a readable payload, got {len(data)} bytes")
-        return self._reading(key, channel, events)
+        # It does not raise: the payload has been recognised, so it is a JSON object.
+        return self._reading(key, channel, channel.reader.read(Frame(raw, data)))
 
     def _read_body(self, shape: Shape) -> list[Reading]:
         seed = self._seed(shape, shape.choice)

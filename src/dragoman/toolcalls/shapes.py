@@ -51,15 +51,8 @@ _CHAT_FIELDS = (
     "reasoning",
     "audio",
 )
-_CODEX_V1 = frozenset(
-    {
-        "agent_message_delta",
-        "agent_message",
-        "agentMessageDelta",
-        "agentMessage",
-        "raw_response_item",
-    }
-)
+_CODEX_V1_METHODS = frozenset({"agentMessageDelta", "agentMessage"})
+_CODEX_V1_TYPES = frozenset({"agent_message_delta", "agent_message", "raw_response_item"})
 _CODEX_V1_PREFIX = "codex/event/"
 _WRAPPERS = ("params", "msg", "chunk", "item", "delta", "message")
 # What the vendors' stream helpers say beside the events of the wire.
@@ -122,7 +115,7 @@ def _recognise(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] |
     if place.depth > _MAX_WRAPPINGS:
         return None
     if method := _text(fields, "method"):
-        if method in _CODEX_V1 or method.startswith(_CODEX_V1_PREFIX):
+        if method in _CODEX_V1_METHODS or method.startswith(_CODEX_V1_PREFIX):
             return _unwrap(fields, place)
         return (Shape("codex", data, place.choice, stream=_conversation(fields)),)
     if kind := _text(fields, "type"):
@@ -139,7 +132,7 @@ def _typed(kind: str, fields: Fields, data: bytes, place: Place) -> tuple[Shape,
         is_responses = "sequence_number" in fields or not _child(fields, "error")
         dialect: Dialect = "responses" if is_responses else "messages"
         return (Shape(dialect, data, place.choice, event=kind),)
-    if kind in _CODEX_V1 or kind.startswith(_CODEX_V1_PREFIX) or kind == "chunk":
+    if kind in _CODEX_V1_TYPES or kind.startswith(_CODEX_V1_PREFIX) or kind == "chunk":
         return _unwrap(fields, place)
     if _is_helper(kind, fields):
         return ()
@@ -188,10 +181,12 @@ def _untyped(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | N
 def _chat(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...]:
     choices = _array(fields, "choices")
     entries = [_object(choice) for choice in choices]
-    if any(_is(entry, "message", b"{") for entry in entries):
-        return (Shape("chat", data, place.choice, is_whole=True),)
     if not entries:
-        return (Shape("chat", data, place.choice),) if _child(fields, "error") else ()
+        is_odd = _child(fields, "error") or _is(fields, "choices", b"{")
+        return (Shape("chat", data, place.choice),) if is_odd else ()
+    has_message = any(_is(entry, "message", b"{") for entry in entries)
+    if has_message or (place.is_final and not any("delta" in entry for entry in entries)):
+        return (Shape("chat", data, place.choice, is_whole=True),)
     if len(entries) == 1:
         return (Shape("chat", data, _index(entries[0], place)),)
     return tuple(

@@ -24,6 +24,9 @@ class TextCall(Struct, frozen=True):
 
 TextMatcher = Callable[[str], Iterable[TextCall]]
 
+MATCHER_FAILURES = (Exception,)
+"""What a matcher may raise: it is foreign code, so anything. Only what ends the program goes past us."""
+
 
 class TextPatterns:
     """Matchers by name, consulted in order of registration."""
@@ -60,7 +63,7 @@ class TextPatterns:
         for name, matcher in self._matchers.items():
             try:
                 found.extend(_checked(matcher(text)))
-            except Exception as error:
+            except MATCHER_FAILURES as error:
                 # Not its words: a matcher's message may quote the text.
                 troubles.append(f"text pattern {name!r} raised {type(error).__name__}")
         found.sort(key=lambda call: call.start)

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragoman.dialects.base import Step
 from dragoman.errors import GatewayError
-from dragoman.inspection.examine import examine
+from dragoman.inspection.examine import examine, examine_steps
 from dragoman.inspection.recognise import DialectName, recognise
 from dragoman.inspection.report import Report
+from dragoman.model.events import Failed, PartEnded, PartStarted, Started
+from dragoman.model.outcome import ErrorInfo
+from dragoman.model.parts import Call, Media
 from dragoman.sse import encode_frame
 
 DONE = "data: [DONE]\n\n"
@@ -79,6 +83,8 @@ def test_arguments_that_never_came_are_no_piece() -> None:
     assert (empty.arguments, empty.deltas, empty.executable) == ("{}", 0, True)
     sent = report_of(chat(call("{}", id_="a", name="f"))).calls[0]
     assert (sent.arguments, sent.deltas) == ("{}", 1)
+    held = report_of(chat(call("{}", id_="a"), call("", name="f"))).calls[0]
+    assert (held.arguments, held.deltas) == ("{}", 1)
 
 
 def test_calls_stand_in_the_order_they_appeared() -> None:
@@ -180,7 +186,7 @@ def test_lost_blank_lines_are_one_problem_and_everything_is_read() -> None:
 
 
 def test_choices_keep_their_texts_and_calls_apart() -> None:
-    chunks = [
+    chunks: list[dict[str, object]] = [
         {"index": 0, "delta": {"role": "assistant", "content": "A"}, "finish_reason": None},
         {
             "index": 1,
@@ -275,6 +281,24 @@ def test_a_closed_block_without_json_is_not_called_cut() -> None:
     assert [(c.executable, c.reason) for c in report.calls] == [(False, "invalid_json")]
     assert kinds(report).count("invalid_arguments") == 1
     assert "unfinished_call" not in kinds(report)
+
+
+def test_what_a_decoder_left_unsaid_is_still_a_problem() -> None:
+    """Whatever decoder read it: no report is clean that has a call which may not be run."""
+    invalid = Call(call_id="a", name="f", input="{" + "x" * 99)
+    events = (
+        Started(),
+        PartStarted(0, Call(call_id="a", name="f", status="in_progress")),
+        PartEnded(0, invalid),
+        PartStarted(1, Media(kind="image")),
+        PartEnded(1, Media(kind="image")),
+        Failed(ErrorInfo(kind="truncated", message="it stopped")),
+    )
+    recognised = recognise(chat())
+    report = examine_steps(recognised, [Step(b"data: {}\n\n", events)])
+    assert kinds(report) == ["invalid_arguments", "cut_stream"]
+    assert report.problems[0].message.endswith("x…'")
+    assert report.choices[0].others == ("image",)
 
 
 def test_images_and_refusals_have_their_place() -> None:

@@ -155,9 +155,26 @@ def test_second_channel_that_disagrees_wins_and_is_reported() -> None:
 def test_owner_that_goes_on_after_another_closed_the_call_is_heard_only_at_its_end() -> None:
     ledger = Ledger()
     absorb(ledger, 1, start(), InputDelta(0, '{"a"'))
-    confirm(ledger, 2, call('{"a":1}'))
-    assert absorb(ledger, 1, InputDelta(0, ":1}"), end('{"a":1}')) == IngestResult()
+    absorb(ledger, 2, start(), end('{"a":1}'))
+    assert absorb(ledger, 1, InputDelta(0, ":1}")) == IngestResult()
+    assert absorb(ledger, 1, end('{"a":1}')) == IngestResult()
     assert shown(ledger) == [("c", '{"a":1}', "complete")]
+
+
+def test_message_has_the_last_word() -> None:
+    ledger = Ledger()
+    absorb(ledger, 1, start(), InputDelta(0, '{"a":1}'))
+    confirm(ledger, 2, call('{"a":2}'))
+    assert absorb(ledger, 1, end('{"a":1}')) == IngestResult()
+    assert shown(ledger) == [("c", '{"a":2}', "amended")]
+
+
+def test_stream_closes_what_a_message_left_open() -> None:
+    ledger = Ledger()
+    absorb(ledger, 1, start(), InputDelta(0, "{"))
+    confirm(ledger, 2, call("{", status="incomplete"))
+    absorb(ledger, 1, InputDelta(0, "}"), end("{}"))
+    assert shown(ledger) == [("c", "{}", "complete")]
 
 
 def test_two_parts_of_one_channel_are_two_calls() -> None:

@@ -23,6 +23,10 @@ def broken(text: str) -> Iterator[TextCall]:
     raise ValueError(text)
 
 
+def odd(text: str) -> list[tuple[str, str]]:
+    return [("f", text)]
+
+
 def test_empty_registry_finds_nothing() -> None:
     assert TextPatterns().find("anything") == ((), ())
 
@@ -54,7 +58,7 @@ def test_matcher_that_raises_is_reported_and_the_others_go_on() -> None:
 
 def test_matcher_that_gives_something_else_is_reported() -> None:
     patterns = TextPatterns()
-    patterns.register("odd", cast("TextMatcher", lambda text: [("f", "{}")]))
+    patterns.register("odd", cast("TextMatcher", odd))
     assert patterns.find("x") == ((), ("text pattern 'odd' raised ConfigError",))
 
 
@@ -69,7 +73,7 @@ def test_name_registered_again_is_replaced() -> None:
     assert patterns.find("x")[0] == ()
 
 
-@pytest.mark.parametrize(("name", "matcher"), [(" ", lambda text: []), ("a", "no function")])
+@pytest.mark.parametrize(("name", "matcher"), [(" ", broken), ("a", "no function")])
 def test_unusable_pattern_is_refused(name: str, matcher: object) -> None:
     with pytest.raises(ConfigError):
         TextPatterns().register(name, cast("TextMatcher", matcher))

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable
 
-from dragoman._json import Raw, dumps
+from dragoman._json import Raw, dumps_document
 from dragoman.core.drafts import join_logprobs
 from dragoman.core.fold import fold
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.annotations import write_annotation
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.fields import fields_of, own_fields
-from dragoman.dialects.chat.losses import LOSSES
+from dragoman.dialects.chat.losses import answer_book
 from dragoman.dialects.chat.usage import write_usage
 from dragoman.dialects.chat.wire import REASONING_FIELDS, SEALED_FIELDS
 from dragoman.dialects.chat.writing import (
@@ -47,7 +46,7 @@ def encode_body(events: Iterable[Event], context: EncodeContext = _NO_CONTEXT) -
     }
     if outcome.usage is not None:
         body["usage"] = write_usage(outcome.usage)
-    return dumps({**body, **own_fields(outcome.started_extra)})
+    return dumps_document({**body, **own_fields(outcome.started_extra)})
 
 
 def _why_not(outcome: Outcome) -> ErrorInfo | None:
@@ -67,7 +66,7 @@ class _Message:
         self._choice = choice
         self._legacy = context.legacy_functions
         self._mint = Minter(context.seed)
-        self._book = LossBook(LOSSES)
+        self._book = answer_book(context.losses)
         self._pieces: list[str | Raw] = []
         self._refusals: list[str] = []
         self._logprobs: dict[str, list[Raw | None]] = {"content": [], "refusal": []}
@@ -96,8 +95,9 @@ class _Message:
                 legacy=self._legacy,
             ),
         }
-        if choice.stop_sequence is not None:
-            out["stop_reason"] = choice.stop_sequence
+        stop = choice.stop_sequence
+        if stop is not None and self._book.note("stop_sequence", "", stop) == "carry":
+            out["stop_reason"] = stop
         return {**out, **extra}
 
     def _take(self, part: Part) -> None:
@@ -112,7 +112,8 @@ class _Message:
                 self._logprobs["refusal"].append(part.logprobs)
             case Reasoning():
                 own = own_fields(part.extra)
-                self._thoughts += [text for text in (*part.summary, *part.content) if text]
+                sections = [text for text in (*part.summary, *part.content) if text]
+                self._thoughts.append("\n\n".join(sections))
                 self._fields |= {
                     name: raw
                     for name, raw in own.items()
@@ -123,8 +124,10 @@ class _Message:
                     self._calls.append(part)
             case Media() if part.kind == "audio":
                 self._fields["audio"] = self._audio(part)
-            case Media() if (image := write_image(part)) is not None:
-                self._images.append(image)
+            case Media():
+                image = write_image(part)
+                if image is not None and self._book.note("output_media") == "carry":
+                    self._images.append(image)
             case Opaque() if part.dialect == "chat":
                 self._pieces.append(part.raw)
             case _:
@@ -137,11 +140,12 @@ class _Message:
             "refusal": "".join(self._refusals) or None,
             **self._fields,
         }
-        if self._thoughts:
+        thoughts = "".join(self._thoughts)
+        if thoughts:
             field = next(
                 (name for name in REASONING_FIELDS if name in message), "reasoning_content"
             )
-            message[field] = "\n\n".join(self._thoughts)
+            message[field] = thoughts
         if self._annotations:
             message["annotations"] = self._annotations
         if self._images:
@@ -154,7 +158,7 @@ class _Message:
             message["tool_calls"] = [self._call(call) for call in self._calls]
         return message
 
-    def _content(self) -> str | None | list[object]:
+    def _content(self) -> str | list[object] | None:
         """Text as one string; null where there is something else to say instead; a list only as it came."""
         if any(not isinstance(piece, str) for piece in self._pieces):
             return [

@@ -1,13 +1,10 @@
 """Chunks as bytes: the envelope that all chunks of a stream share, and what goes into it."""
 
-import re
 from collections.abc import Mapping
 
 from dragoman._json import dumps
 
-__all__ = ("Envelope", "one_line")
-
-_LINE_END = re.compile(rb"[\r\n]")
+__all__ = ("Envelope",)
 
 
 class Envelope:
@@ -16,7 +13,7 @@ class Envelope:
     __slots__ = ("_head",)
 
     def __init__(self, fields: Mapping[str, object]) -> None:
-        self._head = b"data: " + one_line(dumps(fields)[:-1]) + b',"choices":['
+        self._head = b"data: " + dumps(fields)[:-1] + b',"choices":['
 
     def chunk(
         self,
@@ -26,18 +23,13 @@ class Envelope:
     ) -> bytes:
         """A chunk of one choice; `fields` are those beside the delta."""
         entry = {"index": choice, "delta": delta, "finish_reason": None, **(fields or {})}
-        return self._head + one_line(dumps(entry)) + b"]}\n\n"
+        return self._head + dumps(entry) + b"]}\n\n"
 
     def bare(self, fields: Mapping[str, object]) -> bytes:
         """A chunk without choices."""
-        return self._head + b"]," + one_line(dumps(fields)[1:]) + b"\n\n"
+        return self._head + b"]," + dumps(fields)[1:] + b"\n\n"
 
     def frame(self, choice: int, before: bytes, after: bytes) -> tuple[bytes, bytes]:
         """What stands before and after the one JSON string in which the deltas of a part differ."""
         prefix = self._head + b'{"index":%d,"delta":' % choice + before
         return prefix, after + b',"finish_reason":null}]}\n\n'
-
-
-def one_line(data: bytes) -> bytes:
-    """JSON as one line: what is passed on as it came may have line ends between its tokens."""
-    return _LINE_END.sub(b" ", data) if b"\n" in data or b"\r" in data else data

@@ -32,6 +32,7 @@ from dragoman.model.events import (
     Completed,
     Event,
     Failed,
+    Finished,
     InputDelta,
     Noticed,
     ReasoningDelta,
@@ -118,7 +119,7 @@ class ChatReader:
     def read_whole(self, body: Mapping[str, Raw]) -> tuple[Event, ...]:
         """A body that has choices: all of a stream in one chunk."""
         error = self._take_chunk(body, is_whole=True)
-        return self.fail(error) if error is not None else self._conclude(was_marked=True)
+        return self.fail(error) if error is not None else self._finish_marked()
 
     # --- frames that are not one plain delta --------------------------------------------------------------------------
 
@@ -223,14 +224,14 @@ class ChatReader:
     def _finish_marked(self) -> tuple[Event, ...]:
         if self._choices:
             return self._conclude(was_marked=True)
-        message = "expected chunks before [DONE], got none with a choice"
+        message = "expected at least one choice, got the end of the answer"
         self.found.append(("empty_output", message))
         return self.fail(ErrorInfo(kind="protocol", message=message))
 
     def _conclude(self, *, was_marked: bool) -> tuple[Event, ...]:
         """Every choice has finished, or can be taken to have; otherwise the answer was cut."""
         self._track(0)
-        finishes = []
+        finishes: list[Finished] = []
         try:
             for index in sorted(self._choices):
                 finished = self._choices[index].conclude(may_infer=was_marked)

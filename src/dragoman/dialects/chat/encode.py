@@ -8,15 +8,15 @@ and no `[DONE]`. Several clients merge calls whose deltas alternate, so parts mu
 
 from collections.abc import Callable
 
+from dragoman._json import dumps
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.chat.chunks import Envelope, one_line
+from dragoman.dialects.chat.chunks import Envelope
 from dragoman.dialects.chat.encode_parts import ChoiceState, PartWriter, refuse
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.fields import fields_of, own_fields, text_of
-from dragoman.dialects.chat.losses import LOSSES
+from dragoman.dialects.chat.losses import answer_book
 from dragoman.dialects.chat.usage import write_usage
 from dragoman.dialects.chat.writing import FAILING_REASONS, finish_word, note_finish
 from dragoman.model.events import (
@@ -39,7 +39,7 @@ from dragoman.model.events import (
     TextDelta,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Usage
+from dragoman.model.outcome import ErrorInfo, Loss, Usage
 from dragoman.model.parts import Call
 from dragoman.sse import encode_comment
 
@@ -53,13 +53,8 @@ class ChatEncoder:
     """A `base.StreamEncoder` for Chat Completions."""
 
     def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
-        # A stream has begun when a loss turns up: it is too late to refuse.
-        policy: dict[str, LossAction] = {
-            code: "drop" if action == "refuse" else action
-            for code, action in context.losses.items()
-        }
         self._context = context
-        self._book = LossBook(LOSSES, policy)
+        self._book = answer_book(context.losses)
         self._mint = Minter(context.seed)
         self._parts = parts = PartWriter(self._book, self._mint, legacy=context.legacy_functions)
         self._choices: dict[int, ChoiceState] = {}
@@ -182,7 +177,7 @@ class ChatEncoder:
 
     def _fail(self, event: Failed) -> bytes:
         self._is_over = True
-        return b"data: " + one_line(encode_error(event.error)) + b"\n\n"
+        return b"data: " + encode_error(event.error) + b"\n\n"
 
     def _keep_usage(self, event: UsageReported) -> bytes:
         self._usage = merge_usage(self._usage, event.usage)
@@ -202,7 +197,7 @@ class ChatEncoder:
         if event.dialect != "chat" or raw is None:
             return b""
         if event.kind == "unknown":
-            return b"data: " + one_line(bytes(raw)) + b"\n\n"
+            return b"data: " + dumps(raw) + b"\n\n"
         if event.kind != "fields" or not self._has_started:
             return b""
         fields = fields_of(raw)

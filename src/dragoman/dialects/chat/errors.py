@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.failures import kind_of_status
-from dragoman.dialects.chat.fields import fields_of, first_text, int_of, text_of
+from dragoman.dialects.chat.fields import fields_of, first_text, int_of, present, text_of
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
@@ -96,12 +96,11 @@ def encode_error(info: ErrorInfo) -> bytes:
 def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
     """The error that an answer of this status is, whatever its body looks like."""
     text = data.decode("utf-8", "replace").strip()
-    body = Raw(text.encode("utf-8"))
     try:
-        as_object(body)
+        fields = present(as_object(text))
     except MalformedJson:
         return _info({}, text[:_MAX_EXCERPT] or "an error without a body", status)
-    return read_error(find_error(fields_of(body)) or body, status)
+    return read_error(find_error(fields) or Raw(text.encode("utf-8")), status)
 
 
 def find_error(fields: Mapping[str, Raw]) -> Raw | None:

@@ -1,8 +1,24 @@
 """What Chat Completions cannot say, and what is done about it unless the operator's policy says otherwise."""
 
-from dragoman.core.losses import LossRule, LossTable
+from collections.abc import Mapping
 
-__all__ = ("LOSSES",)
+from dragoman.core.aliases import IdLimits, NameLimits
+from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.schemas import SchemaRules
+from dragoman.dialects.base import Target
+from dragoman.model.outcome import LossAction
+from dragoman.model.parts import Extra
+
+__all__ = ("DEFAULT_TARGET", "LOSSES", "answer_book", "note_foreign")
+
+DEFAULT_TARGET = Target(
+    dialect="chat",
+    names=NameLimits(pattern="[a-zA-Z0-9_-]", max_length=64),
+    # OpenAI takes any characters but no more than 40 of them; other servers are not stricter.
+    ids=IdLimits(pattern=r"[\x21-\x7e]", max_length=40),
+    schemas=SchemaRules(),
+)
+"""What nearly every Chat server accepts: functions, and no tools of its own. OpenAI also has `custom` tools."""
 
 LOSSES: LossTable = {
     # --- answers and requests alike
@@ -72,5 +88,22 @@ LOSSES: LossTable = {
     "media": LossRule("this kind of media, or this way to refer to it, has no form", "drop"),
     "top_k": LossRule("top_k is an extension that strict servers refuse", "drop"),
     "include": LossRule("there is no `include`", "drop"),
+    "metadata": LossRule("OpenAI refuses metadata for answers that it does not store", "drop"),
+    "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
+    "response_format": LossRule("the upstream has no such format", "drop"),
     "unknown_field": LossRule("a field of another dialect", "drop"),
 }
+
+
+def answer_book(policy: Mapping[str, LossAction]) -> LossBook:
+    """A book for answers: they have begun when a loss turns up, and it is too late to refuse."""
+    actions: dict[str, LossAction] = {
+        code: "drop" if action == "refuse" else action for code, action in policy.items()
+    }
+    return LossBook(LOSSES, actions)
+
+
+def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
+    """Declare the fields of another dialect that stay behind."""
+    if extra is not None and extra.dialect != "chat" and extra.fields:
+        book.note("unknown_field", where, ", ".join(sorted(extra.fields)))

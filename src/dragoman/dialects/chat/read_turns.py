@@ -1,7 +1,7 @@
 """Messages of a request to turns: one turn per message.
 
 Legacy calls (`function_call`) and their results (role `function`) have no ids; they are given some, so that they pair
-by name and order. Marks in `extra` under `LEGACY` remember the form.
+by name and order. Marks in `extra` remember the form.
 """
 
 from msgspec.structs import replace
@@ -17,18 +17,31 @@ from dragoman.dialects.chat.fields import (
     first_text,
     is_object,
     items_of,
-    kind_of,
     own_fields,
     text_of,
 )
 from dragoman.dialects.chat.sealed import read_sealed
-from dragoman.dialects.chat.wire import MESSAGE_FIELDS, REASONING_FIELDS, SEALED_FIELDS
-from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Seal, Text
+from dragoman.dialects.chat.wire import (
+    LEGACY_CHOICE,
+    MESSAGE_FIELDS,
+    REASONING_FIELDS,
+    SEALED_FIELDS,
+)
+from dragoman.model.parts import (
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Seal,
+    Text,
+)
 from dragoman.model.request import Role, Turn
 
-__all__ = ("LEGACY", "read_turns")
-
-LEGACY = "function_call"
+__all__ = ("read_turns",)
 
 _ROLES: dict[str, Role] = {
     "system": "system",
@@ -38,7 +51,7 @@ _ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-_MARK = Extra("chat", {LEGACY: Raw(b"true")})
+_MARK = Extra("chat", {LEGACY_CHOICE: Raw(b"true")})
 
 
 def read_turns(messages: list[Raw]) -> tuple[Turn, ...]:
@@ -91,10 +104,9 @@ class _TurnReader:
         audio = fields_of(fields.get("audio"))
         if audio:
             parts.append(Media(kind="audio", item_id=text_of(audio.get("id"))))
-        for image in items_of(fields.get("images")):
-            parts.append(read_part(image))
-        if LEGACY in fields:
-            parts.append(self._legacy_call(fields[LEGACY], path))
+        parts.extend(read_part(image) for image in items_of(fields.get("images")))
+        if LEGACY_CHOICE in fields:
+            parts.append(self._legacy_call(fields[LEGACY_CHOICE], path))
         for index, raw in enumerate(ask_array(fields, "tool_calls", f"{path}.") or ()):
             parts.append(_read_call(raw, f"{path}.tool_calls[{index}]"))
         return tuple(parts)
@@ -102,7 +114,7 @@ class _TurnReader:
     def _legacy_call(self, raw: Raw, path: str) -> Call:
         entry = legacy_entry(raw)
         if not entry.name:
-            refuse(f"{path}.{LEGACY}.name", "a name", fields_of(raw).get("name"))
+            refuse(f"{path}.{LEGACY_CHOICE}.name", "a name", fields_of(raw).get("name"))
         self._legacy_calls += 1
         call_id = f"call_function_{self._legacy_calls}"
         self._unanswered.setdefault(entry.name, []).append(call_id)
@@ -175,7 +187,7 @@ def _read_call(raw: Raw, path: str) -> Call | Opaque:
         if kind not in ("", "function", "custom"):
             return Opaque(dialect="chat", type=kind, raw=raw)
         refuse(f"{path}.function.name", "a name", None)
-    seals = ()
+    seals: tuple[Seal, ...] = ()
     if entry.extra_content is not None:
         seals = (Seal("thought", bytes(entry.extra_content).decode("utf-8")),)
     return Call(
@@ -196,9 +208,7 @@ def _unmark(
     content: tuple[ContentPart, ...],
 ) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
     """A result's content without the mark of an error, and whether it had one."""
-    kept = tuple(
-        Text(text=part.text) if isinstance(part, Refusal) else part for part in content
-    )
+    kept = tuple(Text(text=part.text) if isinstance(part, Refusal) else part for part in content)
     if not kept or not isinstance(kept[0], Text):
         return kept, False
     text, is_error = unmark_error(kept[0].text)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from dragoman._json import Raw, as_object, dumps
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
 from dragoman.core.finish import settle_finish
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import DecodeContext
@@ -24,7 +24,9 @@ from dragoman.dialects.codex.errors import error_from_wire
 from dragoman.dialects.codex.items import Channel, Items, Teller
 from dragoman.dialects.codex.usage import TurnUsage, limits_from_wire
 from dragoman.dialects.codex.wire import (
+    TEXT_DELTA,
     Fields,
+    decode_text_delta,
     integer_of,
     is_phantom,
     object_of,
@@ -42,6 +44,7 @@ from dragoman.model.events import (
     Noticed,
     Progress,
     Started,
+    TextDelta,
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, FinishReason, Limits
@@ -122,6 +125,8 @@ class CodexReader:
         Raises:
             MalformedJson: it is not a JSON object.
         """
+        if line.startswith(TEXT_DELTA) and (event := self._read_text_delta(line)) is not None:
+            return (event,)
         message = as_object(line)
         method = text_of(message, "method")
         if self.over or not method:
@@ -136,6 +141,18 @@ class CodexReader:
         else:
             self._notice(method)
         return self._teller.take()
+
+    def _read_text_delta(self, line: bytes) -> TextDelta | None:
+        """The common message, fast; None if it is not so common after all."""
+        if self.over:
+            return None
+        try:
+            params = decode_text_delta(line).params
+        except FAST_FAILURES:
+            return None
+        if params.thread_id != self._thread or params.turn_id != self._turn or not params.delta:
+            return None
+        return self._items.append(params.item_id, params.delta)
 
     def pause(self) -> tuple[Event, ...]:
         """End this answer where it stands: the caller goes away to run the calls that wait."""

@@ -118,6 +118,14 @@ class Items:
             item = self._begin(item_id, None, is_message=is_message)
         self._grow(item, (channel, index), text)
 
+    def append(self, item_id: str, text: str) -> TextDelta | None:
+        """The common case of `delta`, for text without halves of characters; None if this is not it."""
+        item = self._open.get(item_id)
+        if item is None or not item.is_message or item.held:
+            return None
+        item.entries.setdefault(_TEXT, []).append(text)
+        return TextDelta(item.part, text)
+
     def complete(self, fields: Fields, *, is_message: bool) -> None:
         """The item as a whole. Where it says more than the deltas did, the rest is told; where it differs, it wins."""
         item_id = text_of(fields, "id")

@@ -9,12 +9,17 @@ of a document that has been checked as a whole, so reading them does not fail.
 from collections.abc import Mapping
 from typing import cast
 
+from msgspec import Struct
+
 from dragoman._json import Raw, as_object, dumps, is_strict, loads, typed_decoder
 from dragoman.core.surrogates import replace_lone
 from dragoman.model.parts import Extra
 
 __all__ = (
+    "TEXT_DELTA",
     "Fields",
+    "TextDeltaMessage",
+    "decode_text_delta",
     "entries_of",
     "extra_of",
     "input_of",
@@ -31,6 +36,23 @@ __all__ = (
 Fields = Mapping[str, Raw]
 
 _decode_array = typed_decoder(list[Raw])
+
+TEXT_DELTA = b'{"method":"item/agentMessage/delta",'
+"""How nearly all messages of a long answer begin: the only ones read by a typed decoder."""
+
+
+class _TextDeltaParams(Struct, frozen=True, gc=False, rename="camel"):
+    item_id: str
+    delta: str
+    thread_id: str | None = None
+    turn_id: str | None = None
+
+
+class TextDeltaMessage(Struct, frozen=True, gc=False):
+    params: _TextDeltaParams
+
+
+decode_text_delta = typed_decoder(TextDeltaMessage)
 
 
 def value_of(fields: Fields, key: str) -> object:

@@ -243,10 +243,10 @@ class Assembly:
                     return ()
                 self._note("object_input", "expected partial_json as a string, got another value")
                 return target.add(source_of(value))
-            case _, GrowingText() | GrowingThinking() | GrowingCall():
-                return target.add(text or "")
+            case _, GrowingWhole():
+                raise AssertionError("`_find` gives no block that came whole")
             case _:
-                return ()
+                return target.add(text or "")
 
     def _grow_unknown(self, index: int, kind: str, delta: Fields, whole: Raw) -> tuple[Event, ...]:
         target = self._open.get(index)
@@ -327,15 +327,12 @@ class Assembly:
 
     def _place(self, key: int, block: Growing) -> None:
         """Offer a block to the hot path, or take it away while half a character is held."""
-        match block:
-            case GrowingText():
-                _put(self.texts, key, block)
-            case GrowingThinking():
-                _put(self.thoughts, key, block)
-            case GrowingCall():
-                _put(self.calls, key, block)
-            case GrowingWhole():
-                pass
+        if isinstance(block, GrowingText):
+            _put(self.texts, key, block)
+        elif isinstance(block, GrowingThinking):
+            _put(self.thoughts, key, block)
+        elif isinstance(block, GrowingCall):
+            _put(self.calls, key, block)
 
     def _note(self, kind: str, message: str) -> None:
         self._found.append((kind, message))
@@ -352,15 +349,11 @@ def _put(plain: dict[int, _Block], key: int, block: _Block) -> None:
 
 
 def _takes(block: Growing, kind: str) -> bool:
-    match block:
-        case GrowingText():
-            return kind in ("text_delta", "citations_delta")
-        case GrowingThinking():
-            return kind in ("thinking_delta", "signature_delta")
-        case GrowingCall():
-            return kind == "input_json_delta"
-        case GrowingWhole():
-            return False
+    if isinstance(block, GrowingText):
+        return kind in ("text_delta", "citations_delta")
+    if isinstance(block, GrowingThinking):
+        return kind in ("thinking_delta", "signature_delta")
+    return isinstance(block, GrowingCall) and kind == "input_json_delta"
 
 
 def _number(block: Growing) -> int | None:

@@ -182,7 +182,7 @@ def _mcp_tool_use(block: Fields) -> Part:
         name=string_of(block.get("name")) or "",
         input=input_of(block.get("input")),
         kind="mcp",
-        namespace=string_of(block.get("server_name")),
+        namespace=string_of(block.get("server_name")) or None,
         executor="provider",
         cache=_cache(block),
         extra=_own(block, "mcp_tool_use"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from dragoman._json import Raw, as_object, is_strict
+from dragoman._json import Raw, as_object, dumps_document, is_strict
 from dragoman.core.finish import settle_finish
 from dragoman.core.fold import fold, unfold
 from dragoman.core.ids import Minter
@@ -21,7 +21,6 @@ from dragoman.dialects.messages.ending import Content, settle_reason, stop_field
 from dragoman.dialects.messages.errors import encode_error, error_from_fields
 from dragoman.dialects.messages.fields import (
     Fields,
-    compact,
     is_null,
     object_of,
     objects_of,
@@ -31,11 +30,11 @@ from dragoman.dialects.messages.fields import (
 )
 from dragoman.dialects.messages.losses import answer_book, note_foreign
 from dragoman.dialects.messages.render import Block, block_from_part, own_extra
-from dragoman.dialects.messages.usage import UsageReader, usage_to_wire
+from dragoman.dialects.messages.usage import UsageReader, usage_in_full
 from dragoman.dialects.messages.wire import CUT_REASONS, MAPPED_FIELDS, STOP_REASONS
 from dragoman.errors import MalformedJson
 from dragoman.model.events import Event, Failed, Started
-from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem, Usage
+from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem
 from dragoman.model.parts import Call, Extra, Part, Refusal
 
 __all__ = ("encode_body", "read_body")
@@ -187,16 +186,16 @@ def encode_body(events: Iterable[Event], context: EncodeContext = _NO_ENCODE) ->
         for part in choice.parts
     )
     has_refusal = any(isinstance(part, Refusal) for part in choice.parts)
-    reason = settle_reason(choice.finish or "stop", Content(has_calls, has_refusal))
+    reason = settle_reason(choice.finish or "stop", Content(has_calls, has_refusal), book)
     message: Block = {
         **message_fields(started, context),
         "content": content,
         **stop_fields(reason, choice.stop_sequence, choice.finish_extra, book),
-        "usage": usage_to_wire(outcome.usage or Usage(input=0, output=0)),
+        "usage": usage_in_full(outcome.usage),
         **own_extra(outcome.started_extra),
         **own_extra(outcome.completed_extra),
     }
-    return compact(message)
+    return dumps_document(message)
 
 
 def _why_failed(outcome: Outcome) -> ErrorInfo | None:

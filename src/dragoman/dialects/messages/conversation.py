@@ -186,9 +186,14 @@ class Conversation:
                     kept.append(block)
                     calls.add(call_id)
             message.blocks = kept
-        self._messages = [
-            each for each in self._messages if each.blocks or each.role != "assistant"
-        ]
+        left = [each for each in self._messages if each.blocks or each.role != "assistant"]
+        self._messages = []
+        for message in left:
+            if self._messages and self._messages[-1].role == message.role != "system":
+                self._messages[-1].blocks.extend(message.blocks)
+                self._messages[-1].extra.update(message.extra)
+            else:
+                self._messages.append(message)
 
     def _repair(self, rule: str, where: str, detail: str) -> None:
         self.repairs.append(Repair(rule, where, detail))

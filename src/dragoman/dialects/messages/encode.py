@@ -16,15 +16,16 @@ latter. Some things wait:
 import re
 from typing import assert_never
 
+from dragoman._json import dumps
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.messages.ending import Content, settle_reason, stop_fields
 from dragoman.dialects.messages.errors import encode_error
-from dragoman.dialects.messages.fields import compact, object_of
+from dragoman.dialects.messages.fields import object_of
 from dragoman.dialects.messages.losses import answer_book, note_foreign
 from dragoman.dialects.messages.render import Block, own_extra
-from dragoman.dialects.messages.usage import usage_to_wire
+from dragoman.dialects.messages.usage import usage_in_full, usage_to_wire
 from dragoman.dialects.messages.wire import CUT_REASONS
 from dragoman.dialects.messages.writing import BlockWriter, write_event
 from dragoman.errors import LocalProtocolError
@@ -54,7 +55,6 @@ __all__ = ("MessagesEncoder", "message_fields")
 
 _NO_CONTEXT = EncodeContext()
 _EVENT_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_NO_USAGE = Usage(input=0, output=0)
 
 
 def message_fields(started: Started, context: EncodeContext) -> Block:
@@ -142,7 +142,9 @@ class MessagesEncoder:
                 self._book.note("limits")
                 return b""
             case Progress():
-                self._book.note("progress", detail=event.stage)
+                # That the answer as a whole is on its way is no news to anybody.
+                if event.part is not None:
+                    self._book.note("progress", f"parts.{event.part}", event.stage)
                 return b""
             case _:
                 return self._begun() + self._on_part(event)
@@ -173,7 +175,7 @@ class MessagesEncoder:
             case AnnotationAdded():
                 return self._blocks.annotate(event)
             case OutputDelta():
-                self._book.note("provider_output", f"parts.{event.part}")
+                self._blocks.output(event)
                 return b""
             case MediaDelta() | SealAdded():
                 # Media has been declared lost with its part; seals are written when the part is whole.
@@ -230,7 +232,7 @@ class MessagesEncoder:
         if event.part is not None:
             return self._begun() + self._blocks.notice(event)
         if event.kind == "unknown" and _EVENT_NAME.fullmatch(event.name):
-            frame = b"event: " + event.name.encode() + b"\ndata: " + compact(event.raw) + b"\n\n"
+            frame = b"event: " + event.name.encode() + b"\ndata: " + dumps(event.raw) + b"\n\n"
             return self._begun(is_needed=False) + frame
         if event.kind == "fields" and event.name == "message_stop":
             self._stop_extra.update(object_of(event.raw) or {})
@@ -249,7 +251,7 @@ class MessagesEncoder:
             raise LocalProtocolError("expected Finished before Completed")
         blocks = self._blocks
         content = Content(blocks.complete_calls > 0, blocks.has_refusal)
-        reason = settle_reason(finished.reason, content)
+        reason = settle_reason(finished.reason, content, self._book)
         if reason == "error":
             return self._fail(
                 ErrorInfo(kind="upstream", message="the upstream ended with an error")
@@ -298,7 +300,7 @@ class MessagesEncoder:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": usage_to_wire(self._first_usage or _NO_USAGE),
+            "usage": usage_in_full(self._first_usage),
             **own_extra(self._started.extra),
         }
         return write_event("message_start", {"message": message})

@@ -35,10 +35,15 @@ class Content(Struct, frozen=True):
     has_refusal: bool
 
 
-def settle_reason(reason: FinishReason, content: Content) -> FinishReason:
+def settle_reason(reason: FinishReason, content: Content, book: LossBook) -> FinishReason:
     """`tool_calls` exactly when there are complete calls for the client, `refusal` when the text is one."""
     settled = settle_finish(reason, has_complete_client_calls=content.has_complete_calls)
-    return "refusal" if settled == "stop" and content.has_refusal else settled
+    if not content.has_refusal:
+        return settled
+    if settled in ("stop", "refusal"):
+        return "refusal"
+    book.note("refusal", "stop_reason", settled)
+    return settled
 
 
 def stop_fields(

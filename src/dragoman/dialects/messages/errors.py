@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.failures import kind_of_status
-from dragoman.dialects.messages.fields import Fields, compact, object_of, string_of
+from dragoman.dialects.messages.fields import Fields, object_of, string_of
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
@@ -100,7 +100,7 @@ def error_from_fields(fields: Fields, status: int | None, body: Raw) -> ErrorInf
 def encode_error(info: ErrorInfo) -> bytes:
     """The error as a body, which is also the data of an `error` event."""
     if info.dialect == "messages" and info.raw is not None:
-        return compact(info.raw)
+        return dumps(info.raw)
     message = info.message
     if info.kind == "context_length" and _TOO_LONG not in message:
         message = f"{_TOO_LONG}: {message}"

@@ -6,7 +6,7 @@ Values stay `Raw` until somebody needs them. Nothing here knows the vendor's nam
 from collections.abc import Collection, Mapping
 from typing import cast
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, loads, raw, typed_decoder
+from dragoman._json import FAST_FAILURES, Raw, as_object, loads, raw, typed_decoder
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import Extra
@@ -14,7 +14,6 @@ from dragoman.model.parts import Extra
 __all__ = (
     "MAX_NUMBER",
     "Fields",
-    "compact",
     "extra_of",
     "fragment_of",
     "is_null",
@@ -125,11 +124,3 @@ def extra_of(fields: Mapping[str, Raw], known: Collection[str]) -> Extra | None:
     """The rest of an object, to be written back by this dialect only."""
     rest = own_fields(fields, known)
     return Extra("messages", rest) if rest else None
-
-
-def compact(value: object) -> bytes:
-    """JSON for one SSE data line: raw values may hold line ends, which are only white space between tokens."""
-    out = dumps(value)
-    if b"\n" in out or b"\r" in out:
-        out = out.replace(b"\n", b" ").replace(b"\r", b" ")
-    return out

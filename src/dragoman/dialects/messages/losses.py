@@ -58,7 +58,10 @@ _EVERYWHERE: LossTable = {
     "foreign_part": LossRule(
         "an item or block of another dialect that has no meaning here", "drop"
     ),
-    "citation": LossRule("a citation that is neither this vendor's nor a web address", "drop"),
+    "citation": LossRule(
+        "a citation that is neither this vendor's nor a web address; of one of those, where in the text it stands",
+        "drop",
+    ),
     "invalid_input": LossRule(
         "a call's input that is no JSON object: carried under `_invalid_arguments`, "
         "in a stream as it was streamed",
@@ -87,8 +90,15 @@ _ANSWERS: LossTable = {
     "finish_reason": LossRule(
         "an ending this dialect has no word for is written as the nearest one", "carry"
     ),
+    "refusal": LossRule(
+        "that a text is a refusal is said by the stop reason alone, and the answer ended for another",
+        "carry",
+    ),
+    "call_status": LossRule(
+        "that a provider's call failed has no field; its result may say it", "drop"
+    ),
     "limits": LossRule("rate limits inside a stream", "drop"),
-    "progress": LossRule("progress reports of a provider", "drop"),
+    "progress": LossRule("how far a provider's tool has come", "drop"),
     "usage_details": LossRule("audio token counts", "drop"),
 }
 

@@ -39,6 +39,7 @@ __all__ = (
     "citation_from_annotation",
     "input_object",
     "is_object_text",
+    "note_status",
     "own_extra",
     "reasoning_block",
     "result_block",
@@ -76,15 +77,17 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
             return _text_block(part, book, where)
         case Refusal():
             note_foreign(book, part.extra, where)
-            return {"type": "text", "text": part.text} if part.text else None
+            block: Block = {"type": "text", "text": part.text, **own_extra(part.extra)}
+            return block if part.text else None
         case Reasoning():
             note_foreign(book, part.extra, where)
             return reasoning_block(part, book, where)
         case Call():
-            block = call_header(part, book, where)
-            if block is not None:
-                block["input"] = input_object(part, book, where)
-            return block
+            header = call_header(part, book, where)
+            if header is None:
+                return None
+            note_status(part, book, where)
+            return {**header, "input": input_object(part, book, where)}
         case Result():
             return result_block(part, book, where)
         case Media():
@@ -134,6 +137,12 @@ def _server_header(call: Call, book: LossBook, where: str) -> Block | None:
         book.note("provider_call", where, call.kind)
         return None
     return {"type": "server_tool_use", "id": call_id, "name": name, "input": {}, **own}
+
+
+def note_status(call: Call, book: LossBook, where: str) -> None:
+    """Declare what a block cannot say of how its call ended."""
+    if call.executor != "client" and call.status == "failed":
+        book.note("call_status", where, call.name)
 
 
 def input_object(call: Call, book: LossBook, where: str) -> Raw:
@@ -209,6 +218,8 @@ def citation_from_annotation(annotation: Annotation, book: LossBook, where: str)
     if annotation.url is None:
         book.note("citation", where)
         return None
+    if annotation.start is not None or annotation.end is not None:
+        book.note("citation", where, "where in the text")
     return raw(
         {
             "type": "web_search_result_location",

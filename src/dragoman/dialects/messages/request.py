@@ -7,7 +7,7 @@ said is a declared loss. `NORMALISED` lists what reading and writing in this dia
 
 from collections.abc import Mapping
 
-from dragoman._json import Raw, as_object, raw
+from dragoman._json import Raw, as_object, dumps_document, raw
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import LossBook
 from dragoman.core.pairing import merge_turns, pair_results
@@ -22,7 +22,7 @@ from dragoman.dialects.messages.checks import (
     refuse,
 )
 from dragoman.dialects.messages.conversation import Conversation
-from dragoman.dialects.messages.fields import Fields, compact, object_of, own_fields, string_of
+from dragoman.dialects.messages.fields import Fields, object_of, own_fields, string_of
 from dragoman.dialects.messages.history import read_turns
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.messages.render import Block, own_extra
@@ -149,7 +149,7 @@ def encode_request(
     fields.update(_output(request, plan, target, own, book))
     fields.update(_about(request, own, book))
     _note_unsaid(request, book)
-    body = compact({**fields, **own})
+    body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *duplicates)
     return EncodedRequest(body, names, book.losses, repairs)
 

@@ -7,7 +7,7 @@ words to this vendor and go back unchanged. Tools of other dialects are fitted t
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
-from dragoman._json import Raw, loads, raw
+from dragoman._json import Raw, dumps, loads, raw
 from dragoman.core.aliases import NameMap
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
@@ -16,7 +16,6 @@ from dragoman.dialects.base import Target
 from dragoman.dialects.messages.checks import ask_flag, ask_object, ask_string, refuse
 from dragoman.dialects.messages.fields import (
     Fields,
-    compact,
     extra_of,
     is_null,
     object_of,
@@ -26,7 +25,7 @@ from dragoman.dialects.messages.fields import (
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block, own_extra
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
-from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import CallKind, Extra
 from dragoman.model.request import Tool, ToolChoice, ToolRef
@@ -236,13 +235,7 @@ def _fit(tool: Tool, target: Target, book: LossBook, where: str) -> tuple[Raw, b
 
 def _merge_alternatives(schema: Raw) -> Raw | None:
     """A schema without alternatives at its top: all their properties, required where all of them require it."""
-    try:
-        top: object = loads(bytes(schema))
-    except MalformedJson:
-        return None
-    if not isinstance(top, dict):
-        return None
-    fields = cast("dict[str, object]", top)
+    fields = _mapping(loads(bytes(schema)))
     if not any(key in fields for key in _ALTERNATIVES):
         return None
     properties = dict(_mapping(fields.get("properties")))
@@ -279,4 +272,4 @@ def _label(block: Block) -> str:
         return string_of(name) or ""
     if isinstance(name, str):
         return name
-    return compact([block.get("type"), block.get("mcp_server_name")]).decode("utf-8")
+    return dumps([block.get("type"), block.get("mcp_server_name")]).decode("utf-8")

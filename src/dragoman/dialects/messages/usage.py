@@ -12,7 +12,7 @@ from dragoman.dialects.messages.fields import Fields, extra_of, number_of, objec
 from dragoman.dialects.messages.wire import MAPPED_FIELDS
 from dragoman.model.outcome import Usage
 
-__all__ = ("UsageReader", "usage_to_wire")
+__all__ = ("UsageReader", "usage_in_full", "usage_to_wire")
 
 _KNOWN = MAPPED_FIELDS["usage"]
 
@@ -50,6 +50,11 @@ class UsageReader:
             reasoning=number_of(details.get("thinking_tokens")),
             extra=extra_of(fields, _KNOWN),
         )
+
+
+def usage_in_full(usage: Usage | None) -> Fields:
+    """The counts of a message: both are always there, because every client reads them, known or not."""
+    return {"input_tokens": raw(0), **usage_to_wire(usage or Usage())}
 
 
 def usage_to_wire(usage: Usage, before: Usage | None = None) -> Fields:

@@ -6,10 +6,10 @@ in `_text`, `_input` and `_thought`; every other delta goes the long way.
 
 from typing import assert_never
 
-from dragoman._json import Raw, dumps_text
+from dragoman._json import Raw, dumps, dumps_text
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_signature
-from dragoman.dialects.messages.fields import compact, object_of
+from dragoman.dialects.messages.fields import object_of
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import (
     REASONING_JOIN,
@@ -18,6 +18,7 @@ from dragoman.dialects.messages.render import (
     call_header,
     citation_from_annotation,
     is_object_text,
+    note_status,
     own_extra,
     reasoning_block,
 )
@@ -26,6 +27,7 @@ from dragoman.model.events import (
     AnnotationAdded,
     InputDelta,
     Noticed,
+    OutputDelta,
     PartEnded,
     PartStarted,
     ReasoningDelta,
@@ -46,7 +48,7 @@ _CUSTOM_CLOSING = '"}'
 
 def write_event(name: str, fields: Block) -> bytes:
     """One frame. Clients need the event's name twice."""
-    data = compact({"type": name, **fields})
+    data = dumps({"type": name, **fields})
     return b"event: " + name.encode("ascii") + b"\ndata: " + data + b"\n\n"
 
 
@@ -127,6 +129,11 @@ class BlockWriter:
         if not self._is_mine(event.part):
             return b""
         return self._custom(_escape(event.text))
+
+    def output(self, event: OutputDelta) -> None:
+        """What a provider's tool prints is lost; what one prints that is not shown is lost with it."""
+        if self._is_mine(event.part):
+            self._book.note("provider_output", self._where)
 
     def annotate(self, event: AnnotationAdded) -> bytes:
         if not self._is_mine(event.part):
@@ -224,6 +231,7 @@ class BlockWriter:
         if value.status != "completed" and is_client:
             self.is_cut = True
             return self._stop()
+        note_status(value, self._book, self._where)
         self.complete_calls += is_client
         if value.kind == "custom":
             return self._custom("") + self._input_delta(_CUSTOM_CLOSING) + self._stop()
@@ -255,7 +263,7 @@ class BlockWriter:
             out = self._open({"type": "thinking", "thinking": "", "signature": "", **own})
             self._prefix = self._head("thinking_delta", "thinking")
             return out
-        own = own_extra(self._header.extra if isinstance(self._header, Text) else None)
+        own = own_extra(self._header.extra if isinstance(self._header, Text | Refusal) else None)
         out = self._open({"type": "text", "text": "", **own})
         self._prefix = self._head("text_delta", "text")
         self._text = self._part

@@ -1,0 +1,21 @@
+"""The OpenAI Responses dialect."""
+
+from dragoman.dialects.responses.body import encode_body
+from dragoman.dialects.responses.decode import ResponsesReader, read_body
+from dragoman.dialects.responses.encode import ResponsesEncoder
+from dragoman.dialects.responses.errors import decode_error, encode_error
+from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES
+from dragoman.dialects.responses.request import decode_request, encode_request
+
+__all__ = (
+    "DEFAULT_TARGET",
+    "LOSSES",
+    "ResponsesEncoder",
+    "ResponsesReader",
+    "decode_error",
+    "decode_request",
+    "encode_body",
+    "encode_error",
+    "encode_request",
+    "read_body",
+)

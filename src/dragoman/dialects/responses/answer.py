@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from dragoman._json import Raw
 from dragoman.dialects.responses.fields import (
     Fields,
@@ -16,6 +18,7 @@ from dragoman.dialects.responses.fields import (
 from dragoman.dialects.responses.wire import (
     FINISH_OF_REASON,
     LATE_FIELDS,
+    REASON_OF_FINISH,
     RESPONSE_FIELDS,
     RUNNING_STATUSES,
 )
@@ -23,7 +26,7 @@ from dragoman.model.events import Started
 from dragoman.model.outcome import FinishReason, Usage
 from dragoman.model.parts import Extra
 
-__all__ = ("read_end", "read_finish", "read_started", "read_usage")
+__all__ = ("Finish", "read_end", "read_finish", "read_started", "read_usage")
 
 _USAGE_FIELDS = frozenset(
     {
@@ -59,23 +62,38 @@ def read_end(fields: Fields, started: Extra | None) -> Extra | None:
     return Extra("responses", news) if news else None
 
 
-def read_finish(fields: Fields, event: str) -> tuple[FinishReason | None, str]:
-    """How the answer ended (None: naturally, its content decides), and the vendor's own word for it.
+class Finish(Struct, frozen=True):
+    """How an answer ended. `reason` is None for a natural end, which its content decides; `native` the vendor's word.
+
+    `extra` has what `reason` does not say exactly.
+    """
+
+    reason: FinishReason | None
+    native: str
+    extra: Extra | None = None
+
+
+def read_finish(fields: Fields, event: str) -> Finish:
+    """How the answer ended; `event` is "" for a body.
 
     The status is not trusted by itself: servers say `incomplete` of answers that wait for tool results, and leave
     `in_progress` standing at the end.
     """
     status = read_text(fields, "status") or ""
-    reason = read_text(read_object(fields.get("incomplete_details")), "reason")
+    details = fields.get("incomplete_details")
+    reason = read_text(read_object(details), "reason")
     if status == "cancelled" or event == "response.cancelled":
-        return "cancelled", "cancelled"
-    if reason is not None:
-        return FINISH_OF_REASON.get(reason, "length"), reason
+        return Finish("cancelled", "cancelled")
+    if reason is not None and details is not None:
+        known = FINISH_OF_REASON.get(reason, "length")
+        is_plain = REASON_OF_FINISH.get(known) == reason
+        extra = None if is_plain else Extra("responses", {"incomplete_details": details})
+        return Finish(known, reason, extra)
     if event == "response.incomplete":
-        return "length", "incomplete"
+        return Finish("length", "incomplete")
     if not event and status in RUNNING_STATUSES:
-        return "pause", status
-    return None, status or "completed"
+        return Finish("pause", status, Extra("responses", {"status": fields["status"]}))
+    return Finish(None, status or "completed")
 
 
 def read_usage(value: Raw | None) -> Usage | None:

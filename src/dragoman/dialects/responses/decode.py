@@ -233,9 +233,9 @@ class ResponsesReader:
         self._fail(read_error({"error": response.get("error", Raw(b"null"))}))
 
     def _finish(self, response: Fields, name: str, *, is_inferred: bool = False) -> None:
-        native, word = read_finish(response, name)
+        finish = read_finish(response, name)
         self._inspect_end(response, name)
-        status: PartStatus = "completed" if native is None else "incomplete"
+        status: PartStatus = "completed" if finish.reason is None else "incomplete"
         output = read_list(response.get("output")) or ()
         if not is_inferred:
             self._ledger.settle(output, status)
@@ -243,8 +243,10 @@ class ResponsesReader:
             message = "a call's name never came, and the tools offered do not tell it"
             self._fail(ErrorInfo(kind="protocol", message=message))
             return
-        reason = settle_finish(native, has_complete_client_calls=self._ledger.calls.has_waiting)
-        self._emit(Finished(reason, inferred=is_inferred, native=word))
+        reason = settle_finish(
+            finish.reason, has_complete_client_calls=self._ledger.calls.has_waiting
+        )
+        self._emit(Finished(reason, inferred=is_inferred, native=finish.native, extra=finish.extra))
         usage = read_usage(response.get("usage"))
         if usage is not None:
             if usage.input is None or usage.output is None or usage.total is None:

@@ -8,30 +8,26 @@
 call at its `output_item.done`, whatever comes after, so a call that is not complete never gets one. A text that ended
 incomplete is closed only when the answer goes on to its end; before a failure nothing more is said of it.
 
-Texts that share an item id are one message, which stays open until another item begins. Other texts are a message each.
+    NEW --Started--> OPEN --Finished--> ENDING --Completed--> OVER
+     '----------------'----------------'--------Failed-----> OVER
 """
 
-from collections.abc import Callable, Mapping
-from typing import Never
+from collections.abc import Callable
+from enum import Enum, auto
 
-from dragoman._json import Raw, dumps, dumps_text
-from dragoman.core.failures import error_info
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.envelope import Ending, Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import failed_fields
-from dragoman.dialects.responses.fields import own_fields, read_object
+from dragoman.dialects.responses.fields import read_object, without
+from dragoman.dialects.responses.frames import EventWriter
+from dragoman.dialects.responses.itemstream import ItemStream
 from dragoman.dialects.responses.losses import LOSSES
-from dragoman.dialects.responses.wire import PROGRESS_NAMES, CallSpec, ResultSpec
-from dragoman.dialects.responses.writing import (
-    ItemWriter,
-    JsonObject,
-    MessagePart,
-    is_message_part,
-)
-from dragoman.errors import LocalProtocolError, StreamTruncated
+from dragoman.dialects.responses.sheet import Sheet
+from dragoman.dialects.responses.writing import ItemWriter, JsonObject
+from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
@@ -53,7 +49,241 @@ from dragoman.model.events import (
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Usage
-from dragoman.model.parts import Call, Media, Opaque, Part, PartStatus, Reasoning, Refusal, Result, Text
 from dragoman.sse import encode_comment
 
-__all__ = ("ResponsesEncoder",)
+__all__ = ("ResponsesEncoder", "loss_book")
+
+_NO_CONTEXT = EncodeContext()
+_BEFORE: frozenset[type[Event]] = frozenset({Started, Failed, Noticed})
+_ABOUT_PARTS: frozenset[type[Event]] = frozenset(
+    {
+        PartStarted,
+        PartEnded,
+        TextDelta,
+        ReasoningDelta,
+        InputDelta,
+        OutputDelta,
+        MediaDelta,
+        AnnotationAdded,
+        Progress,
+    }
+)
+_OURS = frozenset({"response.required_action"})  # told by the profile that has it, or not at all
+
+
+class _State(Enum):
+    NEW = auto()
+    OPEN = auto()
+    ENDING = auto()
+    OVER = auto()
+
+
+def loss_book(context: EncodeContext) -> LossBook:
+    """Losses of an answer. It has begun, so nothing can be refused any more: that is dropped."""
+    policy: dict[str, LossAction] = {
+        code: "drop" if action == "refuse" else action for code, action in context.losses.items()
+    }
+    return LossBook(LOSSES, policy)
+
+
+class ResponsesEncoder:
+    """Writes one answer."""
+
+    def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
+        self._context = context
+        self._state = _State.NEW
+        self._book = loss_book(context)
+        self._events = EventWriter()
+        self._sheet = Sheet(self._events, ItemWriter(self._mint, self._book), self._book)
+        self._items = ItemStream(self._sheet)
+        self._minter: Minter | None = None
+        self._envelope: Envelope | None = None
+        self._usage: Usage | None = None
+        self._finished: Finished | None = None
+        self._late: list[Event] = []
+        self._handlers: dict[type[Event], Callable[..., bytes]] = {
+            Started: self._start,
+            PartStarted: self._items.start,
+            PartEnded: self._items.end,
+            TextDelta: self._items.text,
+            ReasoningDelta: self._items.reasoning,
+            InputDelta: self._items.input,
+            OutputDelta: self._items.output,
+            MediaDelta: self._items.media,
+            AnnotationAdded: self._items.annotation,
+            SealAdded: self._nothing,  # seals ride in the finished item
+            Progress: self._progress,
+            UsageReported: self._report_usage,
+            LimitsReported: self._report_limits,
+            Finished: self._finish,
+            Failed: self._fail,
+            Completed: self._complete,
+            Noticed: self._notice,
+        }
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What could not be said, so far."""
+        return self._book.losses
+
+    def encode(self, event: Event) -> bytes:
+        """The bytes of one event.
+
+        Raises:
+            LocalProtocolError: the event may not stand here, or parts overlap.
+        """
+        stencil = self._items.stencil
+        if type(event) is InputDelta:
+            if stencil.kind is InputDelta and stencil.part == event.part:
+                return self._events.delta(stencil, event.text)
+        elif (
+            type(event) is TextDelta
+            and stencil.kind is TextDelta
+            and stencil.part == event.part
+            and event.logprobs is None
+        ):
+            return self._events.delta(stencil, event.text)
+        kind = type(event)
+        if self._state is _State.OVER or (self._state is _State.NEW and kind not in _BEFORE):
+            raise LocalProtocolError(
+                f"{kind.__name__} may not stand where the answer is {self._state.name}"
+            )
+        if self._items.has_cut_call and kind in _ABOUT_PARTS:
+            # After a call that was cut nothing is certain: said if the answer ends, not if it fails.
+            self._late.append(event)
+            return b""
+        return self._handlers[kind](event)
+
+    def close(self) -> bytes:
+        """Guarantee a terminal: an answer that was not brought to its end has failed."""
+        if self._state is _State.OVER:
+            return b""
+        message = "the answer ended before it was complete"
+        return self._fail(Failed(ErrorInfo(kind="truncated", message=message)))
+
+    # --- the beginning -----------------------------------------------------------------------------------------------
+
+    def _start(self, event: Started) -> bytes:
+        if self._state is not _State.NEW:
+            raise LocalProtocolError("expected one Started, got another")
+        self._state = _State.OPEN
+        self._minter = Minter(self._context.seed or event.response_id)
+        self._envelope = envelope = Envelope(event, self._context, self._mint)
+        response = envelope.fields("in_progress")
+        return b"".join(
+            [
+                self._events.event("response.created", {"response": response}),
+                self._events.event("response.in_progress", {"response": response}),
+            ]
+        )
+
+    def _mint(self, prefix: str) -> str:
+        if self._minter is None:
+            self._minter = Minter(self._context.seed)
+        return self._minter(prefix)
+
+    # --- in between --------------------------------------------------------------------------------------------------
+
+    def _nothing(self, _event: SealAdded) -> bytes:
+        return b""
+
+    def _progress(self, event: Progress) -> bytes:
+        if event.part is not None:
+            return self._items.progress(event)
+        # `in_progress` was said at the beginning.
+        if event.stage != "queued" or self._envelope is None:
+            return b""
+        return self._events.event("response.queued", {"response": self._envelope.fields("queued")})
+
+    def _report_usage(self, event: UsageReported) -> bytes:
+        self._usage = merge_usage(self._usage, event.usage)
+        return b""
+
+    def _report_limits(self, _event: LimitsReported) -> bytes:
+        self._book.note("rate_limits", "limits")
+        return b""
+
+    def _notice(self, event: Noticed) -> bytes:
+        if event.kind in ("ping", "comment"):
+            return self._keep_alive()
+        is_own = event.kind == "unknown" and event.dialect == "responses"
+        if not is_own or self._state is _State.NEW or event.name in _OURS:
+            return b""
+        fields = without(read_object(event.raw), ("type", "sequence_number"))
+        # A type that is no token cannot stand on an event line.
+        if not event.name.isascii() or not event.name.isprintable() or not fields:
+            return b""
+        return self._events.event(event.name, dict(fields))
+
+    def _keep_alive(self) -> bytes:
+        if self._state is _State.NEW:
+            # Nothing may come before `response.created` but what is no event.
+            return encode_comment("keep-alive")
+        is_ping = self._context.profile == "required_action"
+        return self._events.event("ping" if is_ping else "keepalive", {})
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, event: Finished) -> bytes:
+        if event.choice != 0:
+            return b""
+        if self._finished is not None:
+            raise LocalProtocolError("expected one Finished, got another")
+        self._finished = event
+        self._state = _State.ENDING
+        late, self._late = self._late, []
+        told = [self._handlers[type(each)](each) for each in late]
+        return b"".join(told) + self._items.flush()
+
+    def _complete(self, event: Completed) -> bytes:
+        if self._finished is None or self._envelope is None:
+            raise LocalProtocolError("expected Finished before Completed")
+        self._envelope.add(event.extra)
+        ending = ending_of(self._finished, self._book)
+        self._state = _State.OVER
+        if ending.event == "response.failed":
+            info = ErrorInfo(kind="upstream", message="the upstream ended the answer with an error")
+            return self._failure(info)
+        action = self._required_action()
+        if action is not None:
+            return self._pause(self._envelope, action)
+        return self._terminal(ending, self._envelope)
+
+    def _terminal(self, ending: Ending, envelope: Envelope) -> bytes:
+        response = envelope.fields(
+            ending.status, self._sheet.output, self._usage, incomplete_details=ending.details
+        )
+        return self._events.event(ending.event, {"response": response})
+
+    def _required_action(self) -> JsonObject | None:
+        waits = self._finished is not None and self._finished.reason == "tool_calls"
+        if self._context.profile != "required_action" or not waits:
+            return None
+        return required_action(tuple(self._items.waiting.values()))
+
+    def _pause(self, envelope: Envelope, action: JsonObject) -> bytes:
+        """The end of the `required_action` profile: the calls once more, and an answer that waits for their results."""
+        waiting = envelope.fields("incomplete", self._sheet.output, self._usage)
+        event: JsonObject = {"response": waiting, "required_action": action}
+        return b"".join(
+            [
+                self._events.event("response.required_action", event),
+                self._events.event(
+                    "response.completed", {"response": {**waiting, "required_action": action}}
+                ),
+            ]
+        )
+
+    def _fail(self, event: Failed) -> bytes:
+        begin = self._start(Started()) if self._state is _State.NEW else b""
+        closing = self._items.abandon()
+        self._state = _State.OVER
+        return begin + closing + self._failure(event.error)
+
+    def _failure(self, info: ErrorInfo) -> bytes:
+        if self._envelope is None:
+            raise LocalProtocolError("expected Started before the end")
+        response = self._envelope.fields(
+            "failed", self._sheet.output, self._usage, error=failed_fields(info)
+        )
+        return self._events.event("response.failed", {"response": response})

@@ -1,24 +1,20 @@
 """The response object around an answer, as strict clients want it: complete, at the beginning and at the end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
 
 from dragoman._json import Raw
-from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.responses.fields import own_fields, read_object
-from dragoman.dialects.responses.wire import (
-    FINISH_OF_REASON,
-    REASON_OF_FINISH,
-    RESPONSE_FIELDS,
-    RUNNING_STATUSES,
-)
+from dragoman.dialects.responses.fields import own_fields, read_object, read_text
+from dragoman.dialects.responses.wire import REASON_OF_FINISH, RESPONSE_FIELDS
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.events import Finished, Started
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Call, Extra
 
-__all__ = ("Envelope", "Ending", "ending_of", "required_action", "usage_fields")
+__all__ = ("Ending", "Envelope", "ending_of", "required_action", "usage_fields")
 
 _DEFAULTS: Mapping[str, object] = {
     # What a response echoes of its request. Events do not carry it, so it is told as OpenAI tells a default.
@@ -41,7 +37,9 @@ _DEFAULTS: Mapping[str, object] = {
 class Envelope:
     """The response object of one answer."""
 
-    def __init__(self, started: Started, context: EncodeContext, mint: Minter) -> None:
+    def __init__(
+        self, started: Started, context: EncodeContext, mint: Callable[[str], str]
+    ) -> None:
         given = started.response_id
         self._id = given if given.startswith("resp_") else mint("resp_")
         self._created = context.created if started.created is None else started.created
@@ -77,40 +75,32 @@ def _echo(extra: Extra | None) -> Mapping[str, Raw]:
     return {key: value for key, value in own_fields(extra).items() if key not in hidden}
 
 
-class Ending:
-    """How the end is told: which event, which status, which reason."""
+class Ending(Struct, frozen=True):
+    """How the end is told: which event, which status, why it is incomplete."""
 
-    __slots__ = ("event", "reason", "status")
-
-    def __init__(self, event: str, status: str, reason: str | None = None) -> None:
-        self.event = event
-        self.status = status
-        self.reason = reason
-
-    @property
-    def details(self) -> JsonObject | None:
-        return None if self.reason is None else {"reason": self.reason}
+    event: str
+    status: str
+    details: object = None
 
 
 def ending_of(finished: Finished, book: LossBook) -> Ending:
     """The terminal event for a reason. OpenAI's own for an answer cut short is `response.incomplete`."""
     if finished.stop_sequence is not None:
         book.note("stop_sequence", "finish")
+    own = own_fields(finished.extra)
     match finished.reason:
-        case "length" | "context_window" | "content_filter" as reason:
-            native = finished.native or ""
-            told = native if FINISH_OF_REASON.get(native) == reason else REASON_OF_FINISH[reason]
-            if reason == "context_window":
+        case "length" | "context_window" | "content_filter" | "pause" as reason:
+            if "status" in own:
+                return Ending("response.incomplete", read_text(own, "status") or "incomplete")
+            if "incomplete_details" not in own and reason in ("context_window", "pause"):
                 book.note("finish_detail", "finish", reason)
-            return Ending("response.incomplete", "incomplete", told)
-        case "pause":
-            if finished.native in RUNNING_STATUSES:
-                return Ending("response.incomplete", finished.native or "")
-            if finished.native != "steered":
-                book.note("finish_detail", "finish", "pause")
-            return Ending("response.incomplete", "incomplete", "steered")
+            details = {"reason": REASON_OF_FINISH[reason]}
+            return Ending(
+                "response.incomplete", "incomplete", own.get("incomplete_details", details)
+            )
         case "cancelled":
-            return Ending("response.incomplete", "cancelled")
+            # The status says it; the reason is the one the vendor has for an answer that was interrupted.
+            return Ending("response.incomplete", "cancelled", {"reason": "steered"})
         case "error":
             return Ending("response.failed", "failed")
         case "refusal":

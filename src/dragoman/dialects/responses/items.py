@@ -17,6 +17,7 @@ from dragoman.dialects.responses.fields import (
     is_present,
     own_fields,
     read_items,
+    read_list,
     read_object,
     read_status,
     read_text,
@@ -43,6 +44,7 @@ __all__ = (
     "ItemPart",
     "call_fields",
     "call_spec",
+    "is_input_lost",
     "read_call",
     "read_function_like",
     "read_item",
@@ -222,12 +224,33 @@ def _input_fields(call: Call, spec: CallSpec, own: Mapping[str, Raw]) -> dict[st
     if spec.form == "text":
         is_foreign_code = spec.kind == "code_interpreter" and not own
         return {spec.field: _code(call.input) if is_foreign_code else call.input}
-    if spec.kind == "web_search" and not own:
-        return {spec.field: _web_action(call)}
-    if call.input and is_strict(call.input):
+    told = _native_input(call, spec)
+    if told is not None:
         is_list = spec.kind == "computer" and call.input.lstrip().startswith("[")
-        return {"actions" if is_list else spec.field: text_source(call.input)}
+        return {"actions" if is_list else spec.field: told}
     return {spec.field: Raw(spec.placeholder)} if spec.placeholder else {}
+
+
+def is_input_lost(call: Call, spec: CallSpec) -> bool:
+    """Whether a call's input has no place in its item: another vendor's tool of the same kind may take other things."""
+    has_input = bool(call.input.strip()) and spec.form == "json"
+    return has_input and _native_input(call, spec) is None
+
+
+def _native_input(call: Call, spec: CallSpec) -> Raw | None:
+    """The input as JSON of the item's own shape."""
+    if not call.input or not is_strict(call.input):
+        return None
+    source = text_source(call.input)
+    fields = read_object(source)
+    if spec.kind == "web_search":
+        return source if "type" in fields else _web_action(fields)
+    if spec.kind == "file_search":
+        query = fields.get("query")
+        if query is not None and read_text(fields, "query") is not None:
+            return Raw(b"[" + bytes(query) + b"]")
+        return None if read_list(source) is None else source
+    return source
 
 
 def _code(text: str) -> str:
@@ -235,16 +258,13 @@ def _code(text: str) -> str:
     return read_text(read_object(text_source(text)), "code") or text
 
 
-def _web_action(call: Call) -> Raw:
+def _web_action(fields: Fields) -> Raw | None:
     """A search or a fetch by another vendor's tool, in this one's words. The values stay the bytes they were."""
-    fields = read_object(text_source(call.input))
-    if "type" in fields:
-        return text_source(call.input)
     for key, head in (
         ("query", b'{"type":"search","query":'),
         ("url", b'{"type":"open_page","url":'),
     ):
         value = fields.get(key)
-        if value is not None:
+        if value is not None and read_text(fields, key) is not None:
             return Raw(head + bytes(value) + b"}")
-    return Raw(ITEM_OF_KIND["web_search"].placeholder)
+    return None

@@ -1,11 +1,12 @@
 """What this dialect cannot express, and what is done about it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossRule, LossTable
+from dragoman.core.losses import LossBook, LossRule, LossTable
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
+from dragoman.model.parts import Extra
 
-__all__ = ("DEFAULT_TARGET", "LOSSES")
+__all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign")
 
 LOSSES: LossTable = {
     # --- requests ---
@@ -65,3 +66,9 @@ DEFAULT_TARGET = Target(
         }
     ),
 )
+
+
+def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
+    """Declare the fields of another dialect that stay behind."""
+    if extra is not None and extra.dialect != "responses" and extra.fields:
+        book.note("unknown_field", where, ", ".join(sorted(extra.fields)))

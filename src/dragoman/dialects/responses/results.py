@@ -25,16 +25,16 @@ from dragoman.model.parts import Executor, Media, Opaque, Refusal, Result, Text
 
 __all__ = ("read_result", "result_fields", "result_spec")
 
-_RESULT_FIELDS = frozenset({"type", "id", "status", "name"})
-
 
 def read_result(spec: ResultSpec, fields: Fields, executor: Executor) -> Result:
     item_id = read_text(fields, "id") or None
     named = read_text(fields, "name") or None
     pair = read_text(fields, spec.pair) or ""
-    if not pair and named is None:
+    known = {"type", "id", "status", spec.pair, spec.field}
+    if not pair:
+        known.add("name")
         # Local shell outputs carry the call's id as their own; an output that names its tool answers no call at all.
-        pair = item_id or ""
+        pair = "" if named is not None else item_id or ""
     content, is_error = _output(spec, fields)
     if spec.kind == "apply_patch" and read_text(fields, "status") == "failed":
         is_error = True
@@ -47,7 +47,7 @@ def read_result(spec: ResultSpec, fields: Fields, executor: Executor) -> Result:
         executor="provider" if read_text(fields, "execution") == "server" else executor,
         status=read_status(fields),
         item_id=item_id,
-        extra=extra_of(fields, _RESULT_FIELDS | {spec.pair, spec.field}),
+        extra=extra_of(fields, known),
     )
 
 
@@ -108,7 +108,8 @@ def result_spec(result: Result) -> ResultSpec | None:
 def result_fields(result: Result, spec: ResultSpec) -> dict[str, object]:
     """Everything but `id` and `status`."""
     out: dict[str, object] = {"type": spec.type}
-    if result.call_id:
+    # A local shell's output may have the call's id for its own, and no other.
+    if result.call_id and (spec.kind != "local_shell" or result.call_id != result.item_id):
         out[spec.pair] = result.call_id
     if result.name is not None and spec.kind == "function" and not result.call_id:
         out["name"] = result.name

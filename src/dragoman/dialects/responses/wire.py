@@ -28,6 +28,7 @@ __all__ = (
     "LATE_FIELDS",
     "MAPPED_EVENTS",
     "MESSAGE_FIELDS",
+    "NATIVE_TOOLS",
     "OPAQUE_ITEMS",
     "OPAQUE_PART",
     "PART_STATUS",
@@ -43,6 +44,7 @@ __all__ = (
     "RUNNING_STATUSES",
     "STRICT_PREFIXES",
     "TERMINAL_EVENTS",
+    "TOOL_KINDS",
     "CallSpec",
     "CodeDelta",
     "CustomInputDelta",
@@ -556,6 +558,35 @@ PART_STATUS: Mapping[str, PartStatus] = {
     "incomplete": "incomplete",
 }
 
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+TOOL_KINDS: Mapping[str, CallKind] = {
+    # built-in tools; `function`, `custom` and `namespace` are read by name
+    "apply_patch": "apply_patch",
+    "code_interpreter": "code_interpreter",
+    "computer": "computer",
+    "computer_use": "computer",
+    "computer_use_preview": "computer",
+    "file_search": "file_search",
+    "image_generation": "image_generation",
+    "local_shell": "local_shell",
+    "mcp": "mcp",
+    "programmatic_tool_calling": "other",
+    "shell": "shell",
+    "tool_search": "tool_search",
+    "web_search": "web_search",
+    "web_search_2025_08_26": "web_search",
+    "web_search_preview": "web_search",
+    "web_search_preview_2025_03_11": "web_search",
+}
+
+NATIVE_TOOLS: Mapping[CallKind, Mapping[str, object]] = {
+    # for built-in tools that another vendor has too: the declaration without options
+    "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
+    "image_generation": {"type": "image_generation"},
+    "web_search": {"type": "web_search"},
+}
+
 # --- the response object ---------------------------------------------------------------------------------------------
 
 RESPONSE_FIELDS = frozenset(
@@ -588,6 +619,8 @@ REASON_OF_FINISH: Mapping[FinishReason, str] = {
     "content_filter": "content_filter",
     "context_window": "max_output_tokens",
     "length": "max_output_tokens",
+    # Stopped from outside, to be continued: the nearest word there is.
+    "pause": "steered",
 }
 RUNNING_STATUSES = frozenset({"in_progress", "queued"})
 """Statuses of a response that is not over: a body polled while it runs in the background."""

@@ -4,15 +4,19 @@ Item ids of the upstream are kept where OpenAI would accept them on replay and t
 vendor's prefix.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dragoman._json import Raw
-from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_encrypted
 from dragoman.dialects.responses.content import annotation_fields, output_text_fields
-from dragoman.dialects.responses.fields import own_fields
-from dragoman.dialects.responses.items import call_fields, call_spec, reasoning_fields
+from dragoman.dialects.responses.fields import own_fields, read_object
+from dragoman.dialects.responses.items import (
+    call_fields,
+    call_spec,
+    is_input_lost,
+    reasoning_fields,
+)
 from dragoman.dialects.responses.results import result_fields, result_spec
 from dragoman.dialects.responses.wire import (
     OPAQUE_PART,
@@ -26,6 +30,7 @@ from dragoman.model.parts import (
     Call,
     Extra,
     Opaque,
+    Part,
     PartStatus,
     Reasoning,
     Refusal,
@@ -33,27 +38,27 @@ from dragoman.model.parts import (
     Text,
 )
 
-__all__ = ("ItemWriter", "JsonObject", "MessagePart", "is_message_part")
+__all__ = ("ItemWriter", "JsonObject", "MessagePart", "as_message_part")
 
 JsonObject = dict[str, object]
 MessagePart = Text | Refusal | Opaque
 
 
-def is_message_part(part: object) -> bool:
-    """Whether a part is content of a message rather than an item."""
+def as_message_part(part: Part) -> MessagePart | None:
+    """The part, if it is content of a message rather than an item."""
     match part:
         case Text() | Refusal():
-            return True
-        case Opaque(dialect="responses", type=kind):
-            return kind.startswith(OPAQUE_PART)
+            return part
+        case Opaque(dialect="responses", type=kind) if kind.startswith(OPAQUE_PART):
+            return part
         case _:
-            return False
+            return None
 
 
 class ItemWriter:
     """Writes the items of one answer. Notes what cannot be written."""
 
-    def __init__(self, mint: Minter, book: LossBook) -> None:
+    def __init__(self, mint: Callable[[str], str], book: LossBook) -> None:
         self._mint = mint
         self._book = book
         self._used: set[str] = set()
@@ -129,6 +134,8 @@ class ItemWriter:
     def call(self, call: Call, spec: CallSpec, item_id: str) -> JsonObject:
         if call.seals:
             self._book.note("call_seal", spec.type, call.name)
+        if is_input_lost(call, spec):
+            self._book.note("provider_call", spec.type, f"the input of {call.name}")
         item: JsonObject = {"id": item_id, **call_fields(call, spec)}
         if spec.has_status:
             item["status"] = _call_status(spec, call.status)
@@ -150,7 +157,7 @@ class ItemWriter:
         return item
 
     def opaque(self, part: Opaque) -> Raw | None:
-        if part.dialect != "responses":
+        if part.dialect != "responses" or not read_object(part.raw):
             self._book.note("opaque_part", part.type, f"from {part.dialect}")
             return None
         return part.raw

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dragoman._json import dumps
+from dragoman.core.drafts import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codex import CodexReader
@@ -261,6 +264,40 @@ def test_half_a_character_waits_for_the_other_half() -> None:
     )
     deltas = [event.text for event in events if isinstance(event, TextDelta)]
     assert deltas == ["a", "😀b", "\ufffd"]
+
+
+DELTA = b'{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"u","itemId":"%b","delta":"%b"}}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        DELTA % (b"m", b"b"),
+        DELTA.replace(b'"threadId":"t",', b"") % (b"m", b"b"),
+        DELTA.replace(b'"method":', b'"method": ') % (b"m", b"b"),
+        DELTA % (b"m", b"\\u0062"),
+    ],
+)
+def test_text_is_the_same_however_its_message_is_written(line: bytes) -> None:
+    reader = CodexReader()
+    read_all(reader, [started("agentMessage", "m", text="a")])
+    assert reader.read_line(line) == (TextDelta(0, "b"),)
+    assert reader.end()[0] == PartEnded(0, Text(text="ab", item_id="m", status="incomplete"))
+    assert reader.read_line(line) == ()
+
+
+def test_uncommon_text_deltas_are_read_with_care() -> None:
+    reader = CodexReader()
+    read_all(reader, [started("agentMessage", "m"), started("reasoning", "r")])
+    assert reader.read_line(DELTA % (b"m", b"")) == ()
+    assert reader.read_line(DELTA.replace(b'"t"', b'"t2"') % (b"m", b"x")) == ()
+    assert reader.read_line(DELTA % (b"m", b"\\ud83d")) == ()
+    assert reader.read_line(DELTA % (b"m", b"\\ude00")) == (TextDelta(0, "😀"),)
+    assert reader.found == []
+    assert len(reader.read_line(DELTA % (b"r", b"x"))) == 3
+    assert [kind for kind, _ in reader.found] == ["missing_start", "restarted_item"]
+    with pytest.raises(MalformedJson):
+        reader.read_line(DELTA[:-1] % (b"m", b"x"))
 
 
 def test_retry_ends_the_first_attempt_and_starts_another() -> None:
@@ -554,6 +591,16 @@ def test_no_field_of_any_message_is_needed(line_number: int) -> None:
             events.extend(reader.read_line(line))
         events.extend(reader.end())
         assert is_grammatical(events), broken
+
+
+@settings(max_examples=100, deadline=None)
+@given(order=st.lists(st.sampled_from(lines()), max_size=60))
+def test_messages_in_any_order_make_a_grammatical_answer(order: list[bytes]) -> None:
+    reader = CodexReader()
+    events = [event for line in order for event in reader.read_line(line)]
+    events.extend(reader.end())
+    assert is_grammatical(events)
+    assert find_disagreements(events) == ()
 
 
 def _broken(value: object) -> list[object]:

@@ -1,0 +1,285 @@
+"""Turns to messages of a request, for one upstream.
+
+Turns come paired and merged: after an assistant's calls stand their results. A tool message holds text; media in results
+follow in one user message after the run of tool messages, with a line of text in their place. A conversation that came in
+this dialect keeps its form (roles, lists, extensions); for others the forms that most servers accept are chosen.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from dragoman._json import Raw
+from dragoman.core.aliases import NameMap, alias_id
+from dragoman.core.freeform import wrap_input
+from dragoman.core.losses import LossBook
+from dragoman.core.results import mark_error
+from dragoman.dialects.base import Target
+from dragoman.dialects.chat.content import write_media, write_text
+from dragoman.dialects.chat.fields import own_fields
+from dragoman.dialects.chat.losses import note_foreign
+from dragoman.dialects.chat.wire import LEGACY_CHOICE, REASONING_FIELDS, SEALED_FIELDS
+from dragoman.dialects.chat.writing import seal_content
+from dragoman.model.outcome import Repair
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.request import Turn
+
+__all__ = ("MessageWriter", "wire_name")
+
+_Message = dict[str, object]
+_Entry = dict[str, object] | Raw  # of a content list
+_Content = str | list[_Entry]
+
+# Between texts that were items of their own elsewhere and share a message here.
+_BETWEEN = "\n\n"
+
+
+def wire_name(call: Call) -> tuple[str | None, str]:
+    """What a call is known by: (namespace, name). A kind without a name is named for itself."""
+    return call.namespace, call.name or call.kind
+
+
+class MessageWriter:
+    """Writes `messages` of one request. `is_own`: it came in this dialect."""
+
+    def __init__(self, names: NameMap, target: Target, book: LossBook, *, is_own: bool) -> None:
+        self._names = names
+        self._target = target
+        self._book = book
+        self._is_own = is_own
+        self._has_custom = "custom" in target.builtin
+        self.repairs: list[Repair] = []
+
+    def write(self, turns: Sequence[Turn]) -> list[_Message]:
+        messages: list[_Message] = []
+        head = [turn for turn in turns if turn.head]
+        rest = [turn for turn in turns if not turn.head]
+        for index, turn in enumerate((*head, *rest)):
+            messages.extend(self._turn(turn, f"turns[{index}]"))
+        if self._target.user_first:
+            self._put_user_first(messages)
+        return messages
+
+    def _put_user_first(self, messages: list[_Message]) -> None:
+        first = next(
+            (at for at, each in enumerate(messages) if each["role"] not in _SYSTEM_ROLES),
+            len(messages),
+        )
+        if first == len(messages) or messages[first]["role"] != "user":
+            messages.insert(first, {"role": "user", "content": ""})
+            self.repairs.append(Repair("user_first", f"messages[{first}]"))
+
+    def _turn(self, turn: Turn, where: str) -> Iterable[_Message]:
+        note_foreign(self._book, turn.extra, where)
+        if turn.role == "tool":
+            return self._results(turn, where)
+        message: _Message | None
+        if turn.role == "assistant":
+            message = self._assistant(turn, where)
+            if message is None:
+                return ()
+        elif turn.role == "user":
+            message = {"role": "user", "content": self._content(turn.parts, where)}
+        else:
+            # `developer` is OpenAI's alone; `system` every server knows.
+            role = turn.role if self._is_own else "system"
+            message = {"role": role, "content": self._plain(turn.parts, where)}
+        if turn.name is not None:
+            message["name"] = turn.name
+        cache = self._cache(turn.cache, where)
+        if cache is not None:
+            message["cache_control"] = cache
+        return (message | own_fields(turn.extra),)
+
+    # --- content ------------------------------------------------------------------------------------------------------
+
+    def _content(self, parts: Iterable[Part], where: str) -> _Content:
+        """A string where one text is all there is, else a list."""
+        written = (self._part(part, where) for part in parts)
+        entries = [entry for entry in written if entry is not None]
+        if not entries:
+            return ""
+        text = _bare_text(entries[0])
+        return entries if text is None or len(entries) > 1 else text
+
+    def _plain(self, parts: Iterable[Part], where: str) -> _Content:
+        """Content where most servers take strings only: several texts are joined, unless they came as a list."""
+        content = self._content(parts, where)
+        if isinstance(content, str) or self._is_own:
+            return content
+        texts = [_bare_text(entry) for entry in content]
+        joined = [text for text in texts if text is not None]
+        return _BETWEEN.join(joined) if len(joined) == len(texts) else content
+
+    def _part(self, part: Part, where: str) -> _Entry | None:
+        match part:
+            case Text():
+                note_foreign(self._book, part.extra, where)
+                if part.annotations:
+                    self._book.note("annotation", where)
+                return write_text(part, self._cache(part.cache, where))
+            case Media():
+                note_foreign(self._book, part.extra, where)
+                written = write_media(part, self._cache(part.cache, where))
+                if written is None:
+                    self._book.note("media", where, part.kind)
+                return written
+            case Opaque() if part.dialect == "chat":
+                return part.raw
+            case Opaque():
+                self._book.note("opaque_part", where, part.type)
+            case _:
+                self._book.note("opaque_part", where, type(part).__name__.lower())
+        return None
+
+    def _cache(self, cache: Raw | None, where: str) -> Raw | None:
+        if cache is None or self._is_own:
+            return cache
+        return cache if self._book.note("cache_control", where) == "carry" else None
+
+    # --- assistant ----------------------------------------------------------------------------------------------------
+
+    def _assistant(self, turn: Turn, where: str) -> _Message | None:
+        said: list[Part] = []
+        thoughts: list[Reasoning] = []
+        calls: list[Call] = []
+        message: _Message = {"role": "assistant"}
+        for part in turn.parts:
+            match part:
+                case Reasoning():
+                    thoughts.append(part)
+                case Call() if part.executor == "client":
+                    calls.append(part)
+                case Call():
+                    self._book.note("provider_call", where, part.name)
+                case Result():
+                    self._book.note("provider_result", where)
+                case Refusal():
+                    message["refusal"] = part.text
+                case Media() if part.kind == "audio" and part.data is None and part.item_id:
+                    message["audio"] = {"id": part.item_id}
+                case _:
+                    said.append(part)
+        content = self._plain(said, where)
+        message |= self._reasoning(thoughts, where)
+        is_empty = not content and not calls and len(message) == 1
+        if is_empty and not self._is_own:
+            return None
+        has_more = calls or "refusal" in message or "audio" in message
+        message["content"] = content or (None if has_more else "")
+        self._add_calls(message, calls, where)
+        return message
+
+    def _reasoning(self, thoughts: Sequence[Reasoning], where: str) -> _Message:
+        out: _Message = {}
+        fields = [own_fields(part.extra) for part in thoughts]
+        for own in fields:
+            out |= {name: own[name] for name in SEALED_FIELDS if name in own}
+        texts = [text for part in thoughts for text in (*part.summary, *part.content) if text]
+        if not out and any(part.seals for part in thoughts):
+            self._book.note("seal", where)
+        if not texts:
+            return out
+        if not self._is_own and self._book.note("reasoning_history", where) != "carry":
+            return {}
+        names = (name for own in fields for name in REASONING_FIELDS if name in own)
+        return {next(names, "reasoning_content"): _BETWEEN.join(texts), **out}
+
+    def _add_calls(self, message: _Message, calls: Sequence[Call], where: str) -> None:
+        legacy = [call for call in calls if LEGACY_CHOICE in own_fields(call.extra)]
+        if legacy and len(calls) == 1:
+            arguments = legacy[0].input.strip() and legacy[0].input
+            name = self._names.wire(legacy[0].name)
+            message[LEGACY_CHOICE] = {"name": name, "arguments": arguments or "{}"}
+        elif calls:
+            message["tool_calls"] = [self._call(call, where) for call in calls]
+
+    def _call(self, call: Call, where: str) -> _Message:
+        note_foreign(self._book, call.extra, where)
+        namespace, name = wire_name(call)
+        if namespace is not None:
+            self._book.note("namespace", where, namespace)
+        out: _Message = {"id": alias_id(call.call_id, self._target.ids)}
+        wire = self._names.wire(name, namespace)
+        if call.kind == "custom" and self._has_custom:
+            out |= {"type": "custom", "custom": {"name": wire, "input": call.input}}
+        else:
+            arguments = call.input if call.input.strip() else "{}"
+            if call.kind == "custom":
+                self._book.note("custom_tool", where, name)
+                arguments = wrap_input(call.input)
+            elif call.kind != "function":
+                self._book.note("call_kind", where, call.kind)
+            out |= {"type": "function", "function": {"name": wire, "arguments": arguments}}
+        for seal in call.seals:
+            content = seal_content(seal)
+            if content is None:
+                self._book.note("seal", where, seal.kind)
+            else:
+                out["extra_content"] = content
+        own = own_fields(call.extra)
+        return out | {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _results(self, turn: Turn, where: str) -> Iterable[_Message]:
+        moved: list[_Entry] = []
+        for index, part in enumerate(turn.parts):
+            if isinstance(part, Result) and part.executor == "client":
+                yield self._result(part, f"{where}.parts[{index}]", moved)
+            elif isinstance(part, Result):
+                self._book.note("provider_result", f"{where}.parts[{index}]")
+        if moved:
+            heading: _Entry = {"type": "text", "text": "What the tools above gave back:"}
+            yield {"role": "user", "content": [heading, *moved]}
+
+    def _result(self, result: Result, where: str, moved: list[_Entry]) -> _Message:
+        note_foreign(self._book, result.extra, where)
+        own = dict(own_fields(result.extra))
+        parts = result.content if self._is_own else self._move(result.content, where, moved)
+        content = self._plain(parts, where)
+        if result.is_error:
+            content = self._mark(content, where)
+        if own.pop(LEGACY_CHOICE, None) is not None:
+            message: _Message = {"role": "function", "name": result.name or "", "content": content}
+        else:
+            call_id = alias_id(result.call_id, self._target.ids)
+            message = {"role": "tool", "tool_call_id": call_id, "content": content}
+            if result.name is not None and self._is_own:
+                message["name"] = result.name
+        cache = self._cache(result.cache, where)
+        if cache is not None:
+            message["cache_control"] = cache
+        return message | own
+
+    def _move(self, parts: Iterable[Part], where: str, moved: list[_Entry]) -> Iterable[Part]:
+        """A result's content with its media moved elsewhere, and a line of text in the place of each."""
+        for part in parts:
+            entry = write_media(part, None) if isinstance(part, Media) else None
+            if entry is None or not isinstance(part, Media):
+                yield part
+                continue
+            self._book.note("result_media", where, part.kind)
+            moved.append(entry)
+            yield Text(text=f"[{part.kind} {len(moved)} of the next message]")
+
+    def _mark(self, content: _Content, where: str) -> _Content:
+        """The error flag, in front of the first text."""
+        if not self._is_own:
+            self._book.note("error_flag", where)
+        if isinstance(content, str):
+            return mark_error(content)
+        first = content[0]
+        text = first.get("text") if isinstance(first, dict) else None
+        if isinstance(first, dict) and isinstance(text, str):
+            return [{**first, "text": mark_error(text)}, *content[1:]]
+        return [{"type": "text", "text": mark_error("")}, *content]
+
+
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+def _bare_text(entry: _Entry) -> str | None:
+    """The text of an entry that has nothing else."""
+    if not isinstance(entry, dict) or entry.keys() != {"type", "text"}:
+        return None
+    text = entry["text"]
+    return text if isinstance(text, str) else None

@@ -1,0 +1,146 @@
+"""A conversation's items read into turns: one turn for each item, never merged.
+
+Messages become turns with their content. Calls and reasoning are turns of the assistant, results are `tool` turns. Tools
+that are declared inside the conversation are gathered beside it, and stay where they stand.
+"""
+
+from msgspec import Struct
+
+from dragoman._json import Raw
+from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.responses.content import read_content
+from dragoman.dialects.responses.expect import expect_list, expect_object, expect_text, refuse
+from dragoman.dialects.responses.fields import (
+    Fields,
+    extra_of,
+    is_present,
+    read_list,
+    read_object,
+    read_text,
+    read_uncut,
+)
+from dragoman.dialects.responses.items import read_item
+from dragoman.dialects.responses.tools import read_tools
+from dragoman.dialects.responses.wire import CALL_ITEMS, MESSAGE_FIELDS
+from dragoman.model.parts import Call, Opaque, Part, Result, Text
+from dragoman.model.request import Namespace, Role, Tool, Turn
+
+__all__ = ("History", "read_history")
+
+_ROLES: dict[str, Role] = {
+    "assistant": "assistant",
+    "developer": "developer",
+    "system": "system",
+    "user": "user",
+}
+_OPAQUE_ROLES: dict[str, Role] = {
+    "additional_tools": "developer",
+    "compaction_trigger": "developer",
+    "configuration_update": "developer",
+}
+_DECLARING = frozenset({"additional_tools", "tool_search_output"})
+
+
+class History(Struct, frozen=True):
+    turns: tuple[Turn, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+
+
+def read_history(value: Raw | None) -> History:
+    """`input`: a string, or a list of items.
+
+    Raises:
+        RequestRefused: an item cannot be used.
+    """
+    if not is_present(value):
+        return History()
+    text = read_text({"input": value or Raw(b"null")}, "input")
+    if text is not None:
+        return History((Turn(role="user", parts=(Text(text=text),)),))
+    if read_list(value) is None:
+        refuse("input", "a string or an array", value)
+    turns: list[Turn] = []
+    tools: list[Tool] = []
+    namespaces: list[Namespace] = []
+    for number, entry in enumerate(expect_list(value, "input")):
+        where = f"input[{number}]"
+        fields = expect_object(entry, where)
+        turns.append(_turn(entry, fields, where))
+        if read_text(fields, "type") in _DECLARING:
+            declared = read_tools(fields.get("tools"), f"{where}.tools", in_input=True)
+            tools.extend(declared.tools)
+            namespaces.extend(declared.namespaces)
+    return History(tuple(turns), tuple(tools), tuple(namespaces))
+
+
+def _turn(entry: Raw, fields: Fields, where: str) -> Turn:
+    kind = expect_text(fields, "type", where)
+    if kind == "message" or (kind is None and "role" in fields):
+        return _message(fields, where)
+    if kind is None:
+        if read_text(fields, "id") is None:
+            refuse(f"{where}.type", "the type of an item", fields.get("type"))
+        return Turn(role="assistant", parts=(_reference(entry, fields),))
+    part = read_item(entry, fields)
+    if isinstance(part, Call):
+        _check_call(part, kind, fields, where)
+    role = _role(part)
+    return Turn(role=role, parts=(part,), status=read_text(fields, "status"))
+
+
+def _reference(entry: Raw, fields: Fields) -> Opaque:
+    return Opaque(
+        dialect="responses", type="item_reference", raw=entry, item_id=read_text(fields, "id")
+    )
+
+
+def _role(part: Part) -> Role:
+    match part:
+        case Result():
+            return "tool"
+        case Opaque():
+            return _OPAQUE_ROLES.get(part.type, "assistant")
+        case _:
+            return "assistant"
+
+
+def _check_call(call: Call, kind: str, fields: Fields, where: str) -> None:
+    if not call.name:
+        refuse(f"{where}.name", "the name of the tool", fields.get("name"))
+    spec = CALL_ITEMS[kind]
+    value = fields.get(spec.field)
+    if spec.kind == "custom" and is_present(value) and read_uncut(fields, spec.field) is None:
+        refuse(f"{where}.{spec.field}", "a string", value)
+
+
+def _message(fields: Fields, where: str) -> Turn:
+    said = expect_text(fields, "role", where)
+    role = _ROLES.get(said or "")
+    if role is None:
+        refuse(f"{where}.role", "user, assistant, system or developer", fields.get("role"))
+    return Turn(
+        role=role,
+        parts=_content(fields.get("content"), f"{where}.content"),
+        item_id=read_text(fields, "id") or None,
+        status=read_text(fields, "status"),
+        extra=extra_of(fields, MESSAGE_FIELDS),
+    )
+
+
+def _content(value: Raw | None, where: str) -> tuple[Part, ...]:
+    if value is None or not is_present(value):
+        return ()
+    text = read_uncut({"content": value}, "content")
+    if text is not None:
+        return (Text(text=replace_lone(text)),)
+    if read_list(value) is None:
+        refuse(where, "a string or an array", value)
+    parts: list[Part] = []
+    for number, entry in enumerate(expect_list(value, where)):
+        path = f"{where}[{number}]"
+        fields = expect_object(entry, path)
+        if expect_text(fields, "type", path) is None:
+            refuse(f"{path}.type", "the type of a content part", fields.get("type"))
+        parts.append(read_content(entry, read_object(entry)))
+    return tuple(parts)

@@ -1,0 +1,245 @@
+"""Tool declarations, both ways: functions, custom tools, namespaces, built-in tools.
+
+A namespace is a name its members carry; it is declared beside them so that an empty one survives. Built-in tools keep
+their whole object. This wire has namespaces and custom tools, so nothing is flattened or wrapped.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman._json import Raw
+from dragoman.core.aliases import NameMap
+from dragoman.core.losses import LossBook
+from dragoman.core.schemas import fix_schema
+from dragoman.dialects.base import Target
+from dragoman.dialects.responses.expect import (
+    expect_bool,
+    expect_list,
+    expect_object,
+    expect_text,
+    need_text,
+    refuse,
+)
+from dragoman.dialects.responses.fields import (
+    Fields,
+    extra_of,
+    is_present,
+    own_fields,
+    read_object,
+    read_text,
+)
+from dragoman.dialects.responses.losses import note_foreign
+from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
+from dragoman.dialects.responses.writing import JsonObject
+from dragoman.model.parts import Extra
+from dragoman.model.request import Grammar, Namespace, Request, Tool
+
+__all__ = ("Declared", "read_tools", "write_tools")
+
+_FUNCTION_FIELDS = frozenset({"type", "name", "description", "parameters", "strict", "function"})
+_CUSTOM_FIELDS = frozenset({"type", "name", "description", "format"})
+_NAMESPACE_FIELDS = frozenset({"type", "name", "description", "tools"})
+
+
+class Declared(Struct, frozen=True):
+    tools: tuple[Tool, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_tools(value: Raw | None, where: str, *, in_input: bool = False) -> Declared:
+    """The tools of a list.
+
+    Raises:
+        RequestRefused: one of them cannot be used.
+    """
+    tools: list[Tool] = []
+    namespaces: list[Namespace] = []
+    for number, entry in enumerate(expect_list(value, where)):
+        path = f"{where}[{number}]"
+        fields = expect_object(entry, path)
+        kind = need_text(fields, "type", path)
+        if kind == "namespace":
+            group, members = _namespace(fields, path, in_input=in_input)
+            namespaces.append(group)
+            tools.extend(members)
+        else:
+            tools.append(_tool(kind, fields, path, None, in_input=in_input))
+    return Declared(tuple(tools), tuple(namespaces))
+
+
+def _namespace(fields: Fields, path: str, *, in_input: bool) -> tuple[Namespace, list[Tool]]:
+    name = need_text(fields, "name", path)
+    members: list[Tool] = []
+    for number, entry in enumerate(expect_list(fields.get("tools"), f"{path}.tools")):
+        inner = f"{path}.tools[{number}]"
+        member = expect_object(entry, inner)
+        kind = expect_text(member, "type", inner) or "function"
+        members.append(_tool(kind, member, inner, name, in_input=in_input))
+    group = Namespace(
+        name,
+        expect_text(fields, "description", path),
+        extra_of(fields, _NAMESPACE_FIELDS),
+        "input" if in_input else "request",
+    )
+    return group, members
+
+
+def _tool(kind: str, fields: Fields, path: str, namespace: str | None, *, in_input: bool) -> Tool:
+    place: Literal["request", "input"] = "input" if in_input else "request"
+    if kind == "function":
+        # Some clients send Chat's form, the function inside.
+        inner = (
+            fields
+            if "name" in fields
+            else expect_object(fields.get("function"), f"{path}.function")
+        )
+        schema = inner.get("parameters")
+        return Tool(
+            name=need_text(inner, "name", path),
+            namespace=namespace,
+            description=expect_text(inner, "description", path),
+            schema=schema if is_present(schema) else None,
+            strict=expect_bool(inner, "strict", path),
+            place=place,
+            extra=extra_of(fields, _FUNCTION_FIELDS),
+        )
+    if kind == "custom":
+        grammar, known = _grammar(fields, path)
+        return Tool(
+            name=need_text(fields, "name", path),
+            kind="custom",
+            namespace=namespace,
+            description=expect_text(fields, "description", path),
+            grammar=grammar,
+            place=place,
+            extra=extra_of(fields, known),
+        )
+    name = read_text(fields, "name") or read_text(fields, "server_label") or kind
+    return Tool(
+        name=name,
+        kind=TOOL_KINDS.get(kind, "other"),
+        namespace=namespace,
+        description=read_text(fields, "description"),
+        schema=fields.get("parameters") if is_present(fields.get("parameters")) else None,
+        variant=kind,
+        place=place,
+        extra=Extra("responses", dict(fields)),
+    )
+
+
+def _grammar(fields: Fields, path: str) -> tuple[Grammar | None, frozenset[str]]:
+    form = expect_object(fields.get("format"), f"{path}.format")
+    if read_text(form, "type") != "grammar":
+        # Plain text is the default; where it was said it is said again.
+        return None, _CUSTOM_FIELDS - {"format"}
+    # The API has both fields inside; Chat's form has them one level deeper.
+    inner = read_object(form.get("grammar")) or form
+    syntax = need_text(inner, "syntax", f"{path}.format")
+    definition = expect_text(inner, "definition", f"{path}.format")
+    if definition is None:
+        refuse(f"{path}.format.definition", "a string", inner.get("definition"))
+    return Grammar(syntax, definition), _CUSTOM_FIELDS
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    def __init__(self, names: NameMap, target: Target, book: LossBook, *, is_native: bool) -> None:
+        self._names = names
+        self._target = target
+        self._book = book
+        self._is_native = is_native
+
+    def write(self, tool: Tool, where: str) -> JsonObject | None:
+        if tool.cache is not None:
+            self._book.note("cache_control", where)
+        if tool.kind == "function":
+            return self._function(tool, where)
+        if tool.kind == "custom":
+            return self._custom(tool, where)
+        return self._builtin(tool, where)
+
+    def _function(self, tool: Tool, where: str) -> JsonObject:
+        note_foreign(self._book, tool.extra, where)
+        schema, strict = tool.schema, tool.strict
+        if not self._is_native:
+            schema, strict, notes = fix_schema(tool.schema, self._target.schemas, strict=strict)
+            if notes and tool.schema is not None:
+                self._book.note("schema", where, "; ".join(notes))
+            # A function without the flag is strict here and nowhere else.
+            strict = bool(strict) and self._target.strict
+        out: JsonObject = {"type": "function", "name": self._names.wire(tool.name, tool.namespace)}
+        if tool.description is not None:
+            out["description"] = tool.description
+        out["parameters"] = schema
+        if strict is not None:
+            out["strict"] = strict
+        return {**out, **own_fields(tool.extra)}
+
+    def _custom(self, tool: Tool, where: str) -> JsonObject:
+        note_foreign(self._book, tool.extra, where)
+        out: JsonObject = {"type": "custom", "name": self._names.wire(tool.name, tool.namespace)}
+        if tool.description is not None:
+            out["description"] = tool.description
+        if tool.grammar is not None:
+            grammar = tool.grammar
+            out["format"] = {
+                "type": "grammar",
+                "syntax": grammar.syntax,
+                "definition": grammar.definition,
+            }
+        return {**out, **own_fields(tool.extra)}
+
+    def _builtin(self, tool: Tool, where: str) -> JsonObject | None:
+        own = own_fields(tool.extra)
+        is_known = tool.kind in self._target.builtin or tool.kind == "other"
+        if own and is_known:
+            return dict(own)
+        native: Mapping[str, object] | None = NATIVE_TOOLS.get(tool.kind)
+        if native is None or not is_known:
+            self._book.note("builtin_tool", where, tool.variant or tool.kind)
+            return None
+        note_foreign(self._book, tool.extra, where)
+        return dict(native)
+
+
+def write_tools(
+    request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
+) -> list[object]:
+    """The tools declared outside the conversation; those inside it are written where they stand."""
+    writer = _Writer(names, target, book, is_native=is_native)
+    groups = {group.name: group for group in request.namespaces if group.place == "request"}
+    members: dict[str, list[object]] = {}
+    out: list[object] = []
+    for number, tool in enumerate(request.tools):
+        written = None if tool.place == "input" else writer.write(tool, f"tools[{number}]")
+        if written is None:
+            continue
+        if tool.namespace is None:
+            out.append(written)
+            continue
+        if tool.namespace not in members:
+            members[tool.namespace] = []
+            group = groups.get(tool.namespace, Namespace(tool.namespace))
+            out.append(_group(group, members[tool.namespace], book))
+        members[tool.namespace].append(written)
+    # An empty namespace has no place of its own in our list, so it comes last.
+    out.extend(_group(group, [], book) for name, group in groups.items() if name not in members)
+    return out
+
+
+def _group(group: Namespace, members: Sequence[object], book: LossBook) -> JsonObject:
+    note_foreign(book, group.extra, f"namespaces.{group.name}")
+    return {
+        "type": "namespace",
+        "name": group.name,
+        "description": group.description or "",
+        "tools": members,
+        **own_fields(group.extra),
+    }

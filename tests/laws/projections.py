@@ -1,0 +1,71 @@
+"""What each dialect keeps of an answer, written apart from the codecs: the other side of laws 3, 5 and 10.
+
+    project(dialect, events)   what must come back when the events were written in the dialect and read again,
+                               and the loss codes that must have been reported
+    received(dialect, events)  what came back, to be compared with it
+
+Every step that leaves something out notes a code of the dialect's loss table, or is in `NORMALISED` with its reason.
+No projection imports a codec: an encoder and a reader that agree on a mistake are still found out.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+from projecting import NORMALISED, Answer, Projection
+from projection_chat import project_chat, settle_chat
+from projection_messages import project_messages, settle_messages
+
+from dragoman.core.fold import fold
+from dragoman.core.serial import Serializer
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.registry import codec
+from dragoman.dialects.translate import make_decoder
+from dragoman.model.events import Event
+from dragoman.model.outcome import Loss, Outcome, Problem
+
+__all__ = ("NORMALISED", "Projection", "Read", "Written", "project", "read", "received", "write")
+
+_PROJECTIONS: Mapping[str, Callable[[Answer], Projection]] = {
+    "chat": project_chat,
+    "messages": project_messages,
+}
+_SETTLERS: Mapping[str, Callable[[Outcome], Outcome]] = {
+    "chat": settle_chat,
+    "messages": settle_messages,
+}
+
+
+class Written(Struct, frozen=True):
+    data: bytes
+    losses: tuple[Loss, ...]
+
+
+class Read(Struct, frozen=True):
+    events: tuple[Event, ...]
+    problems: tuple[Problem, ...]
+
+
+def project(dialect: str, events: Iterable[Event]) -> Projection:
+    return _PROJECTIONS[dialect](Answer(events))
+
+
+def received(dialect: str, events: Iterable[Event]) -> Outcome:
+    return _SETTLERS[dialect](fold(events))
+
+
+def write(dialect: str, events: Iterable[Event]) -> Written:
+    """A stream of the dialect, as a door writes it: one part at a time."""
+    encoder = codec(dialect).encoder(EncodeContext())
+    serializer = Serializer()
+    data = [encoder.encode(ready) for event in events for ready in serializer.feed(event)]
+    return Written(b"".join(data) + encoder.close(), tuple(encoder.losses))
+
+
+def read(dialect: str, reads: Iterable[bytes]) -> Read:
+    decoder = make_decoder(dialect, DecodeContext())
+    steps = [step for data in reads for step in decoder.feed(data)]
+    steps += decoder.close()
+    return Read(
+        tuple(event for step in steps for event in step.events),
+        tuple(problem for step in steps for problem in step.problems),
+    )

@@ -1,0 +1,468 @@
+"""Whole answers, both ways."""
+
+import json
+
+import pytest
+from chat_help import call, chunk, finish, read
+from openai.types.chat import ChatCompletion
+
+from dragoman._json import Raw
+from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.chat import encode_body, read_body
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    PartEnded,
+    PartStarted,
+    Started,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, FinishReason, Outcome, Usage
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Seal,
+    Text,
+)
+from dragoman.model.request import Tool
+
+
+def body(message: object, reason: object = "stop", **fields: object) -> bytes:
+    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+    return json.dumps(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1700000000,
+            "model": "m",
+            "choices": [choice],
+            **fields,
+        }
+    ).encode()
+
+
+def problems(data: bytes) -> list[str]:
+    return [problem.kind for problem in read_body(data).problems]
+
+
+def outcome(data: bytes, context: DecodeContext | None = None) -> Outcome:
+    step = read_body(data, context or DecodeContext())
+    assert is_grammatical(step.events)
+    assert all(problem.frame == 1 for problem in step.problems)
+    return fold(step.events)
+
+
+def parts(data: bytes) -> tuple[Part, ...]:
+    return outcome(data).choices[0].parts
+
+
+FUNCTION = {"name": "f", "arguments": '{"x": 1}'}
+
+
+def test_body_is_read_to_the_parts_it_has() -> None:
+    message = {
+        "role": "assistant",
+        "content": "Hi",
+        "refusal": None,
+        "reasoning_content": "hm",
+        "tool_calls": [
+            {"id": "a", "type": "function", "function": FUNCTION},
+            {"id": "b", "type": "custom", "custom": {"name": "exec", "input": "ls"}},
+        ],
+    }
+    data = body(message, "tool_calls", usage={"prompt_tokens": 1, "completion_tokens": 2})
+    found = outcome(data)
+    assert found.choices[0].parts == (
+        Reasoning(summary=("hm",)),
+        Text(text="Hi"),
+        Call(call_id="a", name="f", input='{"x": 1}'),
+        Call(call_id="b", name="exec", input="ls", kind="custom"),
+    )
+    assert found.choices[0].finish == "tool_calls"
+    assert found.usage == Usage(input=1, output=2)
+    assert problems(data) == []
+
+
+def test_calls_of_a_body_never_overlap() -> None:
+    calls = [{"id": each, "type": "function", "function": {"name": each}} for each in "abc"]
+    kinds = [type(event) for event in read_body(body({"tool_calls": calls}, "tool_calls")).events]
+    started = [index for index, kind in enumerate(kinds) if kind is PartStarted]
+    ended = [index for index, kind in enumerate(kinds) if kind is PartEnded]
+    assert sorted(started + ended) == [
+        each for pair in zip(started, ended, strict=True) for each in pair
+    ]
+
+
+def test_body_call_without_arguments_is_an_empty_object() -> None:
+    entry = {"id": "a", "type": "function", "function": {"name": "f"}}
+    assert parts(body({"tool_calls": [entry]}, "tool_calls")) == (
+        Call(call_id="a", name="f", input="{}"),
+    )
+
+
+def test_last_call_of_a_body_cut_by_length_is_incomplete() -> None:
+    calls = [{"id": each, "type": "function", "function": FUNCTION} for each in "ab"]
+    found = parts(body({"tool_calls": calls}, "length"))
+    assert [part.status for part in found if isinstance(part, Call)] == ["completed", "incomplete"]
+
+
+def test_body_calls_without_id_or_with_one_id_get_their_own() -> None:
+    calls = [
+        {"id": "a", "function": FUNCTION},
+        {"id": "a", "function": FUNCTION},
+        {"function": FUNCTION},
+    ]
+    data = body({"tool_calls": calls}, "tool_calls")
+    ids = [part.call_id for part in parts(data) if isinstance(part, Call)]
+    assert len(set(ids)) == 3
+    assert problems(data) == ["missing_id", "missing_id"]
+
+
+def test_nameless_call_of_a_body_is_concluded_or_an_error() -> None:
+    data = body({"tool_calls": [{"id": "a", "function": {"arguments": "{}"}}]}, "tool_calls")
+    context = DecodeContext(tools=(Tool(name="only"),))
+    assert outcome(data, context).choices[0].parts == (Call(call_id="a", name="only", input="{}"),)
+    failed = outcome(data)
+    assert failed.error is not None
+    assert failed.error.kind == "protocol"
+
+
+def test_legacy_body_is_a_call() -> None:
+    found = parts(body({"content": None, "function_call": FUNCTION}, "function_call"))
+    assert [(part.name, part.input) for part in found if isinstance(part, Call)] == [
+        ("f", '{"x": 1}')
+    ]
+
+
+def test_body_without_finish_reason_is_inferred() -> None:
+    data = body({"content": "a"}, None)
+    assert outcome(data).choices[0].finish == "stop"
+    assert problems(data) == ["missing_finish"]
+
+
+def test_error_body_is_a_failure() -> None:
+    found = outcome(b'{"error":{"message":"no","type":"invalid_request_error","code":null}}')
+    assert found.error is not None
+    assert (found.error.kind, found.error.message) == ("invalid_request", "no")
+
+
+def test_body_with_a_failed_choice_is_a_failure() -> None:
+    assert outcome(body({"content": "a"}, "error")).error is not None
+
+
+@pytest.mark.parametrize(
+    ("data", "kinds"),
+    [
+        (b"nonsense", ["malformed_body"]),
+        (b"[]", ["malformed_body"]),
+        (b'{"object":"response","output":[]}', ["foreign_body"]),
+        (b"{}", ["foreign_body"]),
+        (b'{"choices":[]}', ["empty_output"]),
+        (b'{"detail":"Not Found"}', []),
+    ],
+)
+def test_bad_body_is_a_failure_and_says_why(data: bytes, kinds: list[str]) -> None:
+    assert outcome(data).error is not None
+    assert problems(data) == kinds
+
+
+def test_body_with_bytes_that_are_no_utf8_is_read_and_reported() -> None:
+    data = body({"content": "a?"}).replace(b"?", b"\xff")
+    assert parts(data) == (Text(text="a\ufffd"),)
+    assert problems(data) == ["invalid_utf8"]
+
+
+def test_replacement_character_in_a_body_is_no_problem() -> None:
+    assert problems(body({"content": "\ufffd"})) == []
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def events(*told: Part, reason: FinishReason = "stop", usage: Usage | None = None) -> list[Event]:
+    out: list[Event] = [Started("chatcmpl-1", "m", 1700000000)]
+    for number, part in enumerate(told):
+        out += [PartStarted(number, part), PartEnded(number, part)]
+    out.append(Finished(reason))
+    if usage is not None:
+        out.append(UsageReported(usage))
+    return [*out, Completed()]
+
+
+def write(
+    *told: Part, reason: FinishReason = "stop", context: EncodeContext | None = None
+) -> dict[str, object]:
+    data = encode_body(events(*told, reason=reason), context or EncodeContext())
+    ChatCompletion.model_validate_json(data, strict=True)
+    found: dict[str, object] = json.loads(data)
+    return found
+
+
+def message(*told: Part, reason: FinishReason = "stop", **context: object) -> dict[str, object]:
+    written = write(*told, reason=reason, context=EncodeContext(**context))  # type: ignore[arg-type]
+    choices = written["choices"]
+    assert isinstance(choices, list)
+    return {**choices[0]["message"], "finish_reason": choices[0]["finish_reason"]}
+
+
+def test_body_round_trip_gives_the_same_json() -> None:
+    original = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": "Hi",
+                    "refusal": None,
+                    "reasoning_content": "hm",
+                    "annotations": [
+                        {
+                            "type": "url_citation",
+                            "url_citation": {
+                                "url": "u",
+                                "title": "t",
+                                "start_index": 0,
+                                "end_index": 1,
+                            },
+                        }
+                    ],
+                    "tool_calls": [
+                        {
+                            "id": "a",
+                            "type": "function",
+                            "function": {"name": "f", "arguments": '{"x": 1.0}'},
+                            "extra_content": {"google": {"thought_signature": "s"}},
+                            "mystery": 1,
+                        }
+                    ],
+                    "unknown": {"a": 1},
+                },
+                "logprobs": {
+                    "content": [{"token": "Hi", "logprob": -0.1, "top_logprobs": []}],
+                    "refusal": None,
+                },
+                "finish_reason": "tool_calls",
+                "native_finish_reason": "STOP",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 5,
+            "completion_tokens": 6,
+            "total_tokens": 11,
+            "prompt_tokens_details": {"cached_tokens": 2, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": 3,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": 0,
+            },
+            "cost": 0.25,
+        },
+        "system_fingerprint": "fp",
+        "service_tier": "default",
+    }
+    data = json.dumps(original).encode()
+    assert json.loads(encode_body(read_body(data).events)) == original
+
+
+def test_content_is_null_beside_calls_alone() -> None:
+    found = message(Call(call_id="a", name="f", input="{}"), reason="tool_calls")
+    assert found["content"] is None
+    assert found["finish_reason"] == "tool_calls"
+
+
+def test_texts_are_joined_in_order_around_a_call() -> None:
+    found = message(Text(text="a"), Call(call_id="a", name="f", input="{}"), Text(text="b"))
+    assert found["content"] == "ab"
+
+
+def test_answer_without_anything_has_empty_content() -> None:
+    assert message()["content"] == ""
+
+
+def test_refusal_has_its_field_and_no_content() -> None:
+    found = message(Refusal(text="No."))
+    assert (found["content"], found["refusal"]) == (None, "No.")
+
+
+def test_cut_call_is_written_as_it_came_and_ends_with_length() -> None:
+    cut = Call(call_id="a", name="f", input='{"x', status="incomplete")
+    found = message(cut, reason="tool_calls")
+    assert found["finish_reason"] == "length"
+    assert found["tool_calls"] == [
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x'}}
+    ]
+
+
+def test_provider_run_calls_and_results_are_not_shown_as_calls() -> None:
+    found = message(
+        Call(call_id="ws_1", name="web_search", kind="web_search", executor="provider"),
+        Result(call_id="ws_1", executor="provider"),
+        Text(text="x"),
+        reason="tool_calls",
+    )
+    assert "tool_calls" not in found
+    assert found["finish_reason"] == "stop"
+
+
+def test_namespaced_call_is_flattened_and_other_kinds_become_functions() -> None:
+    found = message(
+        Call(call_id="a", name="js", namespace="mcp__repl", input="{}"),
+        Call(call_id="b", name="js", namespace="mcp__repl__", input="{}"),
+        Call(call_id="c", name="", kind="local_shell", input='{"command":[]}'),
+        Call(call_id="", name="exec", kind="custom", input="ls"),
+        reason="tool_calls",
+    )
+    calls = found["tool_calls"]
+    assert isinstance(calls, list)
+    assert [each[each["type"]]["name"] for each in calls] == [
+        "mcp__repl__js",
+        "mcp__repl__js",
+        "local_shell",
+        "exec",
+    ]
+    assert calls[3]["id"].startswith("call_")
+
+
+def test_legacy_client_gets_one_function_call() -> None:
+    calls = [Call(call_id=each, name=each, input="{}") for each in "ab"]
+    found = message(*calls, reason="tool_calls", legacy_functions=True)
+    assert found["function_call"] == {"name": "a", "arguments": "{}"}
+    assert found["finish_reason"] == "function_call"
+    assert "tool_calls" not in found
+
+
+def test_reasoning_of_several_sections_is_one_text() -> None:
+    parted = Reasoning(summary=("a", "b"), content=("c",), seals=(Seal("signature", "s"),))
+    assert message(parted, Text(text="x"))["reasoning_content"] == "a\n\nb\n\nc"
+
+
+def test_reasoning_keeps_the_name_and_the_list_it_came_under() -> None:
+    extra = Extra("chat", {"reasoning": Raw(b'""'), "reasoning_details": Raw(b"[1]")})
+    found = message(Reasoning(summary=("hm",), extra=extra))
+    assert (found["reasoning"], found["reasoning_details"]) == ("hm", [1])
+    assert "reasoning_content" not in found
+
+
+def test_media_are_written_where_there_is_a_form() -> None:
+    found = message(
+        Media(kind="audio", data="QQ==", transcript="a", item_id="audio_1"),
+        Media(kind="image", data="QQ=="),
+        Media(kind="image", url="u"),
+        Media(kind="file", file_id="f"),
+    )
+    assert found["audio"] == {"id": "audio_1", "data": "QQ==", "transcript": "a", "expires_at": 0}
+    assert found["images"] == [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}},
+        {"type": "image_url", "image_url": {"url": "u"}},
+    ]
+
+
+def test_policy_drops_what_is_only_an_extension() -> None:
+    context = EncodeContext(losses={"output_media": "drop", "stop_sequence": "refuse"})
+    told = [
+        *events(Media(kind="image", url="u"))[:-2],
+        Finished("stop_sequence", 0, "###"),
+        Completed(),
+    ]
+    written = json.loads(encode_body(told, context))
+    assert "images" not in written["choices"][0]["message"]
+    assert "stop_reason" not in written["choices"][0]
+
+
+def test_stop_sequence_is_written_as_vllm_does() -> None:
+    told = [*events(Text(text="a"))[:-2], Finished("stop_sequence", 0, "###"), Completed()]
+    choice = json.loads(encode_body(told))["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "###")
+
+
+def test_piece_that_came_in_a_list_goes_back_in_a_list() -> None:
+    raw = Raw(b'{"type":"reference"}')
+    told = events(
+        Text(text="a"),
+        Opaque(dialect="chat", type="reference", raw=raw),
+        Opaque(dialect="messages", type="x", raw=raw),
+    )
+    written = json.loads(encode_body(told))["choices"][0]["message"]["content"]
+    assert written == [{"type": "text", "text": "a"}, {"type": "reference"}]
+
+
+def test_foreign_citation_with_a_url_is_translated_and_others_are_left_out() -> None:
+    cited = Text(
+        text="a",
+        annotations=(
+            Annotation("messages", Raw(b"{}"), url="u", title="t", start=1, end=2),
+            Annotation("messages", Raw(b"{}"), url="v"),
+            Annotation("messages", Raw(b"{}")),
+        ),
+    )
+    assert message(cited)["annotations"] == [
+        {
+            "type": "url_citation",
+            "url_citation": {"end_index": 2, "start_index": 1, "title": "t", "url": "u"},
+        },
+        {
+            "type": "url_citation",
+            "url_citation": {"end_index": 0, "start_index": 0, "title": "v", "url": "v"},
+        },
+    ]
+
+
+def test_identity_comes_from_the_context_where_the_answer_has_none() -> None:
+    told: list[Event] = [Started(), Finished("stop"), Completed()]
+    written = json.loads(encode_body(told, EncodeContext(model="mine", created=7)))
+    assert written["id"].startswith("chatcmpl-")
+    assert (written["model"], written["created"]) == ("mine", 7)
+    assert "usage" not in written
+
+
+def test_failed_answer_is_an_error_body() -> None:
+    told: list[Event] = [Started(), Failed(ErrorInfo(kind="overloaded", message="busy"))]
+    assert json.loads(encode_body(told))["error"]["message"] == "busy"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [Started(), PartStarted(0, Text(status="in_progress"))],
+        [Started(), Finished("error"), Completed()],
+        [Started(), Finished("cancelled"), Completed()],
+    ],
+)
+def test_answer_that_did_not_end_is_an_error_body(told: list[Event]) -> None:
+    assert json.loads(encode_body(told))["error"]["message"]
+
+
+def test_several_choices_are_written_in_order() -> None:
+    reading = read(
+        [chunk({"content": "a"}, "stop", 0), chunk({"content": "b"}, "length", 1), "[DONE]"]
+    )
+    written = json.loads(encode_body(reading.events))
+    assert [
+        (each["index"], each["message"]["content"], each["finish_reason"])
+        for each in written["choices"]
+    ] == [
+        (0, "a", "stop"),
+        (1, "b", "length"),
+    ]
+
+
+def test_streamed_call_and_its_body_agree() -> None:
+    entry = {"index": 0, "id": "a", "type": "function", "function": FUNCTION}
+    reading = read([call(entry), finish("tool_calls"), "[DONE]"])
+    again = fold(read_body(encode_body(reading.events)).events)
+    assert again == reading.outcome

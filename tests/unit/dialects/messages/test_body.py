@@ -1,0 +1,357 @@
+"""Whole answers: they mean what the same answer means as a stream, and are written as the vendor writes them."""
+
+import json
+from typing import Any
+
+import pytest
+from anthropic.types import Message
+from anthropic.types.beta import BetaMessage
+
+from dragoman._json import Raw
+from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.messages import encode_body, read_body
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    Started,
+    TextDelta,
+)
+from dragoman.model.outcome import ErrorInfo, Outcome
+from dragoman.model.parts import Call, Opaque, Reasoning, Refusal, Text
+from dragoman.model.request import Tool
+
+from .streams import (
+    MESSAGE,
+    block_delta,
+    block_start,
+    block_stop,
+    event,
+    input_delta,
+    outcome,
+    text_delta,
+    tool_use,
+)
+
+NO_CONTEXT = DecodeContext()
+
+
+def body(*content: object, reason: object = "end_turn", **fields: object) -> bytes:
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    message = {**MESSAGE, "content": content, "stop_reason": reason, "usage": usage, **fields}
+    return json.dumps(message).encode()
+
+
+def read(data: bytes, context: DecodeContext = NO_CONTEXT) -> tuple[Outcome, list[str]]:
+    step = read_body(data, context)
+    assert step.raw == data
+    assert is_grammatical(step.events)
+    assert all(problem.frame == 1 for problem in step.problems)
+    return fold(step.events), [problem.kind for problem in step.problems]
+
+
+def written(data: bytes) -> Any:
+    out = encode_body(read_body(data).events)
+    BetaMessage.model_validate_json(out, strict=True)
+    return json.loads(out)
+
+
+def test_body_means_what_the_stream_means() -> None:
+    blocks: list[dict[str, object]] = [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "text", "text": "Hi", "citations": [{"type": "char_location"}]},
+        {"type": "tool_use", "id": "toolu_a", "name": "f", "input": {"x": 1}},
+    ]
+    details = {"stop_details": {"type": "refusal"}, "container": {"id": "c"}}
+    management = {"context_management": {"applied_edits": []}}
+    whole = body(*blocks, reason="tool_use", diagnostics={"a": 1}, **details, **management)
+    start = {**MESSAGE, "diagnostics": {"a": 1}}
+    stream = b"".join(
+        [
+            event("message_start", message=start),
+            block_start(0, {"type": "thinking", "thinking": "", "signature": ""}),
+            block_delta(0, {"type": "thinking_delta", "thinking": "hm"}),
+            block_delta(0, {"type": "signature_delta", "signature": "c2ln"}),
+            block_stop(0),
+            block_start(1, {"type": "text", "text": ""}),
+            text_delta(1, "Hi"),
+            block_delta(1, {"type": "citations_delta", "citation": {"type": "char_location"}}),
+            block_stop(1),
+            tool_use(2),
+            input_delta(2, '{"x": 1}'),
+            block_stop(2),
+            event(
+                "message_delta",
+                delta={"stop_reason": "tool_use", "stop_sequence": None, **details},
+                usage={"output_tokens": 5},
+                **management,
+            ),
+            event("message_stop"),
+        ]
+    )
+    from_body, problems = read(whole)
+    assert problems == []
+    assert from_body == outcome(stream)
+
+
+def test_body_comes_back_as_it_was() -> None:
+    whole = body(
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "Em"},
+        {"type": "text", "text": "Hi"},
+        {
+            "type": "server_tool_use",
+            "id": "srvtoolu_1",
+            "name": "bash_code_execution",
+            "input": {"command": "ls"},
+            "caller": {"type": "direct"},
+        },
+        {
+            "type": "bash_code_execution_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": {
+                "type": "bash_code_execution_result",
+                "content": [],
+                "return_code": 0,
+                "stderr": "",
+                "stdout": "",
+            },
+        },
+        {"type": "container_upload", "file_id": "file_1"},
+        {"type": "tool_use", "id": "toolu_a", "name": "f", "input": {"x": 1}},
+        reason="tool_use",
+        context_management={"applied_edits": []},
+    )
+    assert written(whole) == json.loads(whole)
+
+
+def test_input_keeps_its_bytes() -> None:
+    # law: a call's input is never re-serialised
+    data = body(reason="tool_use").replace(
+        b'"content": []',
+        b'"content": [{"type":"tool_use","id":"a","name":"f","input":{"n": 1.0,  "b":12345678901234567890}}]',
+    )
+    (call,) = read(data)[0].choices[0].parts
+    assert isinstance(call, Call)
+    assert call.input == '{"n": 1.0,  "b":12345678901234567890}'
+    assert call.input.encode() in encode_body(read_body(data).events)
+
+
+def test_missing_or_empty_input_is_an_empty_object() -> None:
+    # M059, M046
+    for block in ({}, {"input": None}, {"input": {}}, {"input": ""}):
+        data = body({"type": "tool_use", "id": "a", "name": "f", **block}, reason="tool_use")
+        (call,) = read(data)[0].choices[0].parts
+        assert call == Call(call_id="a", name="f", input="{}")
+        assert written(data)["content"][0]["input"] == {}
+
+
+def test_last_call_of_an_answer_cut_by_a_limit_is_incomplete() -> None:
+    # M061, M062
+    use: dict[str, object] = {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}}
+    found, problems = read(body(use, {**use, "id": "b"}, reason="max_tokens"))
+    assert problems == []
+    assert found.choices[0].finish == "length"
+    first, second = found.choices[0].parts
+    assert isinstance(first, Call)
+    assert isinstance(second, Call)
+    assert (first.status, second.status) == ("completed", "incomplete")
+    (empty,) = read(body({**use, "input": {}}, reason="max_tokens"))[0].choices[0].parts
+    assert isinstance(empty, Call)
+    assert empty.status == "incomplete"
+    (missing,) = read(body({**use, "input": None}, reason="max_tokens"))[0].choices[0].parts
+    assert isinstance(missing, Call)
+    assert missing.input == ""
+
+
+def test_input_that_is_no_json_is_incomplete() -> None:
+    data = body({"type": "tool_use", "id": "a", "name": "f", "input": "{x"}, reason="tool_use")
+    found, problems = read(data)
+    assert problems == ["invalid_arguments", "wrong_finish"]
+    (call,) = found.choices[0].parts
+    assert isinstance(call, Call)
+    assert (call.input, call.status) == ("{x", "incomplete")
+
+
+def test_ids_and_names_are_made_good() -> None:
+    data = body(
+        {"type": "tool_use", "input": {}},
+        {"type": "server_tool_use", "name": "web_search", "input": {}},
+        reason="tool_use",
+    )
+    found, problems = read(data, DecodeContext(tools=(Tool(name="only"),)))
+    assert problems == ["missing_id", "missing_name", "missing_id"]
+    first, second = found.choices[0].parts
+    assert isinstance(first, Call)
+    assert isinstance(second, Call)
+    assert (first.name, first.call_id[:6], second.call_id[:9]) == ("only", "toolu_", "srvtoolu_")
+    failed, problems = read(data)
+    assert problems == ["missing_id", "missing_name", "nameless_call"]
+    assert failed.error is not None
+    assert failed.error.kind == "protocol"
+
+
+def test_reason_is_settled_by_content() -> None:
+    # M064
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    found, problems = read(body(use))
+    assert (found.choices[0].finish, problems) == ("tool_calls", ["wrong_finish"])
+    found, problems = read(body(use, reason=None))
+    assert (found.choices[0].finish, problems) == ("tool_calls", ["missing_finish"])
+    found, problems = read(body(reason="weird"))
+    assert (found.choices[0].finish, problems) == ("stop", ["unknown_finish"])
+    assert written(body(reason="compaction"))["stop_reason"] == "compaction"
+
+
+def test_message_may_lack_usage_and_content() -> None:
+    data = json.dumps({"type": "message", "stop_reason": "end_turn", "content": None}).encode()
+    found, problems = read(data)
+    assert problems == ["missing_usage"]
+    assert found.completed
+    assert found.choices[0].parts == ()
+    out = json.loads(encode_body(read_body(data).events))
+    assert out["usage"] == {"input_tokens": 0, "output_tokens": 0}
+    assert out["id"].startswith("msg_")
+
+
+def test_entries_that_are_no_blocks_are_reported() -> None:
+    found, problems = read(body({"type": "text", "text": "a"}, "b"))
+    assert problems == ["malformed_frame"]
+    assert found.choices[0].parts == (Text(text="a"),)
+
+
+def test_body_of_another_dialect_is_named() -> None:
+    # M082
+    for data in (
+        b'{"object":"chat.completion","choices":[]}',
+        b'{"x":1}',
+        b'{"type":"response","content":[]}',
+    ):
+        found, problems = read(data)
+        assert problems == ["foreign_body"]
+        assert found.error is not None
+        assert found.error.kind == "protocol"
+
+
+def test_error_bodies_are_errors() -> None:
+    for data in (
+        b'{"type":"error","error":{"type":"overloaded_error","message":"m"}}',
+        b'{"error":{"message":"m"}}',
+    ):
+        found, problems = read(data)
+        assert problems == []
+        assert found.error is not None
+        assert found.error.message == "m"
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"<html>", b"\xff"])
+def test_bytes_that_are_no_message_never_raise(data: bytes) -> None:
+    found, problems = read(data)
+    assert found.error is not None
+    assert "malformed_frame" in problems
+
+
+def test_bytes_that_are_no_text_are_reported() -> None:
+    found, problems = read(body({"type": "text", "text": "?"}).replace(b"?", b"\xff"))
+    assert problems == ["invalid_utf8"]
+    assert found.choices[0].parts == (Text(text="\ufffd"),)
+
+
+# --- writing -----------------------------------------------------------------------------------------
+
+
+def told(*parts: Any) -> list[Event]:
+    events: list[Event] = [Started("m", "claude")]
+    for number, part in enumerate(parts):
+        header = part
+        delta: Event | None = None
+        match part:
+            case Text(text=text):
+                header, delta = Text(status="in_progress"), TextDelta(number, text)
+            case Refusal(text=text):
+                header, delta = Refusal(status="in_progress"), TextDelta(number, text)
+            case Call():
+                header = Call(
+                    call_id=part.call_id, name=part.name, kind=part.kind, status="in_progress"
+                )
+                delta = InputDelta(number, part.input)
+            case _:
+                header = Reasoning(status="in_progress") if isinstance(part, Reasoning) else part
+        events.append(PartStarted(number, header))
+        if delta is not None:
+            events.append(delta)
+        events.append(PartEnded(number, part))
+    return [*events, Finished("stop"), Completed()]
+
+
+def content(*parts: Any) -> Any:
+    out = encode_body(told(*parts))
+    BetaMessage.model_validate_json(out, strict=True)
+    return json.loads(out)["content"]
+
+
+def test_input_that_is_no_object_is_carried_under_a_key_of_ours() -> None:
+    for text in ("[1]", "{x", '{"a":"import typ'):
+        (block,) = content(Call(call_id="a", name="f", input=text))
+        assert block["input"] == {"_invalid_arguments": text}
+
+
+def test_custom_input_is_wrapped() -> None:
+    (block,) = content(Call(call_id="a", name="f", kind="custom", input='x"'))
+    assert block["input"] == {"input": 'x"'}
+
+
+def test_empty_text_and_unsigned_empty_thinking_are_left_out() -> None:
+    assert content(Text(), Refusal(), Reasoning()) == []
+
+
+def test_refusal_decides_the_reason() -> None:
+    out = json.loads(encode_body(told(Refusal(text="no"))))
+    assert (out["content"], out["stop_reason"]) == ([{"type": "text", "text": "no"}], "refusal")
+
+
+def test_call_decides_the_reason() -> None:
+    out = encode_body(told(Text(text="a"), Call(call_id="a", name="f", input="{}")))
+    message = Message.model_validate_json(out, strict=True)
+    assert message.stop_reason == "tool_use"
+
+
+def test_opaque_block_is_written_as_it_came() -> None:
+    raw = Raw(b'{"type":"container_upload","file_id":"f"}')
+    assert content(Opaque(dialect="messages", type="container_upload", raw=raw)) == [
+        {"type": "container_upload", "file_id": "f"}
+    ]
+
+
+def test_model_is_the_clients() -> None:
+    out = json.loads(encode_body(told(), EncodeContext(model="mine")))
+    assert out["model"] == "mine"
+
+
+def test_failed_and_unfinished_answers_are_error_bodies() -> None:
+    error = ErrorInfo(kind="overloaded", message="m")
+    for events, kind in (
+        ([Failed(error)], "overloaded_error"),
+        ([Started()], "api_error"),
+        ([Started(), Finished("error"), Completed()], "api_error"),
+    ):
+        out = json.loads(encode_body(events))
+        assert (out["type"], out["error"]["type"]) == ("error", kind)
+
+
+def test_answer_without_its_first_choice_is_empty() -> None:
+    events: list[Event] = [
+        Started("m", "claude"),
+        PartStarted(0, Text(status="in_progress"), 1),
+        PartEnded(0, Text(text="other")),
+        Finished("stop", 1),
+        Finished("stop"),
+        Completed(),
+    ]
+    assert json.loads(encode_body(events))["content"] == []

@@ -1,0 +1,192 @@
+"""Streams that end badly: an error in the dialect's own form, and never a cut call that looks complete."""
+
+import doors
+import pytest
+
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.messages import LOSSES, MessagesEncoder
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    Noticed,
+    PartEnded,
+    PartStarted,
+    Started,
+    TextDelta,
+)
+from dragoman.model.outcome import ErrorInfo, FinishReason
+from dragoman.model.parts import Call, Reasoning, Text
+
+from .streams import data_of, encode
+
+STARTED = Started("msg_1", "claude")
+ERROR = ErrorInfo(kind="truncated", message="the stream ended")
+CUT = Call(
+    call_id="a", name="Write", input='{"file_path":"a","content":"import typ', status="incomplete"
+)
+
+
+def cut_call(number: int = 0) -> list[Event]:
+    header = Call(call_id="a", name="Write", status="in_progress")
+    return [PartStarted(number, header), InputDelta(number, CUT.input), PartEnded(number, CUT)]
+
+
+def types(stream: bytes) -> list[str]:
+    return [frame["type"] for frame in data_of(stream)]
+
+
+def test_failure_before_the_start_is_an_error_alone() -> None:
+    stream = encode([Failed(ErrorInfo(kind="rate_limit", message="slow down"))])
+    doors.check_messages(stream)
+    assert data_of(stream) == [
+        {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
+    ]
+
+
+def test_cut_call_is_not_stopped_before_an_error() -> None:
+    # M154, M155
+    stream = encode([STARTED, *cut_call(), Failed(ERROR)])
+    doors.check_messages(stream)
+    assert types(stream) == [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "error",
+    ]
+
+
+def test_call_still_open_is_not_stopped_before_an_error() -> None:
+    encoder = MessagesEncoder()
+    out = b"".join(map(encoder.encode, [STARTED, *cut_call()[:2], Failed(ERROR)]))
+    assert types(out)[-2:] == ["content_block_delta", "error"]
+
+
+def test_cut_call_is_stopped_when_a_limit_ended_the_answer() -> None:
+    # M062: as the vendor does it
+    for reason in ("length", "context_window", "refusal", "content_filter"):
+        finish: FinishReason = reason  # type: ignore[assignment]
+        stream = encode([STARTED, *cut_call(), Finished(finish), Completed()])
+        doors.check_messages(stream)
+        assert types(stream)[-3:] == ["content_block_stop", "message_delta", "message_stop"]
+        assert data_of(stream)[-2]["delta"]["stop_reason"] != "tool_use"
+
+
+@pytest.mark.parametrize("reason", ["stop", "tool_calls", "pause", "cancelled"])
+def test_cut_call_and_any_other_ending_is_an_error(reason: FinishReason) -> None:
+    # M155
+    stream = encode([STARTED, *cut_call(), Finished(reason), Completed()])
+    doors.check_messages(stream)
+    assert types(stream)[-2:] == ["content_block_delta", "error"]
+
+
+def test_what_follows_a_cut_call_waits_for_the_end() -> None:
+    text: list[Event] = [
+        PartStarted(1, Text(status="in_progress")),
+        TextDelta(1, "a"),
+        TextDelta(1, "b"),
+        PartEnded(1, Text(text="ab")),
+    ]
+    encoder = MessagesEncoder()
+    for event in [STARTED, *cut_call()]:
+        encoder.encode(event)
+    assert [encoder.encode(event) for event in text] == [b""] * 4
+    assert encoder.encode(Noticed("ping")) != b""
+    assert encoder.encode(Finished("length")) == b""
+    rest = encoder.encode(Completed())
+    assert types(rest) == [
+        "content_block_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+    failing = encode([STARTED, *cut_call(), *text, Failed(ERROR)])
+    assert types(failing)[-2:] == ["content_block_delta", "error"]
+
+
+def test_two_cut_calls_are_both_stopped_at_a_limit() -> None:
+    header = Call(call_id="b", name="g", status="in_progress")
+    second: list[Event] = [
+        PartStarted(1, header),
+        PartEnded(1, Call(call_id="b", name="g", status="incomplete")),
+    ]
+    stream = encode([STARTED, *cut_call(), *second, Finished("length"), Completed()])
+    doors.check_messages(stream)
+    assert types(stream).count("content_block_stop") == 2
+
+
+def test_cut_custom_call_is_not_closed() -> None:
+    call = Call(call_id="a", name="p", kind="custom", status="in_progress")
+    ended = Call(call_id="a", name="p", kind="custom", input="*** Beg", status="incomplete")
+    events: list[Event] = [
+        STARTED,
+        PartStarted(0, call),
+        InputDelta(0, "*** Beg"),
+        PartEnded(0, ended),
+    ]
+    stream = encode([*events, Failed(ERROR)])
+    assert data_of(stream)[2]["delta"]["partial_json"] == '{"input":"*** Beg'
+
+
+def test_open_text_and_thinking_are_stopped_before_an_error() -> None:
+    for header, ended in (
+        (Text(status="in_progress"), Text(text="a", status="incomplete")),
+        (Reasoning(status="in_progress"), Reasoning(status="incomplete")),
+    ):
+        stream = encode([STARTED, PartStarted(0, header), PartEnded(0, ended), Failed(ERROR)])
+        doors.check_messages(stream)
+    encoder = MessagesEncoder()
+    told = [STARTED, PartStarted(0, Text(status="in_progress")), TextDelta(0, "a"), Failed(ERROR)]
+    assert types(b"".join(map(encoder.encode, told)))[-2:] == ["content_block_stop", "error"]
+
+
+def test_block_that_was_never_opened_needs_no_stop() -> None:
+    encoder = MessagesEncoder()
+    told = [STARTED, PartStarted(0, Text(status="in_progress")), Failed(ERROR)]
+    assert types(b"".join(map(encoder.encode, told))) == ["message_start", "error"]
+
+
+def test_closing_without_an_end_is_an_error() -> None:
+    encoder = MessagesEncoder()
+    encoder.encode(STARTED)
+    stream = encoder.close()
+    doors.check_messages(stream)
+    assert types(stream) == ["message_start", "error"]
+    assert encoder.close() == b""
+
+
+def test_input_changed_after_streaming_is_an_error_and_the_rest_is_silence() -> None:
+    header = Call(call_id="a", name="f", status="in_progress")
+    events: list[Event] = [
+        STARTED,
+        PartStarted(0, header),
+        InputDelta(0, '{"a":1}'),
+        PartEnded(0, Call(call_id="a", name="f", input='{"a":2}'), amended=True),
+        Finished("tool_calls"),
+        Completed(),
+    ]
+    stream = encode(events)
+    doors.check_messages(stream)
+    assert types(stream)[-2:] == ["content_block_delta", "error"]
+
+
+def test_answer_that_ended_with_an_error_is_an_error() -> None:
+    stream = encode([STARTED, Finished("error"), Completed()])
+    doors.check_messages(stream)
+    assert types(stream) == ["message_start", "error"]
+
+
+def test_policy_may_refuse_everything_and_the_stream_still_goes_on() -> None:
+    context = EncodeContext(losses={code: "refuse" for code in LOSSES})
+    header = Call(call_id="a", name="p", kind="custom", status="in_progress")
+    ended = Call(call_id="a", name="p", kind="custom", input="x")
+    events: list[Event] = [STARTED, PartStarted(0, header), InputDelta(0, "x"), PartEnded(0, ended)]
+    encoder = MessagesEncoder(context)
+    for event in [*events, Finished("tool_calls"), Completed()]:
+        encoder.encode(event)
+    assert [loss.action for loss in encoder.losses] == ["drop"]

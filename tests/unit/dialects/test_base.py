@@ -1,0 +1,129 @@
+"""The machine every dialect shares: bad frames survived, late frames mute, limits, and no byte lost."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.dialects.base import Step, StreamDecoder
+from dragoman.errors import MalformedJson
+from dragoman.model.events import Completed, Event, Failed, Noticed
+from dragoman.model.outcome import ErrorInfo, Problem
+from dragoman.sse import Frame
+from strategies import chunkings, rechunk
+
+LIMIT = 24
+TOO_LARGE = "expected an SSE frame of at most 24 bytes, got a longer one"
+
+
+class EchoReader:
+    """Notices each frame's data; `bad` cannot be read, `odd` is irregular, `end` ends the stream."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.found: list[tuple[str, str]] = []
+
+    def read(self, frame: Frame) -> tuple[Event, ...]:
+        match frame.data:
+            case b"bad":
+                raise MalformedJson("expected JSON")
+            case b"odd":
+                self.found.append(("odd_frame", "odd"))
+            case b"end":
+                self.over = True
+                return (Completed(),)
+            case _:
+                pass
+        return (heard(frame.data or b""),)
+
+    def end(self) -> tuple[Event, ...]:
+        self.over = True
+        self.found.append(("missing_end", "no end"))
+        return (Completed(),)
+
+    def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
+        self.over = True
+        return (Failed(error),)
+
+
+def heard(data: bytes) -> Noticed:
+    return Noticed("unknown", name=data.decode())
+
+
+def steps_of(reads: list[bytes]) -> list[Step]:
+    decoder = StreamDecoder(EchoReader(), LIMIT)
+    steps = [step for read in reads for step in decoder.feed(read)]
+    return steps + decoder.close()
+
+
+def decoded(stream: bytes) -> tuple[list[Event], list[Problem]]:
+    """The events and problems, the same for every cutting, and no byte lost."""
+    results: list[tuple[list[Event], list[Problem]]] = []
+    for reads in rechunk(stream):
+        steps = steps_of(reads)
+        assert b"".join(step.raw for step in steps) == stream
+        events = [event for step in steps for event in step.events]
+        results.append((events, [problem for step in steps for problem in step.problems]))
+    assert all(result == results[0] for result in results)
+    return results[0]
+
+
+def test_a_frame_that_cannot_be_read_is_counted_and_the_stream_goes_on() -> None:
+    events, problems = decoded(b"data: bad\n\ndata: a\n\ndata: odd\n\ndata: end\n\n")
+    assert events == [heard(b"a"), heard(b"odd"), Completed()]
+    assert problems == [
+        Problem(1, "malformed_frame", "expected JSON"),
+        Problem(3, "odd_frame", "odd"),
+    ]
+
+
+def test_invalid_utf_8_is_a_problem_of_its_frame() -> None:
+    events, problems = decoded(b"data: a\xff\n\ndata: end\n\n")
+    assert events == [heard("a\ufffd".encode()), Completed()]
+    assert [(problem.frame, problem.kind) for problem in problems] == [(1, "invalid_utf8")]
+
+
+def test_frames_after_the_end_keep_their_bytes_and_mean_nothing() -> None:
+    events, problems = decoded(b"data: end\n\ndata: late\n\n")
+    assert (events, problems) == ([Completed()], [])
+
+
+def test_a_stream_without_its_end_is_ended_by_the_reader() -> None:
+    events, problems = decoded(b"data: a\n\ndata: b")
+    assert events == [heard(b"a"), heard(b"b"), Completed()]
+    assert problems == [Problem(2, "missing_end", "no end")]
+
+
+def test_a_frame_over_the_limit_fails_the_stream_after_what_came_before() -> None:
+    big = b"data: " + b"x" * LIMIT + b"\n\n"
+    for stream in (b"data: a\n\n" + big + b"data: b\n\n", b"data: a\n\n" + big):
+        events, problems = decoded(stream)
+        error = ErrorInfo(kind="too_large", message=TOO_LARGE, status=502)
+        assert events == [heard(b"a"), Failed(error)]
+        assert problems == [Problem(2, "frame_too_large", TOO_LARGE)]
+
+
+def test_a_frame_over_the_limit_after_the_end_fails_nothing() -> None:
+    events, problems = decoded(b"data: end\n\ndata: " + b"x" * LIMIT + b"\n\n")
+    assert events == [Completed()]
+    assert [problem.kind for problem in problems] == ["frame_too_large"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            (b"data: a\n\n", b"data: bad\r\n\r\n", b": c\n\n", b"x" * 30, b"\xff", b"\n")
+        ),
+        max_size=6,
+    ).map(b"".join),
+    st.data(),
+)
+def test_no_cutting_changes_what_is_decoded(stream: bytes, data: st.DataObject) -> None:
+    def summary(steps: list[Step]) -> tuple[list[Event], list[Problem], bytes]:
+        return (
+            [event for step in steps for event in step.events],
+            [problem for step in steps for problem in step.problems],
+            b"".join(step.raw for step in steps),
+        )
+
+    whole = summary(steps_of([stream]))
+    assert summary(steps_of(data.draw(chunkings(stream)))) == whole
+    assert whole[2] == stream
