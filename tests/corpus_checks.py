@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import doors
+from dragoman._json import is_strict
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Reasoning, Refusal, Text
 
@@ -97,7 +98,10 @@ def same_calls(found: list[Call], source: list[Call], target: str) -> None:
             )
         if wanted.kind == "function" or target != "messages":
             assert call.input == wanted.input
-        assert call.status == wanted.status
+        if target == "messages" and wanted.kind == "function" and not is_strict(wanted.input):
+            assert call.status == "incomplete"
+        else:
+            assert call.status == wanted.status
         if target != "messages":
             assert call.call_id == wanted.call_id
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_ar
 from pydantic import BaseModel
 from typing_extensions import get_type_hints, is_typeddict
 
+from dragoman._json import raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.serial import Serializer
@@ -19,22 +20,31 @@ from dragoman.model.parts import Call, Part
 from dragoman.model.request import Tool
 
 __all__ = (
+    "TEXT_PART",
     "Json",
     "added",
     "args_delta",
     "args_done",
+    "body_answer",
     "calls_in",
     "completed",
     "created",
     "done",
+    "fields_of",
     "function_call",
     "message",
+    "part_added",
+    "part_done",
+    "parts_in",
     "payloads",
     "problems_in",
     "read",
     "read_answer",
     "samples",
     "stream",
+    "text_delta",
+    "text_done",
+    "text_message",
     "told",
     "tool",
     "union_members",
@@ -71,13 +81,9 @@ def _decode(reads: Iterable[bytes], context: DecodeContext | None) -> tuple[list
     steps = [step for each in reads for step in decoder.feed(each)]
     steps += decoder.close()
     return (
-        [_comparable(event) for step in steps for event in step.events],
+        [event for step in steps for event in step.events],
         [problem.kind for step in steps for problem in step.problems],
     )
-
-
-def _comparable(event: Event) -> Event:
-    return event
 
 
 def told(events: Iterable[Json | bytes], context: DecodeContext | None = None) -> list[Event]:
@@ -200,14 +206,57 @@ def args_done(text: str, index: int = 0, item_id: str = "fc_1", **fields: Any) -
     return {**event, **fields}
 
 
+TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+
+
+def part_added(part: Json = TEXT_PART, index: int = 0, item_id: str = "msg_1") -> Json:
+    return {
+        "type": "response.content_part.added",
+        "item_id": item_id,
+        "output_index": 0,
+        "content_index": index,
+        "part": part,
+    }
+
+
+def part_done(part: Json, index: int = 0, item_id: str = "msg_1") -> Json:
+    return {**part_added(part, index, item_id), "type": "response.content_part.done"}
+
+
+def text_delta(text: str, index: int = 0, **fields: Any) -> Json:
+    event = {
+        "type": "response.output_text.delta",
+        "item_id": "msg_1",
+        "output_index": 0,
+        "content_index": index,
+        "delta": text,
+        "logprobs": [],
+        "obfuscation": "xk2",
+    }
+    return {**event, **fields}
+
+
+def text_done(text: str, index: int = 0) -> Json:
+    return {
+        "type": "response.output_text.done",
+        "item_id": "msg_1",
+        "output_index": 0,
+        "content_index": index,
+        "text": text,
+        "logprobs": [],
+    }
+
+
+def text_message(text: str) -> Json:
+    return message([{**TEXT_PART, "text": text}], status="completed")
+
+
 def tool(name: str, **properties: str) -> Tool:
     schema = {
         "type": "object",
         "properties": {key: {"type": kind} for key, kind in properties.items()},
         "required": list(properties),
     }
-    from dragoman._json import raw
-
     return Tool(name=name, schema=raw(schema))
 
 
@@ -238,7 +287,7 @@ def _is_record(kind: Any) -> bool:
     return (isinstance(kind, type) and issubclass(kind, BaseModel)) or is_typeddict(kind)
 
 
-def _fields(kind: Any) -> dict[str, Any]:
+def fields_of(kind: Any) -> dict[str, Any]:
     if is_typeddict(kind):
         return dict(get_type_hints(kind, include_extras=False))
     return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
@@ -247,7 +296,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 def _records(kind: Any, fixed: Mapping[str, Any], depth: int = 0) -> list[Json]:
     whole: Json = {}
     varied: dict[str, list[Any]] = {}
-    for name, annotation in _fields(kind).items():
+    for name, annotation in fields_of(kind).items():
         choices = [fixed[name]] if name in fixed else _choices(annotation, fixed, name, depth)
         whole[name] = choices[0]
         varied[name] = choices[1:]
@@ -274,7 +323,7 @@ def _sample(annotation: Any, fixed: Mapping[str, Any], name: str, depth: int = 0
         return {"key": _sample(get_args(annotation)[1], fixed, name, depth + 1)}
     if origin is not None:
         inner = get_args(annotation)[0]
-        return [] if depth > 6 else [one for one in _choices(inner, fixed, name, depth + 1)]
+        return [] if depth > 6 else _choices(inner, fixed, name, depth + 1)
     if _is_record(annotation):
         return {} if depth > 6 else _records(annotation, fixed, depth + 1)[0]
     plain: dict[Any, Any] = {str: f"a_{name}", int: 7, float: 1.5, bool: True}

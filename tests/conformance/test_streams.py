@@ -88,6 +88,9 @@ def test_calls_survive_the_crossing(case: Case, target: str) -> None:
     decoder = make_decoder(target)
     crossed = fold(event for step in decoder.feed(out) + decoder.close() for event in step.events)
     assert text_of(crossed) == text_of(source)
+    if target in case.meta.get("fails_on", ()):
+        assert crossed.error is not None
+        return
     assert (crossed.error is None) == (source.error is None)
     if source.error is None:
         same_finish(crossed.choices[0].finish, source.choices[0].finish)

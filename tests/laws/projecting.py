@@ -35,9 +35,10 @@ __all__ = (
     "Book",
     "Projection",
     "Story",
+    "failed",
     "settle",
     "settle_raw",
-    "without_extra",
+    "without_fields",
 )
 
 NORMALISED: Mapping[str, str] = {
@@ -178,11 +179,10 @@ def settle_extra(extra: Extra | None) -> Extra | None:
     return Extra(extra.dialect, fields) if fields else None
 
 
-def without_extra(extra: Extra | None, fields: Mapping[str, bytes]) -> Extra | None:
-    """The extra without fields that have these very values."""
+def without_fields(extra: Extra | None, *names: str) -> Extra | None:
     if extra is None:
         return None
-    rest = {name: raw for name, raw in extra.fields.items() if fields.get(name) != bytes(raw)}
+    rest = {name: raw for name, raw in extra.fields.items() if name not in names}
     return Extra(extra.dialect, rest) if rest else None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from projecting import Answer, Book, Projection, Story, failed, settle
+from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
 from dragoman._json import is_strict, raw
 from dragoman.core.freeform import wrap_input
@@ -47,6 +47,9 @@ def project_messages(answer: Answer) -> Projection:
         book.own(usage.extra)
         if usage.input_audio is not None or usage.output_audio is not None:
             book.note("usage_details")
+    if not answer.has_failed and _is_misleading(answer.stories.get(0, ())):
+        answer = _broken(answer)
+        outcome = answer.outcome
     choices: list[Choice] = []
     for choice in outcome.choices:
         if choice.index == 0:
@@ -66,6 +69,25 @@ def project_messages(answer: Answer) -> Projection:
     return Projection(settle_messages(kept), frozenset(book.codes))
 
 
+def _is_misleading(stories: Sequence[Story]) -> bool:
+    """Whether a cut call that looks whole is followed by more: no stop reason could tell that it was cut."""
+    shown = [story.value for story in stories if _part(story, Book("messages")) is not None]
+    return any(_is_cut(part) and _looks_whole(part) for part in shown[:-1])
+
+
+def _looks_whole(part: Part) -> bool:
+    if not isinstance(part, Call) or not part.input:
+        return True
+    return part.kind != "custom" and (not part.input.strip() or is_strict(part.input))
+
+
+def _broken(answer: Answer) -> Answer:
+    message = "the upstream ended its answer with a tool call that is not complete"
+    error = ErrorInfo(kind="protocol", message=message)
+    answer.outcome = replace(answer.outcome, error=error, completed=False)
+    return answer
+
+
 def settle_messages(outcome: Outcome) -> Outcome:
     """Without what Messages does not promise: how far a text, or a provider's call, had come."""
     choices = tuple(
@@ -73,6 +95,10 @@ def settle_messages(outcome: Outcome) -> Outcome:
         for choice in outcome.choices
     )
     outcome = replace(outcome, choices=choices)
+    if outcome.usage is not None:
+        # The count in it is read; the object itself is kept beside it.
+        extra = without_fields(outcome.usage.extra, "output_tokens_details")
+        outcome = replace(outcome, usage=replace(outcome.usage, extra=extra))
     return settle(failed(outcome) if outcome.error is not None else outcome)
 
 
@@ -236,14 +262,12 @@ def _call(call: Call, book: Book) -> Call | None:
 
 
 def _server_call(call: Call, book: Book) -> Call | None:
-    if call.status == "failed":
-        book.note("call_status")
-    if call.kind == "mcp":
-        return call
-    name = _SERVER_TOOLS.get(call.kind)
+    name = call.name if call.kind == "mcp" else _SERVER_TOOLS.get(call.kind)
     if name is None:
         book.note("provider_call")
         return None
+    if call.status == "failed":
+        book.note("call_status")
     return replace(call, name=name)
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from projecting import NORMALISED, Answer, Projection
 from projection_chat import project_chat, settle_chat
 from projection_messages import project_messages, settle_messages
+from projection_responses import project_responses, settle_responses
 
 from dragoman.core.fold import fold
 from dragoman.core.serial import Serializer
@@ -28,10 +29,12 @@ __all__ = ("NORMALISED", "Projection", "Read", "Written", "project", "read", "re
 _PROJECTIONS: Mapping[str, Callable[[Answer], Projection]] = {
     "chat": project_chat,
     "messages": project_messages,
+    "responses": project_responses,
 }
 _SETTLERS: Mapping[str, Callable[[Outcome], Outcome]] = {
     "chat": settle_chat,
     "messages": settle_messages,
+    "responses": settle_responses,
 }
 
 

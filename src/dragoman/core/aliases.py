@@ -25,7 +25,7 @@ from msgspec import Struct
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 
-__all__ = ("IdLimits", "NameLimits", "NameMap", "alias_id", "original_id")
+__all__ = ("IdLimits", "NameLimits", "NameMap", "alias_id", "flat_name", "original_id")
 
 NAMESPACE_JOIN = "__"
 REVERSIBLE = "dgm_"
@@ -230,12 +230,17 @@ def _guesses(refs: Iterable[ToolRef]) -> dict[str, ToolRef | None]:
     return guesses
 
 
-def _joined(key: _Key, *, flatten: bool) -> str:
-    namespace, name = key
-    if namespace is None or not flatten:
+def flat_name(name: str, namespace: str | None) -> str:
+    """The name of a tool where there are no namespaces."""
+    if namespace is None:
         return name
     join = "" if namespace.endswith(NAMESPACE_JOIN) else NAMESPACE_JOIN
     return f"{namespace}{join}{name}"
+
+
+def _joined(key: _Key, *, flatten: bool) -> str:
+    namespace, name = key
+    return flat_name(name, namespace) if flatten else name
 
 
 def _is_plain(key: _Key, limits: NameLimits, *, flatten: bool) -> bool:

@@ -41,8 +41,7 @@ _NO_BLANK_LINES = (
     "expected a blank line after each event, got events on consecutive lines; "
     "each data line was read as one event"
 )
-_MINTED = re.compile(r"[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
-_MINTED_BYTES = re.compile(_MINTED.pattern.encode())
+_MINTED = re.compile(rb"[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
 
 
 def examine(recognised: Recognised) -> Report:
@@ -56,7 +55,7 @@ def examine_steps(recognised: Recognised, steps: Iterable[Step]) -> Report:
     if recognised.recording.framing == "unspaced":
         watch.problems.append(Problem(1, "missing_blank_lines", _NO_BLANK_LINES))
     outcome = fold(watch.events(steps))
-    calls = watch.calls()
+    calls = watch.calls(recognised.recording.body)
     watch.conclude(calls, outcome)
     problems = sorted(watch.problems, key=lambda found: found.frame)
     lines = recognised.recording.locate({problem.frame for problem in problems})
@@ -97,33 +96,31 @@ def _decode(recognised: Recognised) -> Iterator[Step]:
 class _Seen:
     """A step and what is looked up in it, each at most once: one step may hold thousands of calls."""
 
-    def __init__(self, step: Step, frame: int) -> None:
+    def __init__(self, step: Step, frame: int, *, had_empty_object: bool) -> None:
         self.step = step
         self.frame = frame
+        self._had_empty_object = had_empty_object
 
     @cached_property
     def has_invalid_arguments(self) -> bool:
         return any(problem.kind == "invalid_arguments" for problem in self.step.problems)
 
     @cached_property
-    def _has_empty_object(self) -> bool:
+    def has_empty_object(self) -> bool:
         return b'"{}"' in self.step.raw
 
     @cached_property
-    def _held_parts(self) -> frozenset[int]:
-        """The parts that start here and go on: what they start with may have come in earlier frames."""
-        started = {event.part for event in self.step.events if isinstance(event, PartStarted)}
-        ended = {event.part for event in self.step.events if isinstance(event, PartEnded)}
-        return frozenset(started - ended)
+    def _started(self) -> frozenset[int]:
+        return frozenset(event.part for event in self.step.events if isinstance(event, PartStarted))
 
     def has_on_wire(self, delta: InputDelta) -> bool:
-        """Whether the wire had this piece. An input that the protocol closed empty is told as `{}` all the same."""
-        return delta.text != "{}" or self._has_empty_object or delta.part in self._held_parts
+        """Whether the wire had this piece. An input that the protocol closed empty is told as `{}` all the same.
 
-    @cached_property
-    def ids(self) -> frozenset[str]:
-        """The ids in the bytes that look like minted ones."""
-        return frozenset(found.decode() for found in _MINTED_BYTES.findall(self.step.raw))
+        The first piece of a call may have come in an earlier frame than the one that let the call start.
+        """
+        if delta.text != "{}" or self.has_empty_object:
+            return True
+        return self._had_empty_object and delta.part in self._started
 
 
 class _Ended:
@@ -136,9 +133,8 @@ class _Ended:
         self.executable = verdict.executable
         self.reason = verdict.reason
         if self.reason == "not_closed" and seen.has_invalid_arguments and not is_strict(call.input):
-            self.reason = (
-                "invalid_json"  # a decoder may call incomplete what was closed but is no JSON
-            )
+            # a decoder may call incomplete what was closed but is no JSON
+            self.reason = "invalid_json"
 
 
 class _Watch:
@@ -151,10 +147,10 @@ class _Watch:
         self._ended: dict[int, _Ended] = {}
         self._choices: dict[int, int] = {}
         self._deltas: Counter[int] = Counter()
-        self._minted: set[int] = set()
         self._last = b""
         self._late: list[int] = []
         self._is_over = False
+        self._had_empty_object = False
 
     def events(self, steps: Iterable[Step]) -> Iterator[Event]:
         for step in steps:
@@ -165,14 +161,15 @@ class _Watch:
                 self.problems.extend(step.problems)
             if self._is_over and _has_payload(step.raw):
                 self._late.append(self.frame)
-            seen = _Seen(step, max(self.frame, 1))
+            seen = _Seen(step, max(self.frame, 1), had_empty_object=self._had_empty_object)
+            self._had_empty_object = self._had_empty_object or seen.has_empty_object
             for event in step.events:
                 self._see(event, seen)
                 yield event
 
-    def calls(self) -> tuple[CallReport, ...]:
-        """The calls in the order they appeared."""
-        has_missing = any(problem.kind == "missing_id" for problem in self.problems)
+    def calls(self, data: bytes) -> tuple[CallReport, ...]:
+        """The calls in the order they appeared. `data` tells which of their ids were on the wire."""
+        minted = _find_minted((ended.call.call_id for ended in self._ended.values()), data)
         return tuple(
             CallReport(
                 id=ended.call.call_id,
@@ -184,7 +181,7 @@ class _Watch:
                 executable=ended.executable,
                 reason=ended.reason,
                 choice=self._choices[part],
-                minted=has_missing and part in self._minted,
+                minted=ended.call.call_id in minted,
             )
             for part, ended in sorted(self._ended.items())
         )
@@ -208,10 +205,8 @@ class _Watch:
         match event:
             case InputDelta():
                 self._deltas[event.part] += seen.has_on_wire(event)
-            case PartStarted(header=Call() as call):
+            case PartStarted(header=Call()):
                 self._choices[event.part] = event.choice
-                if _MINTED.fullmatch(call.call_id) and call.call_id not in seen.ids:
-                    self._minted.add(event.part)
             case PartEnded(value=Call() as call):
                 self._end_call(event.part, call, seen)
             case Finished():
@@ -233,6 +228,14 @@ class _Watch:
 
     def _report(self, frame: int, kind: str, message: str) -> None:
         self.problems.append(Problem(frame, kind, message))
+
+
+def _find_minted(ids: Iterable[str], data: bytes) -> frozenset[str]:
+    """The ids that a decoder made because the recording has none."""
+    candidates = {id_ for id_ in ids if _MINTED.fullmatch(id_.encode("utf-8", "replace"))}
+    if not candidates:
+        return frozenset()
+    return frozenset(candidates.difference(found.decode() for found in _MINTED.findall(data)))
 
 
 def _has_payload(raw: bytes) -> bool:

@@ -87,6 +87,17 @@ def test_arguments_that_never_came_are_no_piece() -> None:
     assert (held.arguments, held.deltas) == ("{}", 1)
 
 
+def test_arguments_of_a_body_came_in_one_piece_or_not_at_all() -> None:
+    calls = [
+        {"id": id_, "type": "function", "function": {"name": "f", "arguments": arguments}}
+        for id_, arguments in (("a", '{"x":1}'), ("b", ""))
+    ]
+    choice = {"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": calls}}
+    body = {"object": "chat.completion", "choices": [choice | {"finish_reason": "tool_calls"}]}
+    report = report_of(json.dumps(body | {"id": "c", "created": 1, "model": "m"}).encode())
+    assert [(c.arguments, c.deltas) for c in report.calls] == [('{"x":1}', 1), ("{}", 0)]
+
+
 def test_calls_stand_in_the_order_they_appeared() -> None:
     data = chat(call("", id_="a", name="f"), call("{}", index=1, id_="b", name="g"), call("{}"))
     assert [c.id for c in report_of(data).calls] == ["a", "b"]
@@ -101,7 +112,7 @@ def test_an_id_that_was_never_sent_is_marked() -> None:
 
 def test_a_sent_id_that_looks_minted_is_not_marked() -> None:
     sent = "call_" + "0123456789abcdef01234567"
-    data = chat(call("{}", id_=sent, name="f"), call("{}", index=1, name="g"))
+    data = chat(call("", id_=sent, name="f"), call("{}"), call("{}", index=1, name="g"))
     assert [c.minted for c in report_of(data).calls] == [False, True]
 
 

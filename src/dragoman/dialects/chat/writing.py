@@ -1,6 +1,7 @@
 """What the stream encoder and the body encoder write alike: calls, media, finishes."""
 
 from dragoman._json import Raw, is_strict
+from dragoman.core import aliases
 from dragoman.core.losses import LossBook
 from dragoman.dialects.chat.content import data_url
 from dragoman.dialects.chat.fields import own_fields
@@ -23,17 +24,13 @@ FAILING_REASONS: frozenset[FinishReason] = frozenset({"error", "cancelled"})
 """Reasons that Chat has no word for because the answer did not end: they are written as an error."""
 
 _DETAILED: frozenset[FinishReason] = frozenset({"context_window", "refusal", "pause"})
-_NAMESPACE_JOIN = "__"
 
 
 def flat_name(call: Call, book: LossBook, where: str) -> str:
     """The name of a call where there are no namespaces. A kind without a name of its own is named for itself."""
-    name = call.name or call.kind
-    if call.namespace is None:
-        return name
-    book.note("namespace", where, call.namespace)
-    join = "" if call.namespace.endswith(_NAMESPACE_JOIN) else _NAMESPACE_JOIN
-    return f"{call.namespace}{join}{name}"
+    if call.namespace is not None:
+        book.note("namespace", where, call.namespace)
+    return aliases.flat_name(call.name or call.kind, call.namespace)
 
 
 def is_expressible(call: Call, book: LossBook, where: str) -> bool:

@@ -25,6 +25,7 @@ from dragoman.dialects.messages.fields import (
     truth_of,
 )
 from dragoman.dialects.messages.wire import (
+    INVALID_KEY,
     MAPPED_FIELDS,
     RESULT_KINDS,
     RESULT_SUFFIX,
@@ -109,14 +110,20 @@ def seals_from_redacted(data: str) -> tuple[Seal, ...]:
     return seals
 
 
+_INVALID_OPENING = b'{"%s":' % INVALID_KEY.encode()
+
+
 def input_of(value: Raw | None) -> str:
     """A call's input as source text: an object by its exact bytes; a string is taken for the text itself.
 
-    Empty if there is none; whether that means `{}` depends on whether the call was closed.
+    Empty if there is none; whether that means `{}` depends on whether the call was closed. A text that travelled under
+    `INVALID_KEY` because it is no object comes out as it was.
     """
     if value is None or is_null(value):
         return ""
     text = string_of(value)
+    if text is None and bytes(value).startswith(_INVALID_OPENING):
+        text = string_of((object_of(value) or {}).get(INVALID_KEY))
     return source_of(value) if text is None else text
 
 

@@ -17,7 +17,7 @@ from dragoman.dialects.base import DecodeContext, EncodeContext, Step
 from dragoman.dialects.messages.blocks import part_from_block, type_of
 from dragoman.dialects.messages.decode import finish_extra
 from dragoman.dialects.messages.encode import message_fields
-from dragoman.dialects.messages.ending import Content, settle_reason, stop_fields
+from dragoman.dialects.messages.ending import Content, note_refusal, settle_reason, stop_fields
 from dragoman.dialects.messages.errors import encode_error, error_from_fields
 from dragoman.dialects.messages.fields import (
     Fields,
@@ -31,7 +31,7 @@ from dragoman.dialects.messages.fields import (
 from dragoman.dialects.messages.losses import answer_book, note_foreign
 from dragoman.dialects.messages.render import Block, block_from_part, own_extra
 from dragoman.dialects.messages.usage import UsageReader, usage_in_full
-from dragoman.dialects.messages.wire import CUT_REASONS, MAPPED_FIELDS, STOP_REASONS
+from dragoman.dialects.messages.wire import CUT_REASONS, INVALID_KEY, MAPPED_FIELDS, STOP_REASONS
 from dragoman.errors import MalformedJson
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem
@@ -179,14 +179,21 @@ def encode_body(events: Iterable[Event], context: EncodeContext = _NO_ENCODE) ->
     content: list[Block] = []
     for number, part in enumerate(choice.parts):
         block = block_from_part(part, book, f"parts.{number}")
-        if block is not None:
-            content.append(block)
+        if block is None:
+            continue
+        is_last = number == len(choice.parts) - 1
+        if isinstance(part, Call) and part.status != "completed" and not is_last:
+            # Only of a call that stands last do clients know that a limit may have cut it.
+            block["input"] = {INVALID_KEY: part.input}
+        content.append(block)
     has_calls = any(
         isinstance(part, Call) and part.executor == "client" and part.status == "completed"
         for part in choice.parts
     )
     has_refusal = any(isinstance(part, Refusal) for part in choice.parts)
-    reason = settle_reason(choice.finish or "stop", Content(has_calls, has_refusal), book)
+    settling = Content(has_calls, has_refusal)
+    reason = settle_reason(choice.finish or "stop", settling)
+    note_refusal(reason, settling, book)
     message: Block = {
         **message_fields(started, context),
         "content": content,

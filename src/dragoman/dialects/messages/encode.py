@@ -10,7 +10,8 @@ latter. Some things wait:
   still become redacted_thinking when its seal is known;
 - message_delta for Completed, because usage may follow the finish;
 - everything after a call that ended incomplete. If the answer ends by a limit, the cut block is stopped, as the vendor
-  does it. If it ends in any other way the stream fails instead and the cut call is never stopped: clients run what is.
+  does it. If it ends in any other way, or the cut call would look whole among others, the stream fails instead and the
+  cut call is never stopped: clients run what is.
 """
 
 import re
@@ -20,7 +21,7 @@ from dragoman._json import dumps
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.messages.ending import Content, settle_reason, stop_fields
+from dragoman.dialects.messages.ending import Content, note_refusal, settle_reason, stop_fields
 from dragoman.dialects.messages.errors import encode_error
 from dragoman.dialects.messages.fields import object_of
 from dragoman.dialects.messages.losses import answer_book, note_foreign
@@ -251,15 +252,16 @@ class MessagesEncoder:
             raise LocalProtocolError("expected Finished before Completed")
         blocks = self._blocks
         content = Content(blocks.complete_calls > 0, blocks.has_refusal)
-        reason = settle_reason(finished.reason, content, self._book)
+        reason = settle_reason(finished.reason, content)
         if reason == "error":
             return self._fail(
                 ErrorInfo(kind="upstream", message="the upstream ended with an error")
             )
-        if blocks.is_cut and reason not in CUT_REASONS:
+        if blocks.is_cut and (blocks.is_misleading or reason not in CUT_REASONS):
             message = "the upstream ended its answer with a tool call that is not complete"
             return self._fail(ErrorInfo(kind="protocol", message=message))
         note_foreign(self._book, event.extra, "message")
+        note_refusal(reason, content, self._book)
         delta = stop_fields(reason, finished.stop_sequence, finished.extra, self._book)
         usage = usage_to_wire(self._usage or Usage(), self._first_usage)
         out = [

@@ -11,7 +11,7 @@ from dragoman.dialects.messages.render import Block, own_extra
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Extra
 
-__all__ = ("Content", "settle_reason", "stop_fields")
+__all__ = ("Content", "note_refusal", "settle_reason", "stop_fields")
 
 _STOP_REASONS: Mapping[FinishReason, str] = {
     "stop": "end_turn",
@@ -35,15 +35,16 @@ class Content(Struct, frozen=True):
     has_refusal: bool
 
 
-def settle_reason(reason: FinishReason, content: Content, book: LossBook) -> FinishReason:
+def settle_reason(reason: FinishReason, content: Content) -> FinishReason:
     """`tool_calls` exactly when there are complete calls for the client, `refusal` when the text is one."""
     settled = settle_finish(reason, has_complete_client_calls=content.has_complete_calls)
-    if not content.has_refusal:
-        return settled
-    if settled in ("stop", "refusal"):
-        return "refusal"
-    book.note("refusal", "stop_reason", settled)
-    return settled
+    return "refusal" if settled == "stop" and content.has_refusal else settled
+
+
+def note_refusal(reason: FinishReason, content: Content, book: LossBook) -> None:
+    """Declare a refusal that the stop reason does not tell."""
+    if content.has_refusal and _STOP_REASONS[reason] != "refusal":
+        book.note("refusal", "stop_reason", reason)
 
 
 def stop_fields(

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from dragoman._json import Raw, dumps_text, loads, raw
-from dragoman.core.aliases import IdLimits, NameMap, alias_id
+from dragoman.core.aliases import IdLimits, alias_id, flat_name
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.fields import object_of
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
-from dragoman.dialects.messages.wire import RESULT_SUFFIX, SERVER_TOOL_KINDS
+from dragoman.dialects.messages.wire import INVALID_KEY, RESULT_SUFFIX, SERVER_TOOL_KINDS
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import (
     Annotation,
@@ -30,7 +30,6 @@ from dragoman.model.parts import (
 )
 
 __all__ = (
-    "INVALID_KEY",
     "NATIVE_KINDS",
     "REASONING_JOIN",
     "Block",
@@ -49,13 +48,8 @@ __all__ = (
 
 Block = dict[str, object]
 
-INVALID_KEY = "_invalid_arguments"
-"""Where a call's input travels that is no JSON object: `{"_invalid_arguments": "<text>"}`. A tool that is run with it
-finds every field missing and says so, which lets the model try again; nothing is run on half of an input."""
-
 REASONING_JOIN = "\n\n"
 
-_NAMES = NameMap(limits=DEFAULT_TARGET.names)
 _IDS: IdLimits = DEFAULT_TARGET.ids
 
 # Kinds of client-run tools that are plain `tool_use` blocks in this dialect too.
@@ -118,7 +112,7 @@ def call_header(call: Call, book: LossBook, where: str) -> Block | None:
     return {
         "type": "tool_use",
         "id": write_id(call.call_id),
-        "name": _NAMES.wire(call.name or call.kind, call.namespace),
+        "name": flat_name(call.name or call.kind, call.namespace),
         "input": {},
         **own_extra(call.extra),
     }
@@ -146,12 +140,16 @@ def note_status(call: Call, book: LossBook, where: str) -> None:
 
 
 def input_object(call: Call, book: LossBook, where: str) -> Raw:
-    """A call's input as the object this dialect demands, by its exact bytes where it is one."""
-    if call.kind == "custom":
+    """A call's input as the object this dialect demands, by its exact bytes where it is one.
+
+    What was cut is never made to look whole: no `{}` for nothing, no closed wrapper around half a text.
+    """
+    is_whole = call.status == "completed"
+    if is_whole and call.kind == "custom":
         return Raw(wrap_text(call.input).encode("utf-8", "replace"))
-    if is_object_text(call.input):
+    if call.kind != "custom" and is_object_text(call.input):
         return Raw(call.input.encode("utf-8", "replace"))
-    if not call.input.strip():
+    if is_whole and not call.input.strip():
         return Raw(b"{}")
     book.note("invalid_input", where, f"call {call.call_id}")
     return raw({INVALID_KEY: call.input})

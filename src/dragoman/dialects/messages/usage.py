@@ -60,7 +60,8 @@ def usage_in_full(usage: Usage | None) -> Fields:
 def usage_to_wire(usage: Usage, before: Usage | None = None) -> Fields:
     """The vendor's counts. `before` is what the stream said at its start: needed to take the cached tokens out again.
 
-    `output_tokens` is always there, because every client reads it; other counts only if `usage` states them.
+    `output_tokens` is always there, because every client reads it, and says again what is not stated anew; other counts
+    are there only if `usage` states them.
     """
     cached = usage.cached if usage.cached is not None else before and before.cached
     written = usage.cache_write if usage.cache_write is not None else before and before.cache_write
@@ -72,7 +73,8 @@ def usage_to_wire(usage: Usage, before: Usage | None = None) -> Fields:
         out["cache_creation_input_tokens"] = raw(usage.cache_write)
     if usage.cached is not None:
         out["cache_read_input_tokens"] = raw(usage.cached)
-    out["output_tokens"] = raw(usage.output or 0)
+    made = usage.output if usage.output is not None else before and before.output
+    out["output_tokens"] = raw(made or 0)
     if usage.reasoning is not None:
         out["output_tokens_details"] = raw({"thinking_tokens": usage.reasoning})
     if usage.extra is not None and usage.extra.dialect == "messages":

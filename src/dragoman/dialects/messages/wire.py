@@ -19,6 +19,7 @@ __all__ = (
     "DELTA_FIELDS",
     "EVENTS",
     "EXTRA_FIELDS",
+    "INVALID_KEY",
     "MAPPED_BLOCKS",
     "MAPPED_DELTAS",
     "MAPPED_FIELDS",
@@ -343,3 +344,7 @@ EXTRA_FIELDS: Mapping[str, frozenset[str]] = {
     "document": frozenset({"citations", "context"}),
 }
 """Fields that are known and carried in `extra` (of a delta: Noticed). Fields nobody knows yet are carried alike."""
+
+INVALID_KEY = "_invalid_arguments"
+"""Where a call's input travels that is no JSON object: `{"_invalid_arguments": "<text>"}`. A tool that is run with it
+finds every field missing and says so, which lets the model try again; nothing is run on half of an input."""

@@ -6,7 +6,7 @@ in `_text`, `_input` and `_thought`; every other delta goes the long way.
 
 from typing import assert_never
 
-from dragoman._json import Raw, dumps, dumps_text
+from dragoman._json import Raw, dumps, dumps_text, is_strict
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.fields import object_of
@@ -53,12 +53,17 @@ def write_event(name: str, fields: Block) -> bytes:
 
 
 class BlockWriter:
-    """`is_cut`: a call for the client ended incomplete. `complete_calls` and `has_refusal` decide the stop reason."""
+    """`is_cut`: a call for the client ended incomplete. `complete_calls` and `has_refusal` decide the stop reason.
+
+    `is_misleading`: another block follows a cut call that looks whole, so that no stop reason could tell it was cut.
+    """
 
     def __init__(self, book: LossBook) -> None:
         self.complete_calls = 0
         self.has_refusal = False
         self.is_cut = False
+        self.is_misleading = False
+        self._last_cut: Call | None = None
         self._book = book
         self._index = 0
         self._part = _NO_PART
@@ -228,8 +233,11 @@ class BlockWriter:
         if value.seals:
             self._book.note("call_seal", self._where)
         is_client = value.executor == "client"
-        if value.status != "completed" and is_client:
+        if is_client and self._is_cut_short(value):
             self.is_cut = True
+            self._last_cut = value
+            return self._stop()
+        if value.status == "incomplete":
             return self._stop()
         note_status(value, self._book, self._where)
         self.complete_calls += is_client
@@ -241,8 +249,20 @@ class BlockWriter:
             self._book.note("invalid_input", self._where, f"call {value.call_id}")
         return self._stop()
 
+    def _is_cut_short(self, value: Call) -> bool:
+        """Whether the call must not be run. SDKs read a text that is no JSON leniently, and would run half a call."""
+        if value.status != "completed":
+            return True
+        if value.kind == "custom" or not value.input.strip() or is_strict(value.input):
+            return False
+        self._book.note("invalid_input", self._where, f"call {value.call_id}")
+        return True
+
     def _open(self, block: Block) -> bytes:
         self._is_open = True
+        cut, self._last_cut = self._last_cut, None
+        if cut is not None and _looks_whole(cut):
+            self.is_misleading = True
         index = self._index
         self._index += 1
         return write_event("content_block_start", {"index": index, "content_block": block})
@@ -289,6 +309,14 @@ class BlockWriter:
 
     def _stop(self) -> bytes:
         return write_event("content_block_stop", {"index": self._index - 1})
+
+
+def _looks_whole(cut: Call) -> bool:
+    """Whether a client would take a cut call for a complete one: an empty input is `{}` to it."""
+    if not cut.input:
+        return True
+    # The object around a custom tool's text is never closed before the text is.
+    return cut.kind != "custom" and (not cut.input.strip() or is_strict(cut.input))
 
 
 def _escape(text: str) -> str:

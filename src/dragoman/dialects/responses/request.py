@@ -59,6 +59,7 @@ NORMALISED: Mapping[str, str] = {
     "input_image.detail": "auto where it was left out",
     "output": "one plain text is a string",
     "null": "a field that is null is left out",
+    "tools": "an empty list is left out",
     "namespace": "members of one namespace stand together, an empty one comes last; the description is never left out",
     "parameters": "null where a function has none",
 }
@@ -191,7 +192,7 @@ def encode_request(
         body["tools"] = tools
     if request.tool_choice is not None:
         body["tool_choice"] = write_choice(request.tool_choice, names, book)
-    body.update(write_settings(request, book))
+    body.update(write_settings(request, book, is_native=is_native))
     body.update(write_state(request, is_native=is_native))
     _note_losses(request, book)
     return EncodedRequest(dumps({**body, **_rest(request, body)}), names, book.losses, repairs)

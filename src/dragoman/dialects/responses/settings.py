@@ -66,11 +66,11 @@ def read_reasoning(fields: Fields) -> ReasoningSettings | None:
     )
 
 
-def write_settings(request: Request, book: LossBook) -> JsonObject:
+def write_settings(request: Request, book: LossBook, *, is_native: bool) -> JsonObject:
     out: JsonObject = {
         "parallel_tool_calls": request.parallel_calls,
         "stream": request.stream,
-        "max_output_tokens": _max_tokens(request, book),
+        "max_output_tokens": request.max_tokens if is_native else _max_tokens(request, book),
         "temperature": request.temperature,
         "top_p": request.top_p,
         "top_logprobs": request.top_logprobs,
@@ -80,7 +80,7 @@ def write_settings(request: Request, book: LossBook) -> JsonObject:
         "safety_identifier": request.safety_id,
         "prompt_cache_key": request.cache_key,
         "metadata": request.metadata,
-        "service_tier": _service_tier(request, book),
+        "service_tier": request.service_tier if is_native else _service_tier(request, book),
         "previous_response_id": request.previous_id,
     }
     return {key: value for key, value in out.items() if value is not None}
@@ -143,12 +143,9 @@ def _reasoning(settings: ReasoningSettings | None, book: LossBook) -> JsonObject
 
 def _service_tier(request: Request, book: LossBook) -> str | None:
     tier = request.service_tier
-    if tier is None or tier in _SERVICE_TIERS:
-        return None if tier is None else _SERVICE_TIERS[tier]
-    if own_fields(request.extra) or (request.extra and request.extra.dialect == "responses"):
-        return tier
-    book.note("unknown_field", "service_tier", tier)
-    return None
+    if tier is not None and tier not in _SERVICE_TIERS:
+        book.note("unknown_field", "service_tier", tier)
+    return None if tier is None else _SERVICE_TIERS.get(tier)
 
 
 def write_state(request: Request, *, is_native: bool) -> JsonObject:

@@ -528,9 +528,7 @@ PREFIXES: Mapping[str, str] = {
     **{spec.type: spec.prefix for spec in _CALLS},
     **{spec.type: spec.prefix for spec in _RESULTS},
 }
-STRICT_PREFIXES = frozenset(
-    {"message", "reasoning", "function_call", "custom_tool_call", "tool_search_call"}
-)
+STRICT_PREFIXES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 """Items whose id OpenAI rejects on replay when it does not begin with its prefix. The others are left alone."""
 
 CONTENT_PARTS: Mapping[str, str] = {

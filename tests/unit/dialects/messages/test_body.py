@@ -24,7 +24,7 @@ from dragoman.model.events import (
     TextDelta,
 )
 from dragoman.model.outcome import ErrorInfo, Outcome
-from dragoman.model.parts import Call, Opaque, Reasoning, Refusal, Text
+from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Text
 from dragoman.model.request import Tool
 
 from .streams import (
@@ -302,6 +302,22 @@ def test_input_that_is_no_object_is_carried_under_a_key_of_ours() -> None:
         assert block["input"] == {"_invalid_arguments": text}
 
 
+def test_cut_input_never_looks_whole() -> None:
+    # M061, M063
+    cut = [
+        Call(call_id="a", name="f", input="", status="incomplete"),
+        Call(call_id="b", name="f", input="{}", status="incomplete"),
+        Call(call_id="c", name="f", kind="custom", input="*** Beg", status="incomplete"),
+    ]
+    assert [block["input"] for block in content(*cut)] == [
+        {"_invalid_arguments": ""},
+        {"_invalid_arguments": "{}"},
+        {"_invalid_arguments": "*** Beg"},
+    ]
+    (last,) = content(cut[1])
+    assert last["input"] == {}
+
+
 def test_custom_input_is_wrapped() -> None:
     (block,) = content(Call(call_id="a", name="f", kind="custom", input='x"'))
     assert block["input"] == {"input": 'x"'}
@@ -309,6 +325,10 @@ def test_custom_input_is_wrapped() -> None:
 
 def test_empty_text_and_unsigned_empty_thinking_are_left_out() -> None:
     assert content(Text(), Refusal(), Reasoning()) == []
+
+
+def test_media_have_no_block() -> None:
+    assert content(Media(kind="image", data="x")) == []
 
 
 def test_refusal_decides_the_reason() -> None:

@@ -512,6 +512,14 @@ def test_refusal_is_text_and_the_reason_says_so() -> None:
     assert message["stop_reason"] == "refusal"
 
 
+def test_refusal_beside_another_ending_is_a_loss() -> None:
+    events = whole(*told(0, Refusal(text="no"), TextDelta(0, "no")), reason="length")
+    assert data_of(encode(events))[-2]["delta"]["stop_reason"] == "max_tokens"
+    assert losses(events) == {"refusal": "carry"}
+    events = whole(*told(0, Refusal(text="no"), TextDelta(0, "no")), reason="refusal")
+    assert losses(events) == {}
+
+
 def test_web_citations_of_others_become_web_citations() -> None:
     mine = Annotation("messages", Raw(b'{"type":"page_location"}'))
     other = Annotation("responses", Raw(b"{}"), url="https://e.org", title="E", quote="q")

@@ -18,7 +18,7 @@ from dragoman.model.events import (
     TextDelta,
 )
 from dragoman.model.outcome import ErrorInfo, FinishReason
-from dragoman.model.parts import Call, Reasoning, Text
+from dragoman.model.parts import Call, PartStatus, Reasoning, Text
 
 from .streams import data_of, encode
 
@@ -109,15 +109,35 @@ def test_what_follows_a_cut_call_waits_for_the_end() -> None:
     assert types(failing)[-2:] == ["content_block_delta", "error"]
 
 
-def test_two_cut_calls_are_both_stopped_at_a_limit() -> None:
+def second_call(text: str, *, is_cut: bool) -> list[Event]:
     header = Call(call_id="b", name="g", status="in_progress")
-    second: list[Event] = [
-        PartStarted(1, header),
-        PartEnded(1, Call(call_id="b", name="g", status="incomplete")),
-    ]
+    status: PartStatus = "incomplete" if is_cut else "completed"
+    ended = Call(call_id="b", name="g", input=text, status=status)
+    told: list[Event] = [InputDelta(1, text)] if text else []
+    return [PartStarted(1, header), *told, PartEnded(1, ended)]
+
+
+def test_two_cut_calls_are_both_stopped_at_a_limit() -> None:
+    second = second_call("", is_cut=True)
     stream = encode([STARTED, *cut_call(), *second, Finished("length"), Completed()])
     doors.check_messages(stream)
     assert types(stream).count("content_block_stop") == 2
+
+
+def test_cut_call_that_would_look_whole_before_another_is_an_error() -> None:
+    # M063
+    for text in ("", "{}"):
+        first = Call(call_id="a", name="rm", input=text, status="incomplete")
+        told: list[Event] = [InputDelta(0, text)] if text else []
+        header = Call(call_id="a", name="rm", status="in_progress")
+        opened: list[Event] = [STARTED, PartStarted(0, header), *told, PartEnded(0, first)]
+        stream = encode(
+            [*opened, *second_call("{}", is_cut=False), Finished("length"), Completed()]
+        )
+        doors.check_messages(stream)
+        assert types(stream)[-1] == "error"
+        alone = encode([*opened, Finished("length"), Completed()])
+        assert types(alone)[-1] == "message_stop"
 
 
 def test_cut_custom_call_is_not_closed() -> None:

@@ -20,6 +20,7 @@ from dragoman.dialects.messages import (
     encode_request,
     read_body,
 )
+from dragoman.dialects.messages.wire import CUT_REASONS
 from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
@@ -89,18 +90,19 @@ def test_every_stream_written_pleases_every_client(told: tuple[Event, ...]) -> N
 @generously
 @given(events(kinds=("text", "refusal", "reasoning", "function"), max_choices=1, may_fail=False))
 def test_what_is_written_is_read_back(told: tuple[Event, ...]) -> None:
-    before = fold(told)
+    wanted_text, wanted_seals, wanted_calls = said(fold(told))
     for back in (read_stream(encode(told))[0], read_body(encode_body(told)).events):
         after = fold(back)
-        if after.error is None:
-            text, seals, calls = said(after)
-            wanted_text, wanted_seals, wanted_calls = said(before)
-            assert (text, seals) == (wanted_text, wanted_seals)
-            assert [call[:2] for call in calls] == [call[:2] for call in wanted_calls]
-            for found, wanted in zip(calls, wanted_calls, strict=True):
-                assert (
-                    found[2:] == wanted[2:] or wanted[3] != "completed" or not _is_object(wanted[2])
-                )
+        if after.error is not None:
+            continue
+        text, seals, calls = said(after)
+        assert (text, seals) == (wanted_text, wanted_seals)
+        assert [call[:2] for call in calls] == [call[:2] for call in wanted_calls]
+        for found, wanted in zip(calls, wanted_calls, strict=True):
+            if wanted[3] == "completed" and _is_object(wanted[2]):
+                assert found[2] == wanted[2]
+                # A body cannot show whether the last call of an answer cut by a limit is whole.
+                assert found[3] == "completed" or after.choices[0].finish in CUT_REASONS
 
 
 def _is_object(text: str) -> bool:
