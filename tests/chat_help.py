@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -106,7 +107,7 @@ def frames(stream: bytes) -> list[bytes]:
     return stream.split(b"\n\n")[:-1]
 
 
-def payloads(stream: bytes) -> list[dict[str, object]]:
+def payloads(stream: bytes) -> list[dict[str, Any]]:
     """The JSON of each data frame but [DONE]."""
     data = [frame.removeprefix(b"data: ") for frame in frames(stream) if frame.startswith(b"data")]
     return [json.loads(each) for each in data if each != b"[DONE]"]

@@ -376,19 +376,36 @@ def custom_calls() -> st.SearchStrategy[Call]:
     )
 
 
+# What the vendors' own tools are called with; but for MCP, where the input is the server's to define.
+_PROVIDER_INPUTS: dict[CallKind, tuple[str, ...]] = {
+    "web_search": (
+        '{"query":"a \\u2028 b"}',
+        '{"type":"search", "query":"a"}',
+        '{"query":"a","domains":[]}',
+    ),
+    "code_interpreter": ('{"code":"print(\\"é\\")\\n"}',),
+    "file_search": ('["a", "b"]',),
+    "mcp": _JSON_TEXTS,
+}
+
+
 @cache
 def provider_calls() -> st.SearchStrategy[Call]:
-    kinds: tuple[CallKind, ...] = ("web_search", "code_interpreter", "mcp", "file_search")
     states: tuple[PartStatus, ...] = ("completed", "failed")
-    return st.builds(
-        Call,
-        call_id=st.just("srvtoolu_"),
-        name=names(),
-        input=json_texts(),
-        kind=st.sampled_from(kinds),
-        executor=st.just("provider"),
-        status=st.sampled_from(states),
-        item_id=st.sampled_from((None, "ws_")),
+    return st.one_of(
+        [
+            st.builds(
+                Call,
+                call_id=st.just("srvtoolu_"),
+                name=names(),
+                input=st.sampled_from(inputs),
+                kind=st.just(kind),
+                executor=st.just("provider"),
+                status=st.sampled_from(states),
+                item_id=st.sampled_from((None, "ws_")),
+            )
+            for kind, inputs in _PROVIDER_INPUTS.items()
+        ]
     )
 
 

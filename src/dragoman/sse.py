@@ -23,6 +23,7 @@ __all__ = (
     "FrameParser",
     "encode_comment",
     "encode_frame",
+    "is_utf8",
     "parse_lines",
 )
 
@@ -128,6 +129,43 @@ class FrameParser:
             frames[0] = parse_lines(frames[0].raw)
         return frames if len(data) <= self._max_frame else self._within_limit(frames)
 
+    def single(self, data: bytes) -> bytes | None:
+        """The one frame that `data` is, without its blank line; None if it is not exactly that, or looks unusual.
+
+        Token streams come one frame a read; this is all that such a read costs.
+        """
+        if self._pending or self._has_cr or self._at_start:
+            return None
+        end = data.find(b"\n\n")
+        if end < 0 or end != len(data) - 2 or _CR in data or end > self._max_frame:
+            return None
+        return data[:end]
+
+    def pieces(self, data: bytes) -> list[bytes] | None:
+        """As `feed`, for callers that read plain frames themselves: frames as bytes, without their blank lines.
+
+        None where that will not do (a CR, a byte order mark, more than the limit): call `feed`, nothing is lost.
+        """
+        if self._has_cr or _CR in data or len(data) > self._max_frame:
+            return None
+        if self._at_start:
+            if self._pending or b"\n\n" not in data or data.startswith(_BOM):
+                return None
+            self._at_start = False
+        if self._pending:
+            if self._pending_size + len(data) > self._max_frame:
+                return None
+            if not self._has_end(self._seam + data):
+                self._hold(data)
+                return []
+            self._pending.append(data)
+            data = self.rest()
+        pieces = data.split(b"\n\n")
+        rest = pieces.pop()
+        if rest:
+            self._hold(rest)
+        return pieces
+
     def close(self) -> list[Frame]:
         """The frame that was left without its end, if any.
 
@@ -191,7 +229,7 @@ class FrameParser:
             else:
                 add(parse_lines(piece + b"\n\n", is_first=False))
                 continue
-            if _LF not in data and (piece.isascii() or _is_utf8(piece)):
+            if _LF not in data and (piece.isascii() or is_utf8(piece)):
                 add(Frame(piece + b"\n\n", data))
             else:
                 add(parse_lines(piece + b"\n\n", is_first=False))
@@ -216,14 +254,14 @@ def _parse_crlf(raw: bytes) -> Frame:
     """A frame that is not the first. One data line and CRLF, the shape of many Python servers, is read at once."""
     if raw.startswith(b"data: ") and raw.endswith(b"\r\n\r\n"):
         data = raw[6:-4]
-        if _CR not in data and _LF not in data and (raw.isascii() or _is_utf8(raw)):
+        if _CR not in data and _LF not in data and (raw.isascii() or is_utf8(raw)):
             return Frame(raw, data)
     return parse_lines(raw, is_first=False)
 
 
 def parse_lines(raw: bytes, *, is_first: bool = True) -> Frame:
     """One frame by the complete rules, line by line. `is_first`: it opens its stream, perhaps with a byte order mark."""
-    valid = raw.isascii() or _is_utf8(raw)
+    valid = raw.isascii() or is_utf8(raw)
     data = _values(raw if valid else _repaired(raw), b"data", is_first=is_first)
     return Frame(raw, b"\n".join(data) if data else None, not valid, is_first)
 
@@ -239,7 +277,8 @@ def _values(raw: bytes, field: bytes, *, is_first: bool) -> list[bytes]:
     return values
 
 
-def _is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
+    """Whether the bytes are UTF-8 as a whole."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -330,6 +331,24 @@ def test_the_module_runs_like_the_command() -> None:
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.endswith(b"Clean; 2 calls may be run.\n")
+
+
+def test_the_screens_in_the_documentation_are_what_is_shown() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inspect.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```\n\$ dragoman ([^\n]*)\n(.*?)```", page, re.DOTALL)
+    assert len(shown) >= 4
+    for line, screen in shown:
+        arguments, redirected, _ = line.partition(" > ")
+        done = subprocess.run(
+            (COMMAND, *arguments.split()),
+            cwd=SAMPLES,
+            env={**os.environ, "COLUMNS": "96"},
+            capture_output=True,
+            timeout=WAIT,
+            check=False,
+        )
+        printed = done.stderr if redirected else done.stdout + done.stderr
+        assert printed.decode() == screen
 
 
 def on_terminal(*arguments: str, variables: dict[str, str]) -> tuple[int, str]:

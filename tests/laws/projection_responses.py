@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
-from dragoman._json import Raw, as_object, loads, raw
+from dragoman._json import as_object, loads, raw
 from dragoman.core.ids import Minter
 from dragoman.model.outcome import Choice, ErrorInfo, ErrorKind, FinishReason, Outcome, Usage
 from dragoman.model.parts import (
@@ -40,6 +40,8 @@ _REQUIRED: Mapping[str, bytes] = {
     "container_id": b'""',
     "server_label": b'"mcp"',
 }
+# the one thing that pauses an answer here, told exactly
+_PAUSED: Mapping[str, bytes] = {"incomplete_details": b'{"reason":"steered"}'}
 _CODES: dict[ErrorKind, str] = {
     "invalid_request": "invalid_prompt",
     "rate_limit": "rate_limit_exceeded",
@@ -88,7 +90,11 @@ def project_responses(answer: Answer) -> Projection:
 def settle_responses(outcome: Outcome) -> Outcome:
     """Without what a response says of its request, what its items must have, and the ids of its provider's calls."""
     choices = tuple(
-        replace(choice, parts=tuple(_settled(part) for part in choice.parts))
+        replace(
+            choice,
+            parts=tuple(_settled(part) for part in choice.parts),
+            finish_extra=_without(choice.finish_extra, _PAUSED),
+        )
         for choice in outcome.choices
     )
     if outcome.error is not None:
@@ -177,6 +183,9 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
         parts.append(part)
         if story.has_output:
             book.note("tool_output")
+        if has_failed and isinstance(part, Call) and part.status == "incomplete":
+            # Nothing is told after a call that was cut, until it is known how the answer ends.
+            break
     finish = choice.finish
     if not has_failed:
         if finish in ("context_window", "refusal", "pause"):
@@ -184,6 +193,8 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
         if choice.stop_sequence is not None:
             book.note("stop_sequence")
         book.lose(choice.finish_extra)
+    if finish == "refusal" and any(_is_waiting(part) for part in parts):
+        finish = "tool_calls"
     return replace(
         choice,
         parts=tuple(parts),
@@ -193,13 +204,19 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
     )
 
 
+def _is_waiting(part: Part) -> bool:
+    return isinstance(part, Call) and part.executor == "client" and part.status == "completed"
+
+
 def _part(part: Part, book: Book) -> Part | None:
     match part:
         case Text():
             found = [_citation(each, book) for each in part.annotations]
             kept = tuple(each for each in found if each is not None)
             extra = book.own(part.extra)
-            return replace(part, annotations=kept, extra=extra, item_extra=book.own(part.item_extra))
+            return replace(
+                part, annotations=kept, extra=extra, item_extra=book.own(part.item_extra)
+            )
         case Refusal():
             if part.logprobs is not None:
                 book.note("logprobs")
@@ -257,32 +274,45 @@ def _call(call: Call, book: Book) -> Call | None:
     if call.executor == "client":
         return call
     call = replace(call, name=_NATIVE_NAMES.get(call.kind, call.name))
+    if call.status == "incomplete":
+        return call
     match call.kind:
         case "web_search":
-            return replace(call, input=_search(call.input, book))
+            return replace(call, input=_search(call, book))
+        case "file_search":
+            return replace(call, input=_queries(call, book))
         case "code_interpreter":
             return replace(call, input=_code(call.input))
         case _:
             return call
 
 
-def _search(text: str, book: Book) -> str:
-    fields = as_object(text) if text.strip() else {}
+def _search(call: Call, book: Book) -> str:
+    """A search crosses by its query, a fetch by its address; another vendor's other settings have no place."""
+    text = call.input.strip()
+    fields = as_object(text)
     if "type" in fields:
-        return text.strip()
+        return text
     for key, head in (
         ("query", '{"type":"search","query":'),
         ("url", '{"type":"open_page","url":'),
     ):
-        if key in fields:
+        if isinstance(loads(bytes(fields.get(key, b"null"))), str):
             if len(fields) > 1:
                 book.note("provider_call")
-            return head + bytes(fields[key]).decode() + "}"
-    if fields:
-        book.note("provider_call")
+            return f"{head}{bytes(fields[key]).decode()}}}"
+    book.note("provider_call")
     return '{"type":"search","query":""}'
 
 
+def _queries(call: Call, book: Book) -> str:
+    text = call.input.strip()
+    if text.startswith("["):
+        return text
+    book.note("provider_call")
+    return "[]"
+
+
 def _code(text: str) -> str:
-    code = loads(text).get("code") if text.strip() else None
+    code = loads(text).get("code")
     return code if isinstance(code, str) else text

@@ -40,7 +40,7 @@ from dragoman.model.events import (
     UsageReported,
 )
 
-__all__ = ("Serializer",)
+__all__ = ("PASSING", "Serializer")
 
 _AboutPart = (
     TextDelta
@@ -55,8 +55,7 @@ _AboutPart = (
     | PartEnded
 )
 
-# What needs no thought while nothing is held: everything but the events that open or end something.
-_PASSING: frozenset[type[Event]] = frozenset(
+PASSING: frozenset[type[Event]] = frozenset(
     {
         TextDelta,
         ReasoningDelta,
@@ -72,15 +71,19 @@ _PASSING: frozenset[type[Event]] = frozenset(
         Started,
     }
 )
+"""What needs no thought while a Serializer is idle: everything but the events that open or end something."""
 
 
 class Serializer:
-    """Stands in front of an encoder. Give it every event of one answer; write what it gives back."""
+    """Stands in front of an encoder. Give it every event of one answer; write what it gives back.
 
-    __slots__ = ("_choice", "_held", "_live", "_numbers", "_plain", "_told", "_waiting")
+    While `is_idle`, it gives events of the classes in `PASSING` back as they are: a caller in a hurry need not ask.
+    """
+
+    __slots__ = ("_choice", "_held", "_live", "_numbers", "_told", "_waiting", "is_idle")
 
     def __init__(self) -> None:
-        self._plain = True  # nothing held and nothing renumbered: the fast path
+        self.is_idle = True  # nothing held and nothing renumbered: the fast path
         self._live: dict[int, int] = {}  # choice -> its live part
         self._choice: dict[int, int] = {}  # open part -> its choice
         self._held: dict[int, list[_AboutPart]] = {}  # held part -> its events after PartStarted
@@ -94,7 +97,7 @@ class Serializer:
         Raises:
             LocalProtocolError: a choice or the answer ends while parts are open.
         """
-        if self._plain and type(event) in _PASSING:
+        if self.is_idle and type(event) in PASSING:
             return (event,)
         match event:
             case (
@@ -127,7 +130,7 @@ class Serializer:
         if choice in self._live:
             self._held[part] = []
             self._waiting.setdefault(choice, deque()).append(event)
-            self._plain = False
+            self.is_idle = False
             return ()
         self._live[choice] = part
         return (self._announce(event),)
@@ -147,7 +150,7 @@ class Serializer:
         waiting = self._waiting.get(choice)
         if waiting:
             self._release(choice, waiting, out)
-            self._plain = not self._held and not self._numbers
+            self.is_idle = not self._held and not self._numbers
         return tuple(out)
 
     def _release(self, choice: int, waiting: deque[PartStarted], out: list[Event]) -> None:
@@ -172,7 +175,7 @@ class Serializer:
         if event.part == number:
             return event
         self._numbers[event.part] = number
-        self._plain = False
+        self.is_idle = False
         return replace(event, part=number)
 
     def _renumber(self, event: _AboutPart) -> Event:

@@ -12,7 +12,7 @@ A dialect package has
 This module does no I/O and knows no vendor.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct, field
@@ -24,7 +24,7 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem, Repair
 from dragoman.model.parts import CallKind, Dialect
 from dragoman.model.request import Tool
-from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser
+from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser, is_utf8, parse_lines
 
 __all__ = (
     "DecodeContext",
@@ -116,6 +116,14 @@ class FrameReader(Protocol):
     over: bool
     found: list[tuple[str, str]]
 
+    def quick(self, piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
+        """What a frame means that is nothing but the next delta of an open part; None for every other frame.
+
+        `read` gives the same for the same frame; this is how nearly all of them are read. `piece` is the frame without
+        its blank line, `data` what follows its only `data: `, if it is one line; if it is not, it is no JSON.
+        """
+        ...
+
     def read(self, frame: Frame) -> tuple[Event, ...]:
         """Raises MalformedJson for a frame that cannot be read; the stream goes on without it."""
         ...
@@ -146,18 +154,24 @@ class StreamDecoder:
 
     def __init__(self, reader: FrameReader, max_frame: int = MAX_FRAME_BYTES) -> None:
         self._reader = reader
+        self._quick_read = reader.quick
+        self._found = reader.found
         self._parser = FrameParser(max_frame)
         self._count = 0
         self._broken = False
+        self.problems: list[Problem] = []
 
     def feed(self, data: bytes) -> list[Step]:
         if self._broken:
             return [Step(data)]
+        pieces = self._parser.pieces(data)
+        if pieces is not None:
+            return [self._piece_step(piece) for piece in pieces]
         try:
             frames = self._parser.feed(data)
         except FrameTooLarge as error:
             return [self._break(error)]
-        return self._steps(frames)
+        return [self._step(frame) for frame in frames]
 
     def close(self) -> list[Step]:
         """The steps that remain. The last says Completed or Failed unless an earlier one did."""
@@ -167,34 +181,79 @@ class StreamDecoder:
             frames = self._parser.close()
         except FrameTooLarge as error:
             return [self._break(error)]
-        steps = self._steps(frames)
+        steps = [self._step(frame) for frame in frames]
         if not self._reader.over:
             events = self._reader.end()
             steps.append(Step(b"", events, self._problems()))
         return steps
 
-    def _steps(self, frames: Iterable[Frame]) -> list[Step]:
-        reader = self._reader
-        read = reader.read
-        steps: list[Step] = []
-        for frame in frames:
+    def events(self, data: bytes) -> Sequence[Event]:
+        """As `feed`, for callers that have no use for the bytes; what was irregular gathers in `problems`."""
+        if not self._broken:
+            single = self._parser.single(data)
+            if single is not None:
+                return self._told(single)
+            pieces = self._parser.pieces(data)
+            if pieces is not None:
+                events: list[Event] = []
+                for piece in pieces:
+                    events += self._told(piece)
+                return events
+        steps = self.feed(data)
+        self.problems.extend(problem for step in steps for problem in step.problems)
+        return [event for step in steps for event in step.events]
+
+    def _told(self, piece: bytes) -> tuple[Event, ...]:
+        events = self._quick(piece)
+        if events is None:
+            step = self._step(_frame(piece))
+            self.problems += step.problems
+            return step.events
+        if self._found:
+            self.problems += self._problems()
+        return events
+
+    def _quick(self, piece: bytes) -> tuple[Event, ...] | None:
+        """What a frame means that is one plain delta: nearly every frame is, and is understood without a Frame.
+
+        Its data is one line after at most an event line. What stands after that line is not looked at: with it the
+        data is no JSON, and then the frame is read line by line.
+        """
+        if piece.startswith(b"event: "):
+            start = piece.find(b"\n") + 7
+            if not piece.startswith(b"data: ", start - 6):
+                return None
+        elif piece.startswith(b"data: "):
+            start = 6
+        else:
+            return None
+        if self._reader.over or not (piece.isascii() or is_utf8(piece)):
+            return None
+        events = self._quick_read(piece, piece[start:])
+        if events is not None:
             self._count += 1
-            if reader.over:
-                # "nothing follows a terminal event": late frames keep their bytes and mean nothing
-                steps.append(Step(frame.raw))
-                continue
-            try:
-                events = read(frame)
-            except MalformedJson as error:
-                events = ()
-                reader.found.append(("malformed_frame", error.message))
-            if frame.invalid_utf8:
-                reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
-            if reader.found:
-                steps.append(Step(frame.raw, events, self._problems()))
-            else:
-                steps.append(Step(frame.raw, events))
-        return steps
+        return events
+
+    def _piece_step(self, piece: bytes) -> Step:
+        events = self._quick(piece)
+        if events is None:
+            return self._step(_frame(piece))
+        return Step(piece + b"\n\n", events, self._problems() if self._found else ())
+
+    def _step(self, frame: Frame) -> Step:
+        reader = self._reader
+        self._count += 1
+        if reader.over:
+            # "nothing follows a terminal event": late frames keep their bytes and mean nothing
+            return Step(frame.raw)
+        try:
+            events = reader.read(frame)
+        except MalformedJson as error:
+            events = ()
+            reader.found.append(("malformed_frame", error.message))
+        if frame.invalid_utf8:
+            reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
+        return Step(frame.raw, events, self._problems() if reader.found else ())
 
     def _break(self, error: FrameTooLarge) -> Step:
         self._broken = True
@@ -208,3 +267,13 @@ class StreamDecoder:
         problems = tuple(Problem(self._count, kind, message) for kind, message in found)
         found.clear()
         return problems
+
+
+def _frame(piece: bytes) -> Frame:
+    """A frame from what stood before its blank line. The common shape is read at once."""
+    raw = piece + b"\n\n"
+    head, mark, data = piece.partition(b"\ndata: ")
+    if mark and b"\n" not in head and b"\n" not in data and head.startswith(b"event: "):
+        if piece.isascii() or is_utf8(piece):
+            return Frame(raw, data)
+    return parse_lines(raw, is_first=False)

@@ -5,19 +5,18 @@
 A body takes the same road: it is read to the same events, and the target's body encoder folds them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from msgspec import Struct
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.restore import Restorer
-from dragoman.core.serial import Serializer
+from dragoman.core.serial import PASSING, Serializer
 from dragoman.dialects.base import (
     DecodeContext,
     EncodeContext,
     EncodedRequest,
-    Step,
     StreamDecoder,
     Target,
 )
@@ -60,14 +59,13 @@ class StreamTranslator:
     ) -> None:
         self._decoder = make_decoder(source, decode)
         self._restore = Restorer(names).feed if names is not None else None
-        self._serialize = Serializer().feed
+        self._serializer = Serializer()
         self._encoder = codec(target).encoder(encode)
-        self._problems: list[Problem] = []
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What was irregular in the source, so far."""
-        return tuple(self._problems)
+        return tuple(self._decoder.problems)
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -76,26 +74,28 @@ class StreamTranslator:
 
     def feed(self, data: bytes) -> bytes:
         """The target's bytes for what `data` completes."""
-        return self._encode(self._decoder.feed(data))
+        return self._encode(self._decoder.events(data))
 
     def close(self) -> bytes:
         """The source has ended: what remains, and always a terminal in the target's own form."""
-        return self._encode(self._decoder.close()) + self._encoder.close()
+        steps = self._decoder.close()
+        self._decoder.problems.extend(problem for step in steps for problem in step.problems)
+        events = [event for step in steps for event in step.events]
+        return self._encode(events) + self._encoder.close()
 
-    def _encode(self, steps: Iterable[Step]) -> bytes:
-        out: list[bytes] = []
+    def _encode(self, events: Sequence[Event]) -> bytes:
+        serializer = self._serializer
         encode = self._encoder.encode
-        serialize = self._serialize
-        restore = self._restore
-        for step in steps:
-            if step.problems:
-                self._problems.extend(step.problems)
-            events: Iterable[Event] = step.events
-            if restore is not None:
-                events = chain.from_iterable(map(restore, events))
-            for event in events:
-                for ready in serialize(event):
-                    out.append(encode(ready))
+        if self._restore is not None:
+            events = list(chain.from_iterable(map(self._restore, events)))
+        if len(events) == 1 and serializer.is_idle and type(events[0]) in PASSING:
+            return encode(events[0])
+        out: list[bytes] = []
+        for event in events:
+            if serializer.is_idle and type(event) in PASSING:
+                out.append(encode(event))
+            else:
+                out.extend(map(encode, serializer.feed(event)))
         return b"".join(out)
 
 

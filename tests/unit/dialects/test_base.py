@@ -21,6 +21,9 @@ class EchoReader:
         self.over = False
         self.found: list[tuple[str, str]] = []
 
+    def quick(self, _piece: bytes, _data: bytes, /) -> tuple[Event, ...] | None:
+        return None
+
     def read(self, frame: Frame) -> tuple[Event, ...]:
         match frame.data:
             case b"bad":

@@ -123,7 +123,7 @@ class _Message:
                 if is_expressible(part, self._book, ""):
                     self._calls.append(part)
             case Media() if part.kind == "audio":
-                self._fields["audio"] = self._audio(part)
+                self._fields.setdefault("audio", self._audio(part))
             case Media():
                 image = write_image(part)
                 if image is not None and self._book.note("output_media") == "carry":

@@ -11,6 +11,7 @@ servers send content, and second finishes, after it.
 """
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -200,15 +201,15 @@ class ChoiceTrack:
             texts += [text_of(fields_of(item).get("text")) or "" for item in items_of(thinking)]
             self._reasoning("reasoning_content").add("".join(texts))
             return
-        match read_part(raw):
-            case Text() as part:
-                self._say(part.text, None)
-            case Refusal() as part:
-                self._say(part.text, None, is_refusal=True)
-            case Media() | Opaque() as part:
-                self._hush()
-                self._calls.pause()
+        part = read_part(raw)
+        match part:
+            case Text() | Refusal():
+                self._say(part.text, None, is_refusal=isinstance(part, Refusal))
+            case Media() | Opaque():
+                self._turn()
                 self._telling.tell_whole(part, self._index)
+            case _:
+                assert_never(part)
 
     def _read_audio(self, raw: Raw | None) -> None:
         fields = fields_of(raw)

@@ -4,6 +4,8 @@ A part of a type that has no meaning here is Opaque and goes back whole. Fields 
 `extra`; those inside the nested object (`image_url`, `file`, …) under the name of that object.
 """
 
+from typing import assert_never
+
 from dragoman._json import Raw, raw
 from dragoman.dialects.chat.fields import (
     extra_of,
@@ -136,6 +138,8 @@ def _write_inner(media: Media) -> tuple[dict[str, object] | None, str]:
             if url is None:
                 return None, ""
             return {"url": url, **({"detail": media.detail} if media.detail else {})}, kind
+        case _:
+            assert_never(media.kind)
 
 
 def _write_file(media: Media) -> dict[str, object] | None:

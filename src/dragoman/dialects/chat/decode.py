@@ -62,14 +62,12 @@ class ChatReader:
         self._usage: Usage | None = None
         self._extra: dict[str, Raw] = {}  # fields of chunks, as last seen
 
-    def read(self, frame: Frame) -> tuple[Event, ...]:
-        data = frame.data
-        if data is None:
-            return self._read_comment(frame)
+    def quick(self, _piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
+        """One delta of text, reasoning or arguments, read by its type alone. See `base.FrameReader`."""
         try:
             chunk = decode_hot(data)
         except FAST_FAILURES:
-            return self._read_fully(frame, data)
+            return None
         choice = chunk.choices[0]
         track = self._choices.get(choice.index)
         if track is not None:
@@ -100,7 +98,15 @@ class ChatReader:
                     if increment is not fragment:
                         call.note_cumulative()
                     return (InputDelta(call.part, increment),) if increment else ()
-        return self._read_fully(frame, data)
+        return None
+
+    def read(self, frame: Frame) -> tuple[Event, ...]:
+        data = frame.data
+        if data is None:
+            return self._read_comment(frame)
+        # Plain deltas come here too, from streams with CRLF; a frame that is none fails at its first odd field.
+        events = self.quick(frame.raw, data)
+        return self._read_fully(frame, data) if events is None else events
 
     def end(self) -> tuple[Event, ...]:
         if self._choices:

@@ -16,7 +16,7 @@ from dragoman.dialects.chat.chunks import Envelope
 from dragoman.dialects.chat.encode_parts import ChoiceState, PartWriter, refuse
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.fields import fields_of, own_fields, text_of
-from dragoman.dialects.chat.losses import answer_book
+from dragoman.dialects.chat.losses import answer_book, note_extra, note_foreign
 from dragoman.dialects.chat.usage import write_usage
 from dragoman.dialects.chat.writing import FAILING_REASONS, finish_word, note_finish
 from dragoman.model.events import (
@@ -106,8 +106,10 @@ class ChatEncoder:
         if self._has_started:
             refuse(event, "the answer has started before")
         self._has_started = True
+        note_foreign(self._book, event.extra, "answer")
         extra = own_fields(event.extra)
-        # What a vendor says on every chunk is said on every chunk; lists and objects once.
+        # What a vendor says on every chunk is said on every chunk; lists and objects once, before the first choice,
+        # as Azure does it.
         small = {name: raw for name, raw in extra.items() if bytes(raw)[:1] not in (b"{", b"[")}
         large = {name: raw for name, raw in extra.items() if name not in small}
         self._parts.envelope = Envelope(
@@ -120,7 +122,7 @@ class ChatEncoder:
             }
         )
         role, _ = self._choice(0, event)
-        return role + (self._parts.envelope.bare(large) if large else b"")
+        return (self._parts.envelope.bare(large) if large else b"") + role
 
     def _choice(self, index: int, event: Event) -> tuple[bytes, ChoiceState]:
         """A choice, and the chunk with the role that comes before everything else of it."""
@@ -159,6 +161,7 @@ class ChatEncoder:
             legacy=self._context.legacy_functions,
         )
         note_finish(event.reason, self._book, where)
+        note_foreign(self._book, event.extra, where)
         fields: dict[str, object] = {"finish_reason": word}
         if event.stop_sequence is not None:
             action = self._book.note("stop_sequence", where, event.stop_sequence)
@@ -170,6 +173,7 @@ class ChatEncoder:
     def _complete(self, event: Completed) -> bytes:
         if not self._choices or not all(choice.is_finished for choice in self._choices.values()):
             refuse(event, "a choice has not finished")
+        note_extra(self._book, event.extra, "answer")
         self._is_over = True
         if self._usage is None or not self._context.include_usage:
             return _DONE
@@ -180,6 +184,7 @@ class ChatEncoder:
         return b"data: " + encode_error(event.error) + b"\n\n"
 
     def _keep_usage(self, event: UsageReported) -> bytes:
+        note_foreign(self._book, event.usage.extra, "usage")
         self._usage = merge_usage(self._usage, event.usage)
         return b""
 
@@ -203,6 +208,8 @@ class ChatEncoder:
         fields = fields_of(raw)
         if event.name == "chunk":
             return self._parts.envelope.bare(fields)
-        role, _ = self._choice(event.choice, event)
+        role, choice = self._choice(event.choice, event)
+        if choice.is_finished:
+            return b""  # clients take nothing of a choice after its finish
         delta, beside = (fields, None) if event.name == "delta" else ({}, fields)
         return role + self._parts.envelope.chunk(event.choice, delta, beside)

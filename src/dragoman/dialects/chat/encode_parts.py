@@ -4,7 +4,7 @@ What a delta's chunk is made of is known when its part starts: a delta is writte
 """
 
 from collections.abc import Mapping
-from typing import Never
+from typing import Never, assert_never
 
 from dragoman._json import Raw, dumps_text
 from dragoman.core.ids import Minter
@@ -12,6 +12,7 @@ from dragoman.core.losses import LossBook
 from dragoman.dialects.chat.annotations import write_annotation
 from dragoman.dialects.chat.chunks import Envelope
 from dragoman.dialects.chat.fields import own_fields
+from dragoman.dialects.chat.losses import note_extra, note_foreign
 from dragoman.dialects.chat.wire import REASONING_FIELDS, SEALED_FIELDS
 from dragoman.dialects.chat.writing import (
     flat_name,
@@ -49,10 +50,11 @@ _TAKES: dict[type[Part], type[Event]] = {
 class ChoiceState:
     """What has been written of one choice."""
 
-    __slots__ = ("calls", "has_cut_call", "is_finished", "open_part")
+    __slots__ = ("calls", "has_cut_call", "has_sound", "is_finished", "open_part")
 
     def __init__(self) -> None:
         self.calls = 0
+        self.has_sound = False
         self.has_cut_call = False
         self.is_finished = False
         self.open_part: int | None = None
@@ -119,7 +121,7 @@ class PartWriter:
 
     def write_media(self, event: MediaDelta) -> bytes:
         part = self._find(event)
-        if not isinstance(part.header, Media) or part.header.kind != "audio":
+        if part.takes is not MediaDelta:
             return b""  # a preview of a picture: the picture itself comes with the end of its part
         audio: dict[str, object] = dict(own_fields(event.extra))
         if event.data:
@@ -134,6 +136,8 @@ class PartWriter:
         if annotation is None:
             self._book.note("annotation", part.where)
             return b""
+        if event.annotation.quote is not None and event.annotation.dialect != "chat":
+            self._book.note("annotation", part.where, "its quotation")
         return self.envelope.chunk(part.choice, {"annotations": [annotation]})
 
     def write_seal(self, event: SealAdded) -> bytes:
@@ -176,9 +180,11 @@ class PartWriter:
             case Call():
                 return self._start_call(part, header, choice)
             case Media():
-                return self._start_media(part, header)
+                return self._start_media(part, header, choice)
             case Opaque() | Result():
                 return self._write_other(part, header)
+            case _:
+                assert_never(header)
         return b""
 
     def end(self, event: PartEnded, choices: Mapping[int, ChoiceState]) -> bytes:
@@ -190,17 +196,16 @@ class PartWriter:
         match value:
             case Call() if part.index >= 0:
                 choice.has_cut_call = choice.has_cut_call or value.status != "completed"
+                note_foreign(self._book, value.extra, part.where)
                 return self._write_late(part, value)
             case Reasoning():
-                own = own_fields(value.extra)
-                sealed = {name: own[name] for name in SEALED_FIELDS if name in own}
-                if sealed:
-                    return self.envelope.chunk(part.choice, sealed)
-                if value.seals:
-                    self._book.note("seal", part.where)
-            case Text() | Refusal() if event.amended:
-                self._book.note("amended_text", part.where)
-            case Media() if value.kind != "audio":
+                return self._end_reasoning(part, value)
+            case Text() | Refusal():
+                note_extra(self._book, value.extra, part.where)
+                note_extra(self._book, value.item_extra, part.where)
+                if event.amended:
+                    self._book.note("amended_text", part.where)
+            case Media():
                 return self._end_media(part, value)
             case _:
                 pass
@@ -236,13 +241,30 @@ class PartWriter:
         }
         return self.envelope.chunk(part.choice, {"tool_calls": [entry]})
 
-    def _start_media(self, part: _OpenPart, media: Media) -> bytes:
-        if media.kind != "audio":
-            return b""  # written whole, at its end
+    def _end_reasoning(self, part: _OpenPart, value: Reasoning) -> bytes:
+        own = own_fields(value.extra)
+        sealed = {name: own[name] for name in SEALED_FIELDS if name in own}
+        if value.extra is not None and not own.keys() <= {*SEALED_FIELDS, *REASONING_FIELDS}:
+            note_extra(self._book, value.extra, part.where)
+        note_foreign(self._book, value.extra, part.where)
+        if value.seals and not sealed:
+            self._book.note("seal", part.where)
+        return self.envelope.chunk(part.choice, sealed) if sealed else b""
+
+    def _start_media(self, part: _OpenPart, media: Media, choice: ChoiceState) -> bytes:
+        if media.kind != "audio" or choice.has_sound:
+            part.takes = None
+            return b""  # a picture is written whole, at its end; a message has one sound
+        choice.has_sound = True
         audio = write_audio(media, media.item_id or self._mint("audio_"))
         return self.envelope.chunk(part.choice, {"audio": audio})
 
     def _end_media(self, part: _OpenPart, media: Media) -> bytes:
+        note_foreign(self._book, media.extra, part.where)
+        if part.takes is MediaDelta:
+            if media.media_type is not None:
+                self._book.note("output_media", part.where, media.media_type)
+            return b""
         image = write_image(media)
         action = self._book.note("output_media", part.where, media.kind)
         if image is None or action != "carry":

@@ -41,7 +41,9 @@ def is_object(value: Raw | None) -> bool:
 
 def fields_of(value: Raw | bytes | None) -> dict[str, Raw]:
     """The fields of an object that are not null; none for any other value."""
-    data = bytes(value or b"")
+    if value is None:
+        return {}
+    data = bytes(value)
     if not data.startswith(b"{"):
         return {}
     return present(as_object(data))
@@ -54,7 +56,9 @@ def present(fields: Mapping[str, Raw]) -> dict[str, Raw]:
 
 def items_of(value: Raw | None) -> list[Raw]:
     """The items of an array that are not null. One object stands for an array of it."""
-    data = bytes(value or b"")
+    if value is None:
+        return []
+    data = bytes(value)
     if data.startswith(b"{"):
         return [Raw(data)]
     if not data.startswith(b"["):
@@ -67,7 +71,9 @@ def items_of(value: Raw | None) -> list[Raw]:
 
 
 def text_of(value: Raw | None) -> str | None:
-    data = bytes(value or b"")
+    if value is None:
+        return None
+    data = bytes(value)
     if not data.startswith(b'"'):
         return None
     text: str = loads(data)
@@ -85,7 +91,9 @@ def first_text(fields: Mapping[str, Raw], names: Iterable[str]) -> str:
 
 def int_of(value: Raw | None) -> int | None:
     """An integer, also where it is written as a string or with a fraction of zero."""
-    match loads(bytes(value or NULL)):
+    if value is None:
+        return None
+    match loads(bytes(value)):
         case bool():
             return None
         case int(number):

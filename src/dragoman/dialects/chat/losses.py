@@ -9,7 +9,7 @@ from dragoman.dialects.base import Target
 from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Extra
 
-__all__ = ("DEFAULT_TARGET", "LOSSES", "answer_book", "note_foreign")
+__all__ = ("DEFAULT_TARGET", "LOSSES", "answer_book", "note_extra", "note_foreign")
 
 DEFAULT_TARGET = Target(
     dialect="chat",
@@ -34,7 +34,9 @@ LOSSES: LossTable = {
     ),
     "provider_result": LossRule("the result of a tool the provider ran has no field", "drop"),
     "seal": LossRule("a signature or encrypted reasoning has no field", "drop"),
-    "annotation": LossRule("a citation that is not about a URL has no form", "drop"),
+    "annotation": LossRule(
+        "a citation that is not about a URL has no form, and what one quotes has no field", "drop"
+    ),
     "opaque_part": LossRule("an item of another dialect that has no meaning here", "drop"),
     "reasoning_sections": LossRule(
         "reasoning in several sections, or with its summary beside it, is written as one text",
@@ -42,7 +44,8 @@ LOSSES: LossTable = {
     ),
     # --- answers
     "output_media": LossRule(
-        "an image in an answer is written as `images`, as some servers do; other media have no form",
+        "an image in an answer is written as `images`, as some servers do; of sounds the first, without its type; "
+        "other media have no form",
         "carry",
     ),
     "finish_detail": LossRule(
@@ -91,7 +94,7 @@ LOSSES: LossTable = {
     "metadata": LossRule("OpenAI refuses metadata for answers that it does not store", "drop"),
     "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
     "response_format": LossRule("the upstream has no such format", "drop"),
-    "unknown_field": LossRule("a field of another dialect", "drop"),
+    "unknown_field": LossRule("a field of another dialect, or one that has no place here", "drop"),
 }
 
 
@@ -106,4 +109,10 @@ def answer_book(policy: Mapping[str, LossAction]) -> LossBook:
 def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
     """Declare the fields of another dialect that stay behind."""
     if extra is not None and extra.dialect != "chat" and extra.fields:
+        book.note("unknown_field", where, ", ".join(sorted(extra.fields)))
+
+
+def note_extra(book: LossBook, extra: Extra | None, where: str) -> None:
+    """Declare fields, whoever's they are, where there is no place for any."""
+    if extra is not None and extra.fields:
         book.note("unknown_field", where, ", ".join(sorted(extra.fields)))

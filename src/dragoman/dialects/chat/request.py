@@ -35,7 +35,7 @@ from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Call, Extra
 from dragoman.model.request import Request
 
-__all__ = ("NORMALISED", "decode_request", "encode_request")
+__all__ = ("MAPPED", "NORMALISED", "decode_request", "encode_request")
 
 NORMALISED: Mapping[str, str] = {
     "nulls": "a field that is null is left out",
@@ -58,7 +58,7 @@ NORMALISED: Mapping[str, str] = {
 }
 """What a request is not given back as it came, by `encode_request(decode_request(body))`."""
 
-_MAPPED = frozenset(
+MAPPED = frozenset(
     {
         "model",
         "messages",
@@ -162,7 +162,7 @@ def _read_stop(fields: Fields) -> tuple[str, ...]:
 
 def _read_extra(fields: Fields, options: Fields) -> dict[str, Raw]:
     """Fields without a home; and those that are not every server's, to be written under the same name again."""
-    rest = {name: raw for name, raw in fields.items() if name not in _MAPPED}
+    rest = {name: raw for name, raw in fields.items() if name not in MAPPED}
     if "max_completion_tokens" in fields and "max_tokens" in fields:
         rest["max_tokens"] = fields["max_tokens"]
     if "top_k" in fields:

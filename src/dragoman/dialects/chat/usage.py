@@ -9,11 +9,11 @@ from dragoman._json import Raw
 from dragoman.dialects.chat.fields import extra_of, fields_of, int_of, own_fields
 from dragoman.model.outcome import Usage
 
-__all__ = ("read_usage", "write_usage")
+__all__ = ("KNOWN", "KNOWN_INPUT", "KNOWN_OUTPUT", "read_usage", "write_usage")
 
 _INPUT_DETAILS = "prompt_tokens_details"
 _OUTPUT_DETAILS = "completion_tokens_details"
-_KNOWN = frozenset(
+KNOWN = frozenset(
     {
         "prompt_tokens",
         "completion_tokens",
@@ -24,18 +24,18 @@ _KNOWN = frozenset(
         "output_tokens",
     }
 )
-_KNOWN_INPUT = frozenset({"cached_tokens", "cache_write_tokens", "audio_tokens"})
-_KNOWN_OUTPUT = frozenset({"reasoning_tokens", "audio_tokens"})
+KNOWN_INPUT = frozenset({"cached_tokens", "cache_write_tokens", "audio_tokens"})
+KNOWN_OUTPUT = frozenset({"reasoning_tokens", "audio_tokens"})
 
 
 def read_usage(value: Raw) -> Usage:
     fields = fields_of(value)
     given = fields_of(fields.get(_INPUT_DETAILS))
     made = fields_of(fields.get(_OUTPUT_DETAILS))
-    known = set(_KNOWN)
-    if given.keys() - _KNOWN_INPUT:
+    known = set(KNOWN)
+    if given.keys() - KNOWN_INPUT:
         known.discard(_INPUT_DETAILS)
-    if made.keys() - _KNOWN_OUTPUT:
+    if made.keys() - KNOWN_OUTPUT:
         known.discard(_OUTPUT_DETAILS)
     return Usage(
         input=_count(fields, "prompt_tokens", "input_tokens"),

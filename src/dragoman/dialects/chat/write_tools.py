@@ -6,6 +6,7 @@ no peer here but web search.
 """
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -162,6 +163,8 @@ class ToolWriter:
                 return "required" if choice.required else "auto"
             case "tool":
                 return self._forced(choice.tool, is_legacy=is_legacy)
+            case _:
+                assert_never(choice.mode)
 
     def _forced(self, ref: ToolRef | None, *, is_legacy: bool) -> object:
         is_sent = ref is not None and (ref.namespace, ref.name) in self._sent

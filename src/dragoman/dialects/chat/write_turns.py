@@ -225,7 +225,7 @@ class MessageWriter:
         for index, part in enumerate(turn.parts):
             if isinstance(part, Result) and part.executor == "client":
                 yield self._result(part, f"{where}.parts[{index}]", moved)
-            elif isinstance(part, Result):
+            else:
                 self._book.note("provider_result", f"{where}.parts[{index}]")
         if moved:
             heading: _Entry = {"type": "text", "text": "What the tools above gave back:"}

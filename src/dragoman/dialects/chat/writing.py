@@ -79,7 +79,9 @@ def write_audio(media: Media, item_id: str) -> dict[str, object]:
 
 
 def write_image(media: Media) -> dict[str, object] | None:
-    """An entry of `images`; None without a picture in it."""
+    """An entry of `images`; None for what is no picture, or has none in it."""
+    if media.kind != "image":
+        return None
     url = media.url
     if media.data is not None:
         url = data_url(media.media_type or "image/png", media.data)

@@ -84,47 +84,29 @@ class MessagesReader:
             "ping": self._on_ping,
         }
 
+    def quick(self, piece: bytes, data: bytes, /) -> _Events | None:
+        """A delta of an open block, read by its type alone. See `base.FrameReader`."""
+        if not piece.startswith(_HOT):
+            return None
+        try:
+            event = decode_block_delta(data)
+        except FAST_FAILURES:
+            return None
+        delta = event.delta
+        if type(delta) is TextFragment:
+            text = self._assembly.texts.get(event.index)
+            return None if text is None else text.tell(delta.text)
+        if type(delta) is InputFragment:
+            call = self._assembly.calls.get(event.index)
+            return None if call is None else call.tell(delta.partial_json)
+        thought = self._assembly.thoughts.get(event.index)
+        if thought is None or delta.estimated_tokens is not None:
+            return None
+        return thought.tell(delta.thinking)
+
     def read(self, frame: Frame) -> _Events:
         """The events of one frame. Raises MalformedJson for a frame that is no JSON object."""
         data = frame.data
-        if data is not None and frame.raw.startswith(_HOT):
-            try:
-                event = decode_block_delta(data)
-            except FAST_FAILURES:
-                return self._read_slowly(frame, data)
-            delta = event.delta
-            if type(delta) is TextFragment:
-                text = self._assembly.texts.get(event.index)
-                if text is not None:
-                    return text.tell(delta.text)
-            elif type(delta) is InputFragment:
-                call = self._assembly.calls.get(event.index)
-                if call is not None:
-                    return call.tell(delta.partial_json)
-            else:
-                thought = self._assembly.thoughts.get(event.index)
-                if thought is not None and delta.estimated_tokens is None:
-                    return thought.tell(delta.thinking)
-        return self._read_slowly(frame, data)
-
-    def end(self) -> _Events:
-        """The wire has ended."""
-        if self.over:
-            return ()
-        if self._is_finished:
-            self._note("missing_end", "expected message_stop, the stream ended after message_delta")
-            return self._complete()
-        stage = "message_stop" if self._is_started else "message_start"
-        message = f"expected {stage}, the stream ended"
-        self._note("cut_stream", message)
-        return self.fail(ErrorInfo(kind="truncated", message=message))
-
-    def fail(self, error: ErrorInfo) -> _Events:
-        """Close what is open as incomplete, then fail."""
-        self.over = True
-        return (*self._assembly.abandon(), Failed(error))
-
-    def _read_slowly(self, frame: Frame, data: bytes | None) -> _Events:
         if data is None:
             comment = frame.comment
             if comment is None:
@@ -144,6 +126,23 @@ class MessagesReader:
         if kind == "error" or (not kind and "error" in fields):
             return self.fail(error_from_fields(fields, None, Raw(data)))
         return self._on_unknown(kind, fields, Raw(data))
+
+    def end(self) -> _Events:
+        """The wire has ended."""
+        if self.over:
+            return ()
+        if self._is_finished:
+            self._note("missing_end", "expected message_stop, the stream ended after message_delta")
+            return self._complete()
+        stage = "message_stop" if self._is_started else "message_start"
+        message = f"expected {stage}, the stream ended"
+        self._note("cut_stream", message)
+        return self.fail(ErrorInfo(kind="truncated", message=message))
+
+    def fail(self, error: ErrorInfo) -> _Events:
+        """Close what is open as incomplete, then fail."""
+        self.over = True
+        return (*self._assembly.abandon(), Failed(error))
 
     def _kind(self, name: str, fields: Fields) -> str:
         kind = string_of(fields.get("type")) or ""

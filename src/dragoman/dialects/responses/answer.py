@@ -86,7 +86,8 @@ def read_finish(fields: Fields, event: str) -> Finish:
         return Finish("cancelled", "cancelled")
     if reason is not None and details is not None:
         known = FINISH_OF_REASON.get(reason, "length")
-        is_plain = REASON_OF_FINISH.get(known) == reason
+        # Many things pause an answer elsewhere; here it is one, told exactly.
+        is_plain = REASON_OF_FINISH.get(known) == reason and known != "pause"
         extra = None if is_plain else Extra("responses", {"incomplete_details": details})
         return Finish(known, reason, extra)
     if event == "response.incomplete":
@@ -104,9 +105,9 @@ def read_usage(value: Raw | None) -> Usage | None:
     outputs = read_object(fields.get("output_tokens_details"))
     rest = without(fields, _USAGE_FIELDS)
     # Details with more than the counts below are kept whole.
-    if without(inputs, ("cached_tokens", "cache_write_tokens")):
+    if without(inputs, ("cached_tokens", "cache_write_tokens", "audio_tokens")):
         rest["input_tokens_details"] = fields["input_tokens_details"]
-    if without(outputs, ("reasoning_tokens",)):
+    if without(outputs, ("reasoning_tokens", "audio_tokens")):
         rest["output_tokens_details"] = fields["output_tokens_details"]
     return Usage(
         input=read_int(fields, "input_tokens"),

@@ -129,9 +129,9 @@ class CallTrack:
         return self._tell(increment)
 
     def text(self) -> str:
-        """The input so far, told or waiting."""
+        """The input so far, told or waiting, or what the wire finally said it is."""
         if self.is_started:
-            return self.buffer.text()
+            return self.buffer.text() if self._contradiction is None else self._contradiction
         return self.whole or "".join(self._waiting) or self.early
 
     def end(self, status: PartStatus, value: Call | None, found: Found) -> list[Event]:
@@ -148,7 +148,6 @@ class CallTrack:
             out += self._tell(self.buffer.push(self.empty))
         self._report(part, status, found)
         final = self.header if value is None else value
-        told = self.buffer.text()
         final = replace(
             final,
             call_id=self.header.call_id,
@@ -156,7 +155,7 @@ class CallTrack:
             kind=self.header.kind,
             namespace=self.header.namespace,
             item_id=self.header.item_id or final.item_id,
-            input=told if self._contradiction is None else self._contradiction,
+            input=self.text(),
             status=status,
         )
         self.ended = True
@@ -180,8 +179,7 @@ class CallTrack:
                     f"expected the finished input of {name!r} (part {part}) to be its deltas, got another",
                 )
             )
-        text = self.buffer.text() if self._contradiction is None else self._contradiction
-        if status == "completed" and self.is_json and not is_strict(text):
+        if status == "completed" and self.is_json and not is_strict(self.text()):
             found.append(
                 ("invalid_arguments", f"expected JSON as the input of {name!r} (part {part})")
             )

@@ -9,7 +9,13 @@ from msgspec.structs import replace
 from dragoman.core.names import resolve_name
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.responses.call_track import CallTrack
-from dragoman.dialects.responses.fields import Fields, find_call_id, find_name, read_text
+from dragoman.dialects.responses.fields import (
+    Fields,
+    find_call_id,
+    find_name,
+    first_byte,
+    read_text,
+)
 from dragoman.dialects.responses.items import read_call, read_function_like
 from dragoman.dialects.responses.shelf import Item
 from dragoman.dialects.responses.telling import Telling
@@ -129,7 +135,7 @@ class CallBook:
         """A call item is complete."""
         spec = CALL_ITEMS[item.type]
         value = fields.get(spec.field)
-        if spec.form == "text" and value is not None and bytes(value)[:1] in (b"{", b"["):
+        if spec.form == "text" and value is not None and first_byte(value) in (b"{", b"["):
             self._found.append(
                 ("object_input", f"expected {spec.field} as a string, got JSON of another type")
             )

@@ -60,6 +60,30 @@ class ResponsesReader:
         self._started = False
         self._extra: Extra | None = None
 
+    def quick(self, _piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
+        """A delta of a part that was announced, read by its type alone. See `base.FrameReader`."""
+        try:
+            delta = decode_delta(data)
+        except FAST_FAILURES:
+            return None
+        track = self._live.get(delta.item_id)
+        if track is None or track.wire is not type(delta):
+            return None
+        text = delta.delta
+        if type(track) is TextTrack:
+            if not text or delta.logprobs or track.index != delta.content_index:
+                return None
+            track.pieces.append(text)
+            return (TextDelta(track.part, text),)
+        if type(track) is CallTrack:
+            text = track.push_plain(text)
+            return (InputDelta(track.part, text),) if text else ()
+        is_content = type(delta) is ReasoningTextDelta
+        if not text or track.index != (delta.content_index if is_content else delta.summary_index):
+            return None
+        track.pieces.append(text)
+        return (ReasoningDelta(track.part, text, track.channel, track.index),)
+
     def read(self, frame: Frame) -> tuple[Event, ...]:
         """What the frame means.
 
@@ -67,34 +91,7 @@ class ResponsesReader:
             MalformedJson: its data is no JSON object.
         """
         data = frame.data
-        if data is None:
-            return self._read_comment(frame)
-        try:
-            delta = decode_delta(data)
-        except FAST_FAILURES:
-            return self._read_event(frame, data)
-        track = self._live.get(delta.item_id)
-        if track is None or track.wire is not type(delta):
-            return self._read_event(frame, data)
-        text = delta.delta
-        if type(track) is CallTrack:
-            text = track.push_plain(text)
-            return (InputDelta(track.part, text),) if text else ()
-        if not text:
-            return ()
-        if type(track) is TextTrack:
-            if track.index != delta.content_index:
-                return self._read_event(frame, data)
-            if delta.logprobs:
-                entries = b",".join(map(bytes, delta.logprobs))
-                return tuple(track.push(text, Raw(b"[" + entries + b"]")))
-            track.pieces.append(text)
-            return (TextDelta(track.part, text),)
-        is_content = type(delta) is ReasoningTextDelta
-        if track.index != (delta.content_index if is_content else delta.summary_index):
-            return self._read_event(frame, data)
-        track.pieces.append(text)
-        return (ReasoningDelta(track.part, text, track.channel, track.index),)
+        return self._read_comment(frame) if data is None else self._read_event(frame, data)
 
     def end(self) -> tuple[Event, ...]:
         """The wire has ended, before its protocol did."""

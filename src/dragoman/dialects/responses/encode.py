@@ -24,7 +24,7 @@ from dragoman.dialects.responses.errors import failed_fields
 from dragoman.dialects.responses.fields import read_object, without
 from dragoman.dialects.responses.frames import EventWriter
 from dragoman.dialects.responses.itemstream import ItemStream
-from dragoman.dialects.responses.losses import LOSSES
+from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.sheet import Sheet
 from dragoman.dialects.responses.writing import ItemWriter, JsonObject
 from dragoman.errors import LocalProtocolError
@@ -168,6 +168,7 @@ class ResponsesEncoder:
             raise LocalProtocolError("expected one Started, got another")
         self._state = _State.OPEN
         self._minter = Minter(self._context.seed or event.response_id)
+        note_foreign(self._book, event.extra, "response")
         self._envelope = envelope = Envelope(event, self._context, self._mint)
         response = envelope.fields("in_progress")
         return b"".join(
@@ -196,6 +197,7 @@ class ResponsesEncoder:
         return self._events.event("response.queued", {"response": self._envelope.fields("queued")})
 
     def _report_usage(self, event: UsageReported) -> bytes:
+        note_foreign(self._book, event.usage.extra, "usage")
         self._usage = merge_usage(self._usage, event.usage)
         return b""
 
@@ -226,6 +228,7 @@ class ResponsesEncoder:
 
     def _finish(self, event: Finished) -> bytes:
         if event.choice != 0:
+            self._book.note("extra_choices", f"choice {event.choice}")
             return b""
         if self._finished is not None:
             raise LocalProtocolError("expected one Finished, got another")
@@ -238,6 +241,7 @@ class ResponsesEncoder:
     def _complete(self, event: Completed) -> bytes:
         if self._finished is None or self._envelope is None:
             raise LocalProtocolError("expected Finished before Completed")
+        note_foreign(self._book, event.extra, "response")
         self._envelope.add(event.extra)
         ending = ending_of(self._finished, self._book)
         self._state = _State.OVER

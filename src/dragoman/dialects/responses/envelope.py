@@ -8,6 +8,7 @@ from dragoman._json import Raw
 from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.fields import own_fields, read_object, read_text
+from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import REASON_OF_FINISH, RESPONSE_FIELDS
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.events import Finished, Started
@@ -87,7 +88,11 @@ def ending_of(finished: Finished, book: LossBook) -> Ending:
     """The terminal event for a reason. OpenAI's own for an answer cut short is `response.incomplete`."""
     if finished.stop_sequence is not None:
         book.note("stop_sequence", "finish")
+    note_foreign(book, finished.extra, "finish")
     own = own_fields(finished.extra)
+    lost = own.keys() - {"status", "incomplete_details"}
+    if lost:
+        book.note("unknown_field", "finish", ", ".join(sorted(lost)))
     match finished.reason:
         case "length" | "context_window" | "content_filter" | "pause" as reason:
             if "status" in own:
@@ -117,10 +122,12 @@ def usage_fields(usage: Usage) -> JsonObject:
     inputs: JsonObject = {
         "cached_tokens": usage.cached or 0,
         "cache_write_tokens": usage.cache_write or 0,
+        **({} if usage.input_audio is None else {"audio_tokens": usage.input_audio}),
         **read_object(own.get("input_tokens_details")),
     }
     outputs: JsonObject = {
         "reasoning_tokens": usage.reasoning or 0,
+        **({} if usage.output_audio is None else {"audio_tokens": usage.output_audio}),
         **read_object(own.get("output_tokens_details")),
     }
     return {

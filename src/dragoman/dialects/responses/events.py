@@ -41,7 +41,7 @@ def _find_or_imply(ledger: Ledger, fields: Fields, types: frozenset[str], kind: 
     item = _find(ledger, fields, types)
     if item is None:
         item_id = read_text(fields, "item_id") or None
-        item = ledger.shelf.put(kind, item_id, read_int(fields, "output_index"))
+        item = ledger.put(kind, item_id, read_int(fields, "output_index"))
         ledger.shelf.note(
             item, "missing_added", f"expected output_item.added before its {kind} events"
         )

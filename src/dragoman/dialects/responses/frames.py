@@ -43,7 +43,7 @@ class EventWriter:
         number = self.sequence
         self.sequence = number + 1
         data = dumps({"type": name, **fields, "sequence_number": number})
-        return b"event: " + name.encode("ascii", "replace") + b"\ndata: " + data + b"\n\n"
+        return b"".join((b"event: ", name.encode("ascii", "replace"), b"\ndata: ", data, b"\n\n"))
 
     def delta(self, stencil: Stencil, text: str) -> bytes:
         number = self.sequence

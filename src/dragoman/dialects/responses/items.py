@@ -4,8 +4,6 @@ An item is one part. The same functions serve answers and conversations; what di
 is the business of the modules that call them.
 """
 
-from collections.abc import Mapping
-
 from dragoman._json import Raw, is_strict
 from dragoman.core.seals import seals_from_encrypted
 from dragoman.dialects.responses.fields import (
@@ -45,6 +43,7 @@ __all__ = (
     "call_fields",
     "call_spec",
     "is_input_lost",
+    "is_streamed",
     "read_call",
     "read_function_like",
     "read_item",
@@ -213,17 +212,16 @@ def call_fields(call: Call, spec: CallSpec) -> dict[str, object]:
     own = own_fields(call.extra)
     if spec.kind == "tool_search" and "execution" not in own:
         out["execution"] = "client" if call.executor == "client" else "server"
-    out.update(_input_fields(call, spec, own))
+    out.update(_input_fields(call, spec))
     out.update({key: value for key, value in spec.required.items() if key not in own})
     return {**out, **own}
 
 
-def _input_fields(call: Call, spec: CallSpec, own: Mapping[str, Raw]) -> dict[str, object]:
+def _input_fields(call: Call, spec: CallSpec) -> dict[str, object]:
     if spec.form == "none":
         return {}
     if spec.form == "text":
-        is_foreign_code = spec.kind == "code_interpreter" and not own
-        return {spec.field: _code(call.input) if is_foreign_code else call.input}
+        return {spec.field: call.input if is_streamed(call, spec) else _code(call.input)}
     told = _native_input(call, spec)
     if told is not None:
         is_list = spec.kind == "computer" and call.input.lstrip().startswith("[")
@@ -233,8 +231,18 @@ def _input_fields(call: Call, spec: CallSpec, own: Mapping[str, Raw]) -> dict[st
 
 def is_input_lost(call: Call, spec: CallSpec) -> bool:
     """Whether a call's input has no place in its item: another vendor's tool of the same kind may take other things."""
-    has_input = bool(call.input.strip()) and spec.form == "json"
-    return has_input and _native_input(call, spec) is None
+    if not call.input.strip() or spec.form != "json" or call.status == "incomplete":
+        return False
+    if _native_input(call, spec) is None:
+        return True
+    # A search crosses by its query alone, a fetch by its address.
+    fields = read_object(text_source(call.input))
+    return spec.kind in ("web_search", "file_search") and "type" not in fields and len(fields) > 1
+
+
+def is_streamed(call: Call, spec: CallSpec) -> bool:
+    """Whether a call's input can be told as it comes: another vendor's code stands in a JSON object."""
+    return spec.kind != "code_interpreter" or bool(own_fields(call.extra))
 
 
 def _native_input(call: Call, spec: CallSpec) -> Raw | None:

@@ -8,6 +8,8 @@ from typing import Never, assert_never, final
 
 from dragoman.dialects.responses.fields import own_fields
 from dragoman.dialects.responses.frames import Stencil
+from dragoman.dialects.responses.items import is_streamed
+from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.message_stream import MessageStream
 from dragoman.dialects.responses.reasoning_stream import ReasoningStream
 from dragoman.dialects.responses.sheet import Sheet
@@ -51,7 +53,7 @@ class _CallStream:
         self._index, self.opening = sheet.add_item(sheet.items.call(header, spec, self._id))
         self._family = _INPUT_EVENTS.get(spec.type)
         self.place: JsonObject = {"item_id": self._id, "output_index": self._index}
-        kind = None if self._family is None else InputDelta
+        kind = InputDelta if self._family is not None and is_streamed(header, spec) else None
         self.stencil = Stencil(part, kind, f"{self._family}.delta", self.place)
 
     def end(self, value: Call) -> bytes:
@@ -101,6 +103,9 @@ class _SoundStream:
         return out
 
     def end(self, value: Media) -> bytes:
+        if value.media_type is not None:
+            self._sheet.book.note("media_output", "audio", value.media_type)
+        note_foreign(self._sheet.book, value.extra, "audio")
         out = b""
         if not self._told:
             out = self.delta(MediaDelta(self.part, value.data or "", value.transcript or ""))

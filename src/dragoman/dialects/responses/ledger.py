@@ -19,6 +19,7 @@ from dragoman.dialects.responses.content import read_content
 from dragoman.dialects.responses.fields import (
     Fields,
     extra_of,
+    find_call_id,
     read_list,
     read_object,
     read_text,
@@ -76,11 +77,11 @@ class Ledger:
             self._found.append(("malformed_item", "expected an item with a type"))
             return None
         item = self.shelf.claim(item_id, index, _compatible(kind))
-        if item is not None and item.announced and not item.done:
+        if item is not None and item.announced and (not item.done or _is_same_call(item, fields)):
             self.shelf.note(item, "repeated_item", f"expected each item once, got {kind} again")
             return item
         if item is None or item.done:
-            item = self.shelf.put(kind, item_id, index)
+            item = self.put(kind, item_id, index)
         item.announced = True
         item.type = kind
         item.id = item.id or item_id
@@ -89,6 +90,13 @@ class Ledger:
         if kind == "message" and not is_complete:
             for number, entry in enumerate(read_list(fields.get("content")) or ()):
                 self.open_part(item, number, entry)
+        return item
+
+    def put(self, kind: str, item_id: str | None, index: int | None) -> Item:
+        """A new item. Where two share an id, deltas can no longer go by it alone."""
+        item = self.shelf.put(kind, item_id, index)
+        if item.is_shared:
+            self.telling.live.pop(item_id, None)
         return item
 
     def conclude(self, raw_item: Raw, index: int | None) -> None:
@@ -363,3 +371,9 @@ def _no_better(item: Item, status: PartStatus) -> PartStatus:
     if any(track.closed for track in item.calls):
         return "completed"
     return status if item.calls or item.type == "message" else "completed"
+
+
+def _is_same_call(item: Item, fields: Fields) -> bool:
+    """Whether an item is a call that has been told already: not to be run twice."""
+    call_id = find_call_id(fields)
+    return bool(call_id) and any(track.header.call_id == call_id for track in item.calls)

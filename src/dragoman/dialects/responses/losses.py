@@ -31,14 +31,20 @@ LOSSES: LossTable = {
     "top_k": LossRule("there is no top_k", "drop"),
     "unknown_field": LossRule("fields of another dialect have no meaning here", "drop"),
     # --- answers, and conversations ---
-    "annotation": LossRule("a citation without a URL cannot be told", "drop"),
+    "annotation": LossRule(
+        "a citation without a URL cannot be told, and what one quotes has no field", "drop"
+    ),
     "call_seal": LossRule("a call cannot carry a seal", "drop"),
     "extra_choices": LossRule("a response has one choice; the others are left out", "drop"),
     "finish_detail": LossRule("the reason of the end is told less exactly", "carry"),
     "logprobs": LossRule("a refusal has no logprobs", "drop"),
-    "media_output": LossRule("this kind of media cannot be part of an answer", "drop"),
+    "media_output": LossRule(
+        "this kind of media cannot be part of an answer; of sounds, the type has no field", "drop"
+    ),
     "opaque_part": LossRule("a part that only its own dialect understands", "drop"),
-    "provider_call": LossRule("a call of a provider's tool that has no peer here", "drop"),
+    "provider_call": LossRule(
+        "a call of a provider's tool that has no peer here, or what of its input has none", "drop"
+    ),
     "provider_result": LossRule("the result of a provider's tool that has no peer here", "drop"),
     "rate_limits": LossRule("rate limits are told in headers, not in the stream", "drop"),
     "stop_sequence": LossRule("which stop sequence matched cannot be told", "drop"),

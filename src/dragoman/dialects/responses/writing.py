@@ -17,6 +17,7 @@ from dragoman.dialects.responses.items import (
     is_input_lost,
     reasoning_fields,
 )
+from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.results import result_fields, result_spec
 from dragoman.dialects.responses.wire import (
     OPAQUE_PART,
@@ -89,9 +90,11 @@ class ItemWriter:
         """A content part, whole."""
         match part:
             case Text():
+                self._note_foreign(part, "output_text")
                 fields = output_text_fields(part.text, self.annotations(part), part.logprobs)
                 return {**fields, **own_fields(part.extra)}
             case Refusal():
+                self._note_foreign(part, "refusal")
                 if part.logprobs is not None:
                     self._book.note("logprobs", "refusal")
                 return {"type": "refusal", "refusal": part.text, **own_fields(part.extra)}
@@ -115,11 +118,18 @@ class ItemWriter:
         told = annotation_fields(annotation)
         if told is None:
             self._book.note("annotation", "output_text", f"from {annotation.dialect}")
+        elif annotation.quote is not None and annotation.dialect != "responses":
+            self._book.note("annotation", "output_text", "its quotation")
         return told
+
+    def _note_foreign(self, part: Text | Refusal, where: str) -> None:
+        note_foreign(self._book, part.extra, where)
+        note_foreign(self._book, part.item_extra, "message")
 
     # --- other items -------------------------------------------------------------------------------------------------
 
     def reasoning(self, part: Reasoning, item_id: str) -> JsonObject:
+        note_foreign(self._book, part.extra, "reasoning")
         item = reasoning_fields(part, seal_to_encrypted(part.seals))
         status: JsonObject = {} if part.status == "completed" else {"status": _status(part.status)}
         return {"id": item_id, **item, **status}
@@ -134,6 +144,7 @@ class ItemWriter:
     def call(self, call: Call, spec: CallSpec, item_id: str) -> JsonObject:
         if call.seals:
             self._book.note("call_seal", spec.type, call.name)
+        note_foreign(self._book, call.extra, spec.type)
         if is_input_lost(call, spec):
             self._book.note("provider_call", spec.type, f"the input of {call.name}")
         item: JsonObject = {"id": item_id, **call_fields(call, spec)}
@@ -149,6 +160,7 @@ class ItemWriter:
         return spec
 
     def result(self, result: Result, spec: ResultSpec, item_id: str) -> JsonObject:
+        note_foreign(self._book, result.extra, spec.type)
         item: JsonObject = {"id": item_id, **result_fields(result, spec)}
         if spec.kind == "apply_patch":
             item["status"] = "failed" if result.is_error else "completed"

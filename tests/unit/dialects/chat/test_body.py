@@ -1,11 +1,12 @@
 """Whole answers, both ways."""
 
 import json
+from typing import Any
 
 import pytest
-from chat_help import call, chunk, finish, read
 from openai.types.chat import ChatCompletion
 
+from chat_help import call, chunk, finish, read
 from dragoman._json import Raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
@@ -202,22 +203,21 @@ def events(*told: Part, reason: FinishReason = "stop", usage: Usage | None = Non
 
 def write(
     *told: Part, reason: FinishReason = "stop", context: EncodeContext | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     data = encode_body(events(*told, reason=reason), context or EncodeContext())
     ChatCompletion.model_validate_json(data, strict=True)
-    found: dict[str, object] = json.loads(data)
+    found: dict[str, Any] = json.loads(data)
     return found
 
 
-def message(*told: Part, reason: FinishReason = "stop", **context: object) -> dict[str, object]:
-    written = write(*told, reason=reason, context=EncodeContext(**context))  # type: ignore[arg-type]
+def message(*told: Part, reason: FinishReason = "stop", **context: Any) -> dict[str, Any]:
+    written = write(*told, reason=reason, context=EncodeContext(**context))
     choices = written["choices"]
-    assert isinstance(choices, list)
     return {**choices[0]["message"], "finish_reason": choices[0]["finish_reason"]}
 
 
 def test_body_round_trip_gives_the_same_json() -> None:
-    original = {
+    original: dict[str, object] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1,
@@ -328,7 +328,6 @@ def test_namespaced_call_is_flattened_and_other_kinds_become_functions() -> None
         reason="tool_calls",
     )
     calls = found["tool_calls"]
-    assert isinstance(calls, list)
     assert [each[each["type"]]["name"] for each in calls] == [
         "mcp__repl__js",
         "mcp__repl__js",

@@ -1,8 +1,8 @@
 """Tool calls in streams: every museum case that touches the reader, and the rules between them."""
 
 import pytest
-from chat_help import DONE, Reading, call, chunk, finish, read, sse
 
+from chat_help import DONE, Reading, call, chunk, finish, read, sse
 from dragoman.core.calls import judge
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.chat import ChatReader
@@ -90,6 +90,13 @@ def test_text_and_call_in_one_delta_come_in_that_order() -> None:
     assert [type(part) for part in read([both, FINISH, DONE]).parts] == [Text, Call]
 
 
+def test_text_beside_a_later_delta_of_a_call_is_told() -> None:
+    later = chunk({"content": "hm", "tool_calls": [entry("}", 0)]})
+    reading = read([call(entry("{", 0, "a", "f")), later, FINISH, DONE])
+    assert reading.inputs == [("a", "f", "{}")]
+    assert Text(text="hm") in reading.parts
+
+
 def test_complete_call_ends_as_soon_as_another_begins() -> None:
     reading = read_calls(
         call(entry('{"x":1}', 0, "a", "f")), call(entry("", 1, "b", "g")), call(entry("{}", 1))
@@ -157,6 +164,11 @@ def test_empty_id_and_name_change_nothing() -> None:  # M026
     reading = read_calls(call(entry("", 0, "a", "f")), call(entry("{}", 0, "", "")))
     assert reading.inputs == [("a", "f", "{}")]
     assert reading.problems == ["empty_id", "empty_name"]
+
+
+def test_empty_id_and_name_in_a_first_delta_are_no_more_than_missing() -> None:
+    reading = read_calls(call(entry("{", 0, "", "")), call(entry("}", 0, None, "f")))
+    assert reading.problems == ["late_name", "missing_id"]
 
 
 def test_missing_id_is_minted_once_and_never_replaced() -> None:  # M029
@@ -232,6 +244,11 @@ def test_call_that_stays_nameless_is_a_typed_error() -> None:
     assert reading.error.kind == "protocol"
     assert "nameless_call" in reading.problems
     assert reading.inputs == [("b", "g", "{}")]
+
+
+def test_nameless_call_before_an_inferred_end_is_a_typed_error() -> None:
+    reading = read([call(entry("{}", 0, "a")), DONE])
+    assert reading.error.kind == "protocol"
 
 
 def test_nameless_call_of_a_cut_answer_goes_unseen_and_reported() -> None:
@@ -495,7 +512,7 @@ def test_done_is_no_end_when_a_call_is_not_json(arguments: str) -> None:
 
 
 def test_text_then_call_then_usage_ends_with_tool_calls() -> None:  # M070
-    usage = {
+    usage: dict[str, object] = {
         "choices": [],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }

@@ -1,8 +1,8 @@
 """Streams to events: beginning, text, usage, errors, ends. Calls are in test_calls.py."""
 
 import pytest
-from chat_help import DONE, call, chunk, finish, read, sse
 
+from chat_help import DONE, call, chunk, finish, read, sse
 from dragoman._json import Raw
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.chat import ChatReader
@@ -29,7 +29,7 @@ def text(piece: str) -> dict[str, object]:
 
 
 def test_text_stream_as_openai_sends_it() -> None:
-    usage = {
+    usage: dict[str, object] = {
         "choices": [],
         "usage": {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5},
     }
@@ -180,6 +180,33 @@ def test_cumulative_message_beside_the_delta_is_ignored() -> None:
     assert read([*chunks, finish(), DONE]).parts == (Text(text="ab"),)
 
 
+def test_deltas_that_open_nothing_mean_nothing() -> None:
+    empty = chunk({"role": "assistant", "content": "", "reasoning_content": ""})
+    reading = read([empty, text("a"), empty, text("b"), finish(), DONE])
+    assert reading.parts == (Text(text="ab"),)
+
+
+def test_text_and_reasoning_in_one_delta_come_in_that_order() -> None:
+    both = chunk({"content": "a", "reasoning_content": "hm"})
+    reading = read([text("x"), both, finish(), DONE])
+    assert [type(part).__name__ for part in reading.parts] == ["Text", "Reasoning", "Text"]
+
+
+def test_reasoning_after_text_is_a_new_part() -> None:
+    thought = chunk({"reasoning_content": "hm"})
+    reading = read([text("a"), thought, thought, finish(), DONE])
+    assert [type(part).__name__ for part in reading.parts] == ["Text", "Reasoning"]
+
+
+def test_call_delta_beside_reasoning_is_read_whole() -> None:
+    first = call({"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}})
+    second = chunk(
+        {"reasoning": "hm", "tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}
+    )
+    reading = read([first, second, finish("tool_calls"), DONE])
+    assert reading.inputs == [("a", "f", "{}")]
+
+
 # --- fields without a home --------------------------------------------------------------------------------------------
 
 
@@ -238,15 +265,16 @@ def test_usage_in_every_chunk_is_told_when_it_changes() -> None:
     def counted(payload: dict[str, object], count: int) -> dict[str, object]:
         return {**payload, "usage": {"prompt_tokens": 1, "completion_tokens": count}}
 
-    chunks = [counted(text("a"), 1), counted(text("b"), 1), counted(finish(), 2), DONE]
-    reading = read(chunks)
+    reading = read(
+        [counted(text("a"), 1), counted(text("b"), 1), counted(finish(), 2), DONE],
+    )
     told = [event.usage.output for event in reading.events if isinstance(event, UsageReported)]
     assert told == [1, 2]
     assert reading.parts == (Text(text="ab"),)
 
 
 def test_usage_before_any_choice_starts_the_answer() -> None:
-    early = {"choices": [], "id": "x", "usage": {"prompt_tokens": 1}}
+    early: dict[str, object] = {"choices": [], "id": "x", "usage": {"prompt_tokens": 1}}
     reading = read([early, text("a"), finish(), DONE])
     assert reading.outcome.response_id == "x"
 
@@ -333,7 +361,10 @@ def test_empty_finish_reason_is_none() -> None:
 
 
 def test_error_chunk_beats_empty_choices() -> None:  # M079
-    error = {"choices": [], "error": {"code": 502, "message": "provider_unavailable"}}
+    error: dict[str, object] = {
+        "choices": [],
+        "error": {"code": 502, "message": "provider_unavailable"},
+    }
     reading = read([text("a"), error])
     assert reading.parts == (Text(text="a", status="incomplete"),)
     assert (reading.error.kind, reading.error.message) == ("upstream", "provider_unavailable")

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
-from chat_help import DONE, call, chunk, finish, frames, payloads, read
 from openai.types.chat import ChatCompletionChunk
 
+from chat_help import DONE, call, chunk, finish, frames, payloads, read
 from dragoman._json import Raw
 from dragoman.core.serial import Serializer
 from dragoman.dialects.base import EncodeContext
@@ -36,6 +37,7 @@ from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, LimitWindow,
 from dragoman.model.parts import (
     Annotation,
     Call,
+    Dialect,
     Extra,
     Media,
     Opaque,
@@ -69,14 +71,14 @@ class Written:
                 ChatCompletionChunk.model_validate_json(json.dumps(each), strict=True)
 
     @property
-    def choices(self) -> list[dict[str, object]]:
-        return [choice for each in self.chunks for choice in each["choices"]]  # type: ignore[attr-defined]
+    def choices(self) -> list[dict[str, Any]]:
+        return [choice for each in self.chunks for choice in each["choices"]]
 
     @property
-    def deltas(self) -> list[object]:
+    def deltas(self) -> list[dict[str, Any]]:
         """All but the role and the empty ones."""
         found = [choice["delta"] for choice in self.choices]
-        return [each for each in found if each and "role" not in each]  # type: ignore[operator]
+        return [each for each in found if each and "role" not in each]
 
     @property
     def losses(self) -> list[str]:
@@ -89,7 +91,7 @@ class Written:
 
 def test_text_stream_byte_for_byte() -> None:
     usage = UsageReported(Usage(input=2, output=3))
-    told = [
+    told: list[Event] = [
         START,
         TEXT,
         TextDelta(0, "Hi\u2028"),
@@ -140,7 +142,7 @@ def test_calls_are_numbered_densely_in_each_choice() -> None:  # M001, M002, M00
             ended(Call(call_id=name, name=name, input="{}"), number),
         ]
     written = Written([*told, Finished("tool_calls"), Completed()])
-    assert [each["tool_calls"][0]["index"] for each in written.deltas] == [0, 1]  # type: ignore[index]
+    assert [each["tool_calls"][0]["index"] for each in written.deltas] == [0, 1]
 
 
 def test_every_chunk_has_its_envelope_and_finish_reason() -> None:  # M075
@@ -179,8 +181,13 @@ def test_usage_is_sent_last_and_only_if_asked_for() -> None:
 
 def test_failure_is_an_error_chunk_without_done() -> None:  # M154
     written = Written(
-        [START, TEXT, TextDelta(0, "a"), ended(Text(text="a", status="incomplete"))]
-        + [Failed(ErrorInfo(kind="truncated", message="cut"))]
+        [
+            START,
+            TEXT,
+            TextDelta(0, "a"),
+            ended(Text(text="a", status="incomplete")),
+            Failed(ErrorInfo(kind="truncated", message="cut")),
+        ]
     )
     assert payloads(written.stream)[-1] == {
         "error": {
@@ -306,7 +313,7 @@ def test_namespace_is_flattened_and_declared() -> None:
     header = Call(call_id="a", name="js", namespace="mcp__repl", status="in_progress")
     written = Written([START, PartStarted(0, header)])
     (delta,) = written.deltas
-    assert delta["tool_calls"][0]["function"]["name"] == "mcp__repl__js"  # type: ignore[index]
+    assert delta["tool_calls"][0]["function"]["name"] == "mcp__repl__js"
     assert written.losses == ["namespace"]
 
 
@@ -343,7 +350,7 @@ def test_other_client_kind_becomes_a_function() -> None:
     header = Call(call_id="a", name="", kind="local_shell", status="in_progress")
     written = Written([START, PartStarted(0, header)])
     (delta,) = written.deltas
-    assert delta["tool_calls"][0]["function"]["name"] == "local_shell"  # type: ignore[index]
+    assert delta["tool_calls"][0]["function"]["name"] == "local_shell"
     assert written.losses == ["call_kind"]
 
 
@@ -384,14 +391,14 @@ def test_unknown_fields_of_a_call_come_back_when_they_are_known() -> None:
         [START, PartStarted(0, header), ended(Call(call_id="a", name="f", extra=late))]
     )
     first, second = written.deltas
-    assert first["tool_calls"][0]["x"] == 1  # type: ignore[index]
-    assert second["tool_calls"][0] == {"index": 0, "function": {"arguments": ""}, "y": 2}  # type: ignore[index]
+    assert first["tool_calls"][0]["x"] == 1
+    assert second["tool_calls"][0] == {"index": 0, "function": {"arguments": ""}, "y": 2}
 
 
 def test_call_without_an_id_gets_one() -> None:
     written = Written([START, PartStarted(0, Call(call_id="", name="f", status="in_progress"))])
     (delta,) = written.deltas
-    assert delta["tool_calls"][0]["id"].startswith("call_")  # type: ignore[index]
+    assert delta["tool_calls"][0]["id"].startswith("call_")
 
 
 # --- other parts ------------------------------------------------------------------------------------------------------
@@ -501,12 +508,13 @@ def test_pictures_are_dropped_by_policy() -> None:
 def test_opaque_part_goes_back_to_its_own_dialect_only() -> None:
     raw = Raw(b'{"type":"reference"}')
     told: list[Event] = [START]
-    for number, dialect in enumerate(("chat", "messages")):
-        part = Opaque(dialect=dialect, type="reference", raw=raw)  # type: ignore[arg-type]
+    dialects: tuple[Dialect, ...] = ("chat", "messages")
+    for number, dialect in enumerate(dialects):
+        part = Opaque(dialect=dialect, type="reference", raw=raw)
         told += [PartStarted(number, part), ended(part, number)]
     encoder = ChatEncoder()
     stream = b"".join(map(encoder.encode, told))
-    assert payloads(stream)[1]["choices"][0]["delta"] == {"content": [{"type": "reference"}]}  # type: ignore[index]
+    assert payloads(stream)[1]["choices"][0]["delta"] == {"content": [{"type": "reference"}]}
     assert [loss.code for loss in encoder.losses] == ["opaque_part"]
 
 
@@ -526,9 +534,10 @@ def test_own_fields_of_the_envelope_are_said_again() -> None:
     )
     written = Written([Started("x", "m", 1, extra), *END])
     assert all(each["system_fingerprint"] == "fp" for each in written.chunks)
+    # Before the first choice, so that a reader finds them with the beginning.
     assert [each.get("prompt_filter_results") for each in written.chunks] == [
-        None,
         [{"a": 1}],
+        None,
         None,
     ]
 
@@ -540,10 +549,78 @@ def test_own_fields_of_a_finish_are_written_but_not_those_of_a_message() -> None
     assert "message" not in written.choices[-1]
 
 
-def test_foreign_fields_stay_behind() -> None:
+def test_foreign_fields_of_anything_are_declared() -> None:
     extra = Extra("responses", {"x": Raw(b"1")})
-    written = Written([Started("x", "m", 1, extra), Finished("stop", extra=extra), Completed()])
-    assert b'"x":1' not in written.stream
+    usage = UsageReported(Usage(input=1, extra=extra))
+    answers: list[list[Event]] = [
+        [Started("x", "m", 1, extra), *END],
+        [START, Finished("stop", extra=extra), Completed()],
+        [START, Finished("stop"), Completed(extra)],
+        [START, Finished("stop"), usage, Completed()],
+        [START, TEXT, ended(Text(extra=extra)), *END],
+        [START, TEXT, ended(Text(item_extra=extra)), *END],
+        [
+            START,
+            PartStarted(0, Reasoning(status="in_progress")),
+            ended(Reasoning(extra=extra)),
+            *END,
+        ],
+        [START, CALL, ended(Call(call_id="a", name="f", extra=extra)), *END],
+        [START, PartStarted(0, Media(kind="audio")), ended(Media(kind="audio", extra=extra)), *END],
+    ]
+    for told in answers:
+        assert Written(told).losses == ["unknown_field"], told
+
+
+def test_own_fields_without_a_place_are_declared() -> None:
+    extra = Extra("chat", {"x": Raw(b"1")})
+    reasoning: list[Event] = [
+        PartStarted(0, Reasoning(status="in_progress")),
+        ended(Reasoning(extra=extra)),
+    ]
+    assert Written([START, *reasoning, *END]).losses == ["unknown_field"]
+    assert Written([START, TEXT, ended(Text(extra=extra)), *END]).losses == ["unknown_field"]
+
+
+def test_what_a_foreign_citation_quotes_is_declared() -> None:
+    citation = Annotation("messages", Raw(b"{}"), url="https://a", quote="q")
+    written = Written(
+        [START, TEXT, AnnotationAdded(0, citation), ended(Text(annotations=(citation,))), *END]
+    )
+    assert written.losses == ["annotation"]
+    assert len(written.deltas) == 1
+
+
+def test_a_message_has_one_sound() -> None:
+    first, second = (Media(kind="audio", data=data) for data in ("AAAA", "BBBB"))
+    written = Written(
+        [
+            START,
+            PartStarted(0, Media(kind="audio", status="in_progress", media_type="audio/wav")),
+            MediaDelta(0, "AAAA"),
+            ended(Media(kind="audio", data=first.data, media_type="audio/wav")),
+            PartStarted(1, Media(kind="audio", status="in_progress")),
+            MediaDelta(1, "BBBB"),
+            ended(second, 1),
+            *END,
+        ]
+    )
+    assert "BBBB" not in written.stream.decode()
+    assert written.losses == ["output_media", "output_media"]
+
+
+def test_a_file_is_no_picture() -> None:
+    file = Media(kind="file", data="AAAA")
+    written = Written([START, PartStarted(0, file), ended(file), *END])
+    assert written.deltas == []
+    assert written.losses == ["output_media"]
+
+
+def test_fields_noticed_after_a_finish_are_not_written() -> None:
+    noticed = Noticed("fields", "chat", "choice", Raw(b'{"x":1}'))
+    written = Written([START, Finished("stop"), noticed, Completed()])
+    assert "x" not in written.choices[-1]
+    assert written.finish == "stop"
 
 
 def test_keep_alives_of_any_dialect_are_comments() -> None:  # M145
@@ -556,7 +633,7 @@ def test_keep_alives_of_any_dialect_are_comments() -> None:  # M145
 
 
 def test_notices_of_this_dialect_are_written_back() -> None:
-    told = [
+    told: list[Event] = [
         Noticed("fields", "chat", "chunk", Raw(b'{"x":1}')),
         START,
         Noticed("unknown", "chat", "odd", Raw(b'{"odd":\n1}')),
@@ -571,8 +648,8 @@ def test_notices_of_this_dialect_are_written_back() -> None:
     written = payloads(b"".join(map(encoder.encode, told)))
     assert written[1] == {"odd": 1}
     assert (written[2]["x"], written[2]["choices"]) == (1, [])
-    assert written[4]["choices"][0]["delta"] == {"y": 2}  # type: ignore[index]
-    assert written[5]["choices"][0]["z"] == 3  # type: ignore[index]
+    assert written[4]["choices"][0]["delta"] == {"y": 2}
+    assert written[5]["choices"][0]["z"] == 3
     assert len(written) == 6
 
 
@@ -625,7 +702,7 @@ def test_ungrammatical_event_is_refused(told: list[Event]) -> None:
 
 def test_stream_written_and_read_again_is_the_same_answer() -> None:
     entry = {"id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}
-    original = [
+    original: list[dict[str, object] | str] = [
         chunk({"role": "assistant", "content": ""}),
         chunk({"reasoning_content": "hm"}),
         chunk({"content": "Hi"}),
@@ -658,6 +735,6 @@ def test_interleaved_calls_are_written_one_by_one() -> None:  # clients merge de
     )
     serialize = Serializer().feed
     written = Written([ready for event in reading.events for ready in serialize(event)])
-    indexes = [each["tool_calls"][0]["index"] for each in written.deltas]  # type: ignore[index]
+    indexes = [each["tool_calls"][0]["index"] for each in written.deltas]
     assert indexes == sorted(indexes)
     assert read(written.stream).inputs == reading.inputs

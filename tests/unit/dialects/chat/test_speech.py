@@ -1,7 +1,6 @@
 """Reasoning, refusals, sound, pictures, citations and lists of content in streams."""
 
 from chat_help import DONE, chunk, finish, read
-
 from dragoman._json import Raw
 from dragoman.model.events import (
     AnnotationAdded,

@@ -24,7 +24,7 @@ from dragoman.model.events import (
     TextDelta,
 )
 from dragoman.model.outcome import ErrorInfo, Outcome
-from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Text
+from dragoman.model.parts import Annotation, Call, Media, Opaque, Reasoning, Refusal, Seal, Text
 from dragoman.model.request import Tool
 
 from .streams import (
@@ -40,6 +40,7 @@ from .streams import (
 )
 
 NO_CONTEXT = DecodeContext()
+Json = dict[str, Any]
 
 
 def body(*content: object, reason: object = "end_turn", **fields: object) -> bytes:
@@ -68,8 +69,8 @@ def test_body_means_what_the_stream_means() -> None:
         {"type": "text", "text": "Hi", "citations": [{"type": "char_location"}]},
         {"type": "tool_use", "id": "toolu_a", "name": "f", "input": {"x": 1}},
     ]
-    details = {"stop_details": {"type": "refusal"}, "container": {"id": "c"}}
-    management = {"context_management": {"applied_edits": []}}
+    details: Json = {"stop_details": {"type": "refusal"}, "container": {"id": "c"}}
+    management: Json = {"context_management": {"applied_edits": []}}
     whole = body(*blocks, reason="tool_use", diagnostics={"a": 1}, **details, **management)
     start = {**MESSAGE, "diagnostics": {"a": 1}}
     stream = b"".join(
@@ -145,7 +146,8 @@ def test_input_keeps_its_bytes() -> None:
 
 def test_missing_or_empty_input_is_an_empty_object() -> None:
     # M059, M046
-    for block in ({}, {"input": None}, {"input": {}}, {"input": ""}):
+    blocks: list[Json] = [{}, {"input": None}, {"input": {}}, {"input": ""}]
+    for block in blocks:
         data = body({"type": "tool_use", "id": "a", "name": "f", **block}, reason="tool_use")
         (call,) = read(data)[0].choices[0].parts
         assert call == Call(call_id="a", name="f", input="{}")
@@ -199,7 +201,7 @@ def test_ids_and_names_are_made_good() -> None:
 
 def test_reason_is_settled_by_content() -> None:
     # M064
-    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    use: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     found, problems = read(body(use))
     assert (found.choices[0].finish, problems) == ("tool_calls", ["wrong_finish"])
     found, problems = read(body(use, reason=None))
@@ -302,6 +304,28 @@ def test_input_that_is_no_object_is_carried_under_a_key_of_ours() -> None:
         assert block["input"] == {"_invalid_arguments": text}
 
 
+def test_input_carried_under_a_key_of_ours_is_read_back_as_it_was() -> None:
+    data = body(
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"_invalid_arguments": "{x"}},
+        reason="tool_use",
+    ).replace(b'{"_invalid_arguments": ', b'{"_invalid_arguments":')
+    (call,) = read(data)[0].choices[0].parts
+    assert call == Call(call_id="a", name="f", input="{x", status="incomplete")
+
+
+def test_what_a_block_cannot_say_is_left_out() -> None:
+    annotation = Annotation("responses", Raw(b"{}"), url="https://e.org")
+    blocks = content(
+        Text(text="a", logprobs=Raw(b"[]"), annotations=(annotation,)),
+        Reasoning(summary=("a", "b")),
+        Call(call_id="a", name="f", input="{}", seals=(Seal("thought", "x"),)),
+        Opaque(dialect="responses", type="x", raw=Raw(b"{}")),
+    )
+    assert [block["type"] for block in blocks] == ["text", "thinking", "tool_use"]
+    assert blocks[0]["citations"][0]["url"] == "https://e.org"
+    assert blocks[1]["thinking"] == "a\n\nb"
+
+
 def test_cut_input_never_looks_whole() -> None:
     # M061, M063
     cut = [
@@ -356,11 +380,12 @@ def test_model_is_the_clients() -> None:
 
 def test_failed_and_unfinished_answers_are_error_bodies() -> None:
     error = ErrorInfo(kind="overloaded", message="m")
-    for events, kind in (
+    cases: list[tuple[list[Event], str]] = [
         ([Failed(error)], "overloaded_error"),
         ([Started()], "api_error"),
         ([Started(), Finished("error"), Completed()], "api_error"),
-    ):
+    ]
+    for events, kind in cases:
         out = json.loads(encode_body(events))
         assert (out["type"], out["error"]["type"]) == ("error", kind)
 

@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-import doors
 import httpx2
 import pytest
 from anthropic.lib.streaming._beta_messages import accumulate_event
 from anthropic.types.beta import BetaRawMessageStreamEvent
 from pydantic import TypeAdapter
 
+import doors
 from dragoman._json import Raw
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.messages import MessagesEncoder
@@ -18,7 +18,6 @@ from dragoman.model.events import (
     AnnotationAdded,
     Completed,
     Event,
-    Failed,
     Finished,
     InputDelta,
     LimitsReported,
@@ -34,10 +33,11 @@ from dragoman.model.events import (
     TextDelta,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Usage
+from dragoman.model.outcome import FinishReason, Limits, Usage
 from dragoman.model.parts import (
     Annotation,
     Call,
+    CallKind,
     Extra,
     Media,
     Opaque,
@@ -340,11 +340,20 @@ def test_other_kinds_of_client_calls_are_tool_use() -> None:
 
 
 def test_complete_call_with_input_that_is_no_object_is_carried_as_streamed() -> None:
-    for text in ("[1]", "{nope"):
-        events = whole(*call_told(0, Call(call_id="a", name="f", input=text)))
-        stream = encode(events)
-        assert data_of(stream)[2]["delta"]["partial_json"] == text
-        assert losses(events) == {"invalid_input": "carry"}
+    events = whole(*call_told(0, Call(call_id="a", name="f", input="[1]")))
+    stream = encode(events)
+    assert data_of(stream)[2]["delta"]["partial_json"] == "[1]"
+    assert data_of(stream)[-2]["delta"]["stop_reason"] == "tool_use"
+    assert losses(events) == {"invalid_input": "carry"}
+
+
+def test_complete_call_with_input_that_is_no_json_is_not_offered() -> None:
+    # M061: SDKs read such text leniently and would run half a call
+    events = whole(*call_told(0, Call(call_id="a", name="f", input="{nope")))
+    stream = encode(events)
+    doors.check_messages(stream)
+    assert data_of(stream)[-1]["type"] == "error"
+    assert losses(events) == {"invalid_input": "carry"}
 
 
 def test_seal_on_a_call_is_a_loss() -> None:
@@ -354,12 +363,49 @@ def test_seal_on_a_call_is_a_loss() -> None:
 
 
 def test_provider_calls_with_a_peer_are_server_tools() -> None:
-    for kind, name in (("web_search", "web_search"), ("code_interpreter", "code_execution")):
-        call = Call(call_id="ws_1", name="x", kind=kind, executor="provider", input='{"q":1}')  # type: ignore[arg-type]
+    peers: list[tuple[CallKind, str]] = [
+        ("web_search", "web_search"),
+        ("code_interpreter", "code_execution"),
+    ]
+    for kind, name in peers:
+        call = Call(call_id="ws_1", name="x", kind=kind, executor="provider", input='{"q":1}')
         stream = encode(whole(*call_told(0, call)))
         doors.check_messages(stream)
         assert data_of(stream)[1]["content_block"]["name"] == name
         assert data_of(stream)[-2]["delta"]["stop_reason"] == "end_turn"
+
+
+def test_cut_provider_call_does_not_hold_the_stream() -> None:
+    call = Call(
+        call_id="ws_1",
+        name="",
+        kind="web_search",
+        executor="provider",
+        status="incomplete",
+        input='{"q',
+    )
+    stream = encode(whole(*call_told(0, call)))
+    assert data_of(stream)[-1]["type"] == "message_stop"
+
+
+def test_other_choices_are_dropped_delta_by_delta() -> None:
+    events: list[Event] = [
+        STARTED,
+        PartStarted(0, Reasoning(status="in_progress"), 1),
+        ReasoningDelta(0, "hm"),
+        PartEnded(0, Reasoning(summary=("hm",))),
+        PartStarted(1, Text(status="in_progress"), 1),
+        AnnotationAdded(1, Annotation("messages", Raw(b"{}"))),
+        PartEnded(1, Text(text="a")),
+        Finished("stop", 1),
+        Finished("stop"),
+        Completed(),
+    ]
+    assert [frame["type"] for frame in data_of(encode(events))] == [
+        "message_start",
+        "message_delta",
+        "message_stop",
+    ]
 
 
 def test_incomplete_provider_call_is_no_cut_call() -> None:
@@ -474,15 +520,16 @@ def test_each_reasoning_segment_has_its_own_block() -> None:
     call = Call(call_id="a", name="f", input="{}")
     stream = encode(
         whole(
-            *told(0, Reasoning(summary=("a",)), ReasoningDelta(0, "a")),
+            *told(0, Reasoning(summary=("ab",)), ReasoningDelta(0, "a"), ReasoningDelta(0, "b")),
             *call_told(1, call),
             *told(2, Reasoning(content=("b",)), ReasoningDelta(2, "b", "content")),
             reason="tool_calls",
         )
     )
     doors.check_messages(stream)
-    kinds = [block["type"] for block in accumulated(stream)["content"]]
-    assert kinds == ["thinking", "tool_use", "thinking"]
+    blocks = accumulated(stream)["content"]
+    assert [block["type"] for block in blocks] == ["thinking", "tool_use", "thinking"]
+    assert blocks[0]["thinking"] == "ab"
 
 
 def test_estimated_tokens_come_back_in_a_delta_of_their_own() -> None:
@@ -524,7 +571,10 @@ def test_web_citations_of_others_become_web_citations() -> None:
     mine = Annotation("messages", Raw(b'{"type":"page_location"}'))
     other = Annotation("responses", Raw(b"{}"), url="https://e.org", title="E", quote="q")
     lost = Annotation("responses", Raw(b"{}"))
-    deltas = [TextDelta(0, "a"), *(AnnotationAdded(0, each) for each in (mine, other, lost))]
+    deltas: list[Event] = [
+        TextDelta(0, "a"),
+        *(AnnotationAdded(0, each) for each in (mine, other, lost)),
+    ]
     events = whole(*told(0, Text(text="a"), *deltas))
     citations = [
         each["delta"]["citation"]

@@ -1,8 +1,8 @@
 """Streams that end badly: an error in the dialect's own form, and never a cut call that looks complete."""
 
-import doors
 import pytest
 
+import doors
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.messages import LOSSES, MessagesEncoder
 from dragoman.model.events import (
@@ -14,6 +14,7 @@ from dragoman.model.events import (
     Noticed,
     PartEnded,
     PartStarted,
+    ReasoningDelta,
     Started,
     TextDelta,
 )
@@ -66,9 +67,9 @@ def test_call_still_open_is_not_stopped_before_an_error() -> None:
 
 def test_cut_call_is_stopped_when_a_limit_ended_the_answer() -> None:
     # M062: as the vendor does it
-    for reason in ("length", "context_window", "refusal", "content_filter"):
-        finish: FinishReason = reason  # type: ignore[assignment]
-        stream = encode([STARTED, *cut_call(), Finished(finish), Completed()])
+    reasons: tuple[FinishReason, ...] = ("length", "context_window", "refusal", "content_filter")
+    for reason in reasons:
+        stream = encode([STARTED, *cut_call(), Finished(reason), Completed()])
         doors.check_messages(stream)
         assert types(stream)[-3:] == ["content_block_stop", "message_delta", "message_stop"]
         assert data_of(stream)[-2]["delta"]["stop_reason"] != "tool_use"
@@ -107,6 +108,17 @@ def test_what_follows_a_cut_call_waits_for_the_end() -> None:
     ]
     failing = encode([STARTED, *cut_call(), *text, Failed(ERROR)])
     assert types(failing)[-2:] == ["content_block_delta", "error"]
+
+
+def test_thoughts_after_a_cut_call_wait_too() -> None:
+    thought: list[Event] = [
+        PartStarted(1, Reasoning(status="in_progress")),
+        ReasoningDelta(1, "hm"),
+        PartEnded(1, Reasoning(summary=("hm",))),
+    ]
+    stream = encode([STARTED, *cut_call(), *thought, Finished("length"), Completed()])
+    doors.check_messages(stream)
+    assert types(stream)[-1] == "message_stop"
 
 
 def second_call(text: str, *, is_cut: bool) -> list[Event]:
@@ -161,13 +173,18 @@ def test_open_text_and_thinking_are_stopped_before_an_error() -> None:
         stream = encode([STARTED, PartStarted(0, header), PartEnded(0, ended), Failed(ERROR)])
         doors.check_messages(stream)
     encoder = MessagesEncoder()
-    told = [STARTED, PartStarted(0, Text(status="in_progress")), TextDelta(0, "a"), Failed(ERROR)]
+    told: list[Event] = [
+        STARTED,
+        PartStarted(0, Text(status="in_progress")),
+        TextDelta(0, "a"),
+        Failed(ERROR),
+    ]
     assert types(b"".join(map(encoder.encode, told)))[-2:] == ["content_block_stop", "error"]
 
 
 def test_block_that_was_never_opened_needs_no_stop() -> None:
     encoder = MessagesEncoder()
-    told = [STARTED, PartStarted(0, Text(status="in_progress")), Failed(ERROR)]
+    told: list[Event] = [STARTED, PartStarted(0, Text(status="in_progress")), Failed(ERROR)]
     assert types(b"".join(map(encoder.encode, told))) == ["message_start", "error"]
 
 
@@ -202,7 +219,7 @@ def test_answer_that_ended_with_an_error_is_an_error() -> None:
 
 
 def test_policy_may_refuse_everything_and_the_stream_still_goes_on() -> None:
-    context = EncodeContext(losses={code: "refuse" for code in LOSSES})
+    context = EncodeContext(losses=dict.fromkeys(LOSSES, "refuse"))
     header = Call(call_id="a", name="p", kind="custom", status="in_progress")
     ended = Call(call_id="a", name="p", kind="custom", input="x")
     events: list[Event] = [STARTED, PartStarted(0, header), InputDelta(0, "x"), PartEnded(0, ended)]

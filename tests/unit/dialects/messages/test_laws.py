@@ -1,12 +1,13 @@
 """The laws of the project, on generated answers and on any bytes, for this dialect alone."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
-import doors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import doors
 from dragoman.core.aliases import NameMap, original_id
 from dragoman.core.fold import fold
 from dragoman.core.freeform import unwrap_input
@@ -24,7 +25,7 @@ from dragoman.dialects.messages.wire import CUT_REASONS
 from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
-from dragoman.model.parts import Call, Reasoning, Refusal, Text
+from dragoman.model.parts import Call, PartStatus, Reasoning, Refusal, Text
 from strategies import Kind, events, json_values
 
 from .streams import answer, block_delta, block_start, block_stop, encode, tool_use
@@ -51,7 +52,9 @@ def read_stream(data: bytes) -> tuple[tuple[Event, ...], set[str]]:
     return told, {problem.kind for step in steps for problem in step.problems}
 
 
-def said(outcome: Outcome) -> tuple[str, list[tuple[str, ...]], list[tuple[str, str, str, str]]]:
+def said(
+    outcome: Outcome,
+) -> tuple[str, list[tuple[str, ...]], list[tuple[str, str, str, PartStatus]]]:
     """The text, the seals and the client's calls of an answer."""
     parts = outcome.choices[0].parts if outcome.choices else ()
     text = "".join(part.text for part in parts if isinstance(part, Text | Refusal))
@@ -60,7 +63,7 @@ def said(outcome: Outcome) -> tuple[str, list[tuple[str, ...]], list[tuple[str, 
         for part in parts
         if isinstance(part, Reasoning) and part.seals
     ]
-    calls = [
+    calls: list[tuple[str, str, str, PartStatus]] = [
         (
             original_id(part.call_id),
             NAMES.wire(part.name, part.namespace),
@@ -166,45 +169,31 @@ frames = st.sampled_from(
         "error",
     )
 )
-odd = st.one_of(
-    json_values(),
-    st.sampled_from(
-        (
-            {"type": "tool_use", "id": "a", "name": "f", "input": {}},
-            {"type": "text", "text": "x"},
-            {"type": "thinking"},
-            {"type": "input_json_delta", "partial_json": '{"a"'},
-            {"type": "text_delta", "text": "\ud83d"},
-            {"type": "signature_delta", "signature": "s"},
-            {"stop_reason": "tool_use"},
-            {"usage": {"input_tokens": 1e300}},
-        )
-    ),
+ODD: tuple[dict[str, Any], ...] = (
+    {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+    {"type": "text", "text": "x"},
+    {"type": "thinking"},
+    {"type": "input_json_delta", "partial_json": '{"a"'},
+    {"type": "text_delta", "text": "\ud83d"},
+    {"type": "signature_delta", "signature": "s"},
+    {"stop_reason": "tool_use"},
+    {"usage": {"input_tokens": 1e300}},
 )
+odd: st.SearchStrategy[Any] = st.one_of(
+    json_values(),
+    st.sampled_from(ODD),
+)
+
+
+def frame(parts: tuple[str, int, Any, Any]) -> bytes:
+    name, index, one, other = parts
+    payload = {"type": name, "index": index, "content_block": one, "delta": other}
+    data = json.dumps({**payload, "message": one, "usage": other})
+    return f"event: {name}\ndata: {data}\n\n".encode()
 
 
 @generously
-@given(
-    st.lists(
-        st.tuples(frames, st.integers(-1, 2), odd, odd).map(
-            lambda frame: (
-                f"event: {frame[0]}\ndata: "
-                + json.dumps(
-                    {
-                        "type": frame[0],
-                        "index": frame[1],
-                        "content_block": frame[2],
-                        "delta": frame[3],
-                        "message": frame[2],
-                        "usage": frame[3],
-                    }
-                )
-                + "\n\n"
-            ).encode()
-        ),
-        max_size=12,
-    )
-)
+@given(st.lists(st.tuples(frames, st.integers(-1, 2), odd, odd).map(frame), max_size=12))
 def test_any_frames_give_a_grammatical_answer(told: list[bytes]) -> None:
     events_read, _ = read_stream(b"".join(told))
     assert is_grammatical(events_read)
@@ -217,10 +206,8 @@ def test_any_frames_give_a_grammatical_answer(told: list[bytes]) -> None:
 def test_any_bytes_are_survived(data: bytes) -> None:
     assert is_grammatical(read_body(data).events)
     assert is_grammatical(read_stream(data)[0])
-    try:
+    with suppress(RequestRefused):
         decode_request(data)
-    except RequestRefused as error:
-        assert error.message
 
 
 request_values = st.fixed_dictionaries(
@@ -252,10 +239,7 @@ request_values = st.fixed_dictionaries(
 @generously
 @given(request_values)
 def test_any_request_is_refused_or_can_be_written(fields: dict[str, Any]) -> None:
-    try:
+    with suppress(RequestRefused):
         encoded = encode_request(decode_request(json.dumps(fields).encode()))
-    except RequestRefused as error:
-        assert error.message
-        return
-    again = encode_request(decode_request(encoded.body))
-    assert json.loads(again.body) == json.loads(encoded.body)
+        again = encode_request(decode_request(encoded.body))
+        assert json.loads(again.body) == json.loads(encoded.body)

@@ -31,10 +31,11 @@ from dragoman.model.request import (
 )
 
 OWN = Extra("messages", {})
+Json = dict[str, Any]
 
 
 def decode(**fields: Any) -> Request:
-    base = {"model": "m", "max_tokens": 10, "messages": []}
+    base: Json = {"model": "m", "max_tokens": 10, "messages": []}
     return decode_request(json.dumps({**base, **fields}).encode())
 
 
@@ -85,7 +86,7 @@ def test_system_message_in_the_conversation_is_marked() -> None:
 
 
 def test_unknown_fields_of_a_message_are_kept() -> None:
-    messages = [
+    messages: list[Json] = [
         {"role": "user", "content": None, "x": 1},
         {"role": "assistant", "content": [], "x": 1},
     ]
@@ -128,7 +129,7 @@ def test_missing_input_is_an_empty_object() -> None:
 def test_aliased_ids_are_undone() -> None:
     # M019
     alias = alias_id("functions.f:0", IdLimits())
-    use = {"type": "tool_use", "id": alias, "name": "f", "input": {}}
+    use: Json = {"type": "tool_use", "id": alias, "name": "f", "input": {}}
     assert content("assistant", use) == (Call(call_id="functions.f:0", name="f", input="{}"),)
     result = {"type": "tool_result", "tool_use_id": alias}
     assert content("user", result) == (Result(call_id="functions.f:0"),)
@@ -176,7 +177,7 @@ def test_thinking_comes_back_with_its_seals() -> None:
 
 def test_server_tools_stay_in_their_turn() -> None:
     call = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"q": 1}}
-    result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    result: Json = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     broken = {
         "type": "web_search_tool_result",
         "tool_use_id": "srvtoolu_1",
@@ -223,7 +224,7 @@ def test_plain_text_document_is_a_file_elsewhere() -> None:
 
 
 def test_blocks_without_a_meaning_are_kept_whole() -> None:
-    block = {"type": "search_result", "source": "s", "title": "t", "content": []}
+    block: Json = {"type": "search_result", "source": "s", "title": "t", "content": []}
     assert content("user", block) == (
         Opaque(dialect="messages", type="search_result", raw=Raw(json.dumps(block).encode())),
     )
@@ -240,7 +241,7 @@ def test_result_content_of_a_strange_shape_is_kept_whole_in_answers() -> None:
 
 
 def test_functions_keep_their_schema_and_flags() -> None:
-    tool = {
+    tool: Json = {
         "name": "f",
         "type": "custom",
         "description": "d",
@@ -405,7 +406,7 @@ def test_effort_and_format_stand_in_output_config() -> None:
 
 
 def test_older_place_of_the_format_is_remembered() -> None:
-    schema = {"type": "json_schema", "schema": {}}
+    schema: Json = {"type": "json_schema", "schema": {}}
     found = decode(output_format=schema).response_format
     assert found is not None
     assert found.extra == Extra("messages", {"output_format": Raw(json.dumps(schema).encode())})
@@ -442,59 +443,59 @@ def test_bodies_that_are_no_json_object_are_refused(body: bytes) -> None:
     assert caught.value.code == "invalid_json"
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"messages": None}, "messages"),
-        ({"messages": {}}, "messages"),
-        ({"messages": [5]}, "messages.0"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "messages.0.role"),
-        ({"messages": [{"content": "x"}]}, "messages.0.role"),
-        ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
-        ({"messages": [{"role": "user", "content": [5]}]}, "messages.0.content.0"),
-        ({"messages": [{"role": "user", "content": [{}]}]}, "messages.0.content.0.type"),
-        (
-            {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]},
-            "messages.0.content.0.name",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": 5}]}]},
-            "messages.0.content.0.content",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [5]}]}]},
-            "messages.0.content.0.content.0",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{}]}]}]},
-            "messages.0.content.0.content.0.type",
-        ),
-        ({"system": 5}, "system"),
-        ({"model": 5}, "model"),
-        ({"max_tokens": "many"}, "max_tokens"),
-        ({"max_tokens": 1.5}, "max_tokens"),
-        ({"max_tokens": 10**30}, "max_tokens"),
-        ({"temperature": True}, "temperature"),
-        ({"stream": "yes"}, "stream"),
-        ({"stop_sequences": "x"}, "stop_sequences"),
-        ({"stop_sequences": [5]}, "stop_sequences.0"),
-        ({"tools": {}}, "tools"),
-        ({"tools": [5]}, "tools.0"),
-        ({"tools": [{"name": ""}]}, "tools.0.name"),
-        ({"tools": [{"name": "f", "input_schema": 5}]}, "tools.0.input_schema"),
-        ({"tool_choice": "auto"}, "tool_choice"),
-        ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
-        ({"tool_choice": {}}, "tool_choice.type"),
-        ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
-        ({"thinking": {"type": "hard"}}, "thinking.type"),
-        ({"thinking": {}}, "thinking.type"),
-        ({"output_config": {"effort": 5}}, "output_config.effort"),
-        ({"output_config": {"format": 5}}, "output_config.format"),
-        ({"output_format": 5}, "output_format"),
-        ({"metadata": {"user_id": 5}}, "metadata.user_id"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_with_its_place(fields: dict[str, Any], param: str) -> None:
+REFUSED: list[tuple[Json, str]] = [
+    ({"messages": None}, "messages"),
+    ({"messages": {}}, "messages"),
+    ({"messages": [5]}, "messages.0"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages.0.role"),
+    ({"messages": [{"content": "x"}]}, "messages.0.role"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
+    ({"messages": [{"role": "user", "content": [5]}]}, "messages.0.content.0"),
+    ({"messages": [{"role": "user", "content": [{}]}]}, "messages.0.content.0.type"),
+    (
+        {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]},
+        "messages.0.content.0.name",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": 5}]}]},
+        "messages.0.content.0.content",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [5]}]}]},
+        "messages.0.content.0.content.0",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{}]}]}]},
+        "messages.0.content.0.content.0.type",
+    ),
+    ({"system": 5}, "system"),
+    ({"model": 5}, "model"),
+    ({"max_tokens": "many"}, "max_tokens"),
+    ({"max_tokens": 1.5}, "max_tokens"),
+    ({"max_tokens": 10**30}, "max_tokens"),
+    ({"temperature": True}, "temperature"),
+    ({"stream": "yes"}, "stream"),
+    ({"stop_sequences": "x"}, "stop_sequences"),
+    ({"stop_sequences": [5]}, "stop_sequences.0"),
+    ({"tools": {}}, "tools"),
+    ({"tools": [5]}, "tools.0"),
+    ({"tools": [{"name": ""}]}, "tools.0.name"),
+    ({"tools": [{"name": "f", "input_schema": 5}]}, "tools.0.input_schema"),
+    ({"tool_choice": "auto"}, "tool_choice"),
+    ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
+    ({"tool_choice": {}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+    ({"thinking": {"type": "hard"}}, "thinking.type"),
+    ({"thinking": {}}, "thinking.type"),
+    ({"output_config": {"effort": 5}}, "output_config.effort"),
+    ({"output_config": {"format": 5}}, "output_config.format"),
+    ({"output_format": 5}, "output_format"),
+    ({"metadata": {"user_id": 5}}, "metadata.user_id"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), REFUSED)
+def test_what_makes_no_sense_is_refused_with_its_place(fields: Json, param: str) -> None:
     found, message = refused(**fields)
     assert found == param
     assert param in message

@@ -1,8 +1,8 @@
 """Requests of any dialect as this vendor accepts them."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import pytest
 from anthropic.types.beta.message_create_params import MessageCreateParamsBase
@@ -38,9 +38,10 @@ EPHEMERAL = Raw(b'{"type":"ephemeral"}')
 def walk(value: Any) -> Any:
     """Everything in a value, so that what is validated lazily is validated."""
     if isinstance(value, dict):
-        return {key: walk(item) for key, item in value.items()}
-    if isinstance(value, list | Iterator) and not isinstance(value, str):
-        return [walk(item) for item in value]
+        fields = cast("dict[str, Any]", value)
+        return {key: walk(item) for key, item in fields.items()}
+    if isinstance(value, list | Iterator):
+        return [walk(item) for item in cast("Iterable[Any]", value)]
     return value
 
 

@@ -23,6 +23,7 @@ from dragoman.model.request import (
 )
 
 OWN = Extra("messages", {})
+Json = dict[str, Any]
 FOREIGN = Extra("chat", {"foo": Raw(b"2")})
 HI = Turn(role="user", parts=(Text(text="hi"),))
 OBJECT = Raw(b'{"type":"object","properties":{"x":{"type":"string"}}}')
@@ -39,7 +40,8 @@ THOUGHT = Reasoning(summary=("hm",), seals=(Seal("signature", "s"),))
 def encode(
     policy: dict[str, LossAction] | None = None, **fields: Any
 ) -> tuple[Any, dict[str, str], list[str]]:
-    request = Request(**{"model": "m", "turns": (HI,), **fields})
+    given: Json = {"model": "m", "turns": (HI,), **fields}
+    request = Request(**given)
     encoded = encode_request(request, policy=policy)
     return (
         json.loads(encoded.body),
@@ -108,7 +110,7 @@ def test_types_in_capitals_are_rewritten() -> None:
 
 
 def test_alternatives_at_the_top_are_merged() -> None:
-    schema = {
+    schema: Json = {
         "type": "object",
         "properties": {"a": {}},
         "required": ["a"],
@@ -120,7 +122,7 @@ def test_alternatives_at_the_top_are_merged() -> None:
         "oneOf": [{"required": ["d"]}],
         "allOf": [{"required": ["e"]}, {"required": ["g"]}],
     }
-    merged = {**schema, "anyOf": schema["anyOf"][:2]}  # type: ignore[index]
+    merged = {**schema, "anyOf": schema["anyOf"][:2]}
     body, losses, _ = encode(
         tools=(Tool(name="f", schema=Raw(json.dumps(merged).encode()), strict=True),)
     )
@@ -140,7 +142,7 @@ def test_alternatives_at_the_top_are_merged() -> None:
 
 
 def test_own_tools_keep_their_words() -> None:
-    tools = [
+    tools: list[Json] = [
         {
             "name": "f",
             "description": "d",
@@ -512,7 +514,7 @@ def test_conversation_stored_elsewhere_is_refused() -> None:
 
 
 def test_own_request_comes_back_as_it_was() -> None:
-    fields = {
+    fields: Json = {
         "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
         "messages": [
             {"role": "user", "content": "hi"},

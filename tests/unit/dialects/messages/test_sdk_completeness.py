@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import anthropic.types as plain
 import anthropic.types.beta as beta
@@ -62,12 +62,13 @@ def literals(annotation: Any) -> Iterator[str]:
 
 def fields_of(kind: Any) -> dict[str, Any]:
     """The wire names of a model's or a parameter's fields, and their types."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return {
-            field.alias or name.rstrip("_"): field.annotation
-            for name, field in kind.model_fields.items()
-        }
-    return get_type_hints(kind)
+    if not hasattr(kind, "model_fields"):
+        return get_type_hints(kind)
+    model = cast("type[BaseModel]", kind)
+    return {
+        field.alias or name.rstrip("_"): field.annotation
+        for name, field in model.model_fields.items()
+    }
 
 
 def types_of(union: Any) -> dict[str, list[Any]]:

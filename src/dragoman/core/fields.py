@@ -1,0 +1,126 @@
+"""Reading the fields of a JSON object whose values were left raw: leniently, and only what is asked for.
+
+null is absent, and a value of another type than the one asked for is absent too: a stream is not given up for a field
+that somebody spelled oddly. Whoever must refuse instead looks at `read_json`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import cast
+
+from dragoman._json import FAST_FAILURES, Raw, as_object, decode_untyped, loads, raw, typed_decoder
+from dragoman.core.surrogates import replace_lone
+from dragoman.errors import MalformedJson
+
+__all__ = (
+    "Fields",
+    "is_present",
+    "read_bool",
+    "read_float",
+    "read_int",
+    "read_items",
+    "read_json",
+    "read_list",
+    "read_object",
+    "read_text",
+    "read_texts",
+    "read_uncut",
+    "without",
+)
+
+Fields = Mapping[str, Raw]
+
+_decode_list = typed_decoder(list[Raw])
+
+
+def is_present(value: Raw | None) -> bool:
+    return value is not None and bytes(value) != b"null"
+
+
+def _view(value: Raw) -> bytes:
+    """The bytes of a value without a copy: it may be a whole file inside a call."""
+    return cast("bytes", memoryview(value))
+
+
+def read_json(value: Raw | None) -> object:
+    """The plain value; None if it is absent or cannot be read."""
+    if value is None:
+        return None
+    try:
+        return cast("object", loads(_view(value)))
+    except MalformedJson:
+        return None
+
+
+def read_object(value: Raw | None) -> dict[str, Raw]:
+    """The fields of an object; none if it is anything else."""
+    if value is None:
+        return {}
+    try:
+        return as_object(bytes(value))
+    except MalformedJson:
+        return {}
+
+
+def read_list(value: Raw | None) -> list[Raw] | None:
+    """The entries of an array as they came; None if it is anything else."""
+    if value is None:
+        return None
+    try:
+        return _decode_list(_view(value))
+    except FAST_FAILURES:
+        found = read_json(value)
+        if not isinstance(found, list):
+            return None
+        return [raw(entry) for entry in cast("list[object]", found)]
+
+
+def read_items(value: Raw | None) -> list[dict[str, Raw]]:
+    """The objects of an array, each by its fields; entries that are no objects are left out."""
+    return [fields for entry in read_list(value) or () if (fields := read_object(entry))]
+
+
+def read_uncut(fields: Fields, key: str) -> str | None:
+    """A string as it came, lone surrogates and all: half of a character may end a delta."""
+    value = read_json(fields.get(key))
+    return value if isinstance(value, str) else None
+
+
+def read_text(fields: Fields, key: str) -> str | None:
+    value = fields.get(key)
+    if value is None:
+        return None
+    try:
+        found = decode_untyped(value)
+    except FAST_FAILURES:
+        found = read_uncut(fields, key)
+        return None if found is None else replace_lone(found)
+    return found if isinstance(found, str) else None
+
+
+def read_int(fields: Fields, key: str) -> int | None:
+    value = read_json(fields.get(key))
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def read_float(fields: Fields, key: str) -> float | None:
+    value = read_json(fields.get(key))
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def read_bool(fields: Fields, key: str) -> bool | None:
+    value = read_json(fields.get(key))
+    return value if isinstance(value, bool) else None
+
+
+def read_texts(value: Raw | None) -> tuple[str, ...]:
+    """The strings of an array."""
+    found = read_json(value)
+    if not isinstance(found, list):
+        return ()
+    entries = cast("list[object]", found)
+    return tuple(replace_lone(entry) for entry in entries if isinstance(entry, str))
+
+
+def without(fields: Fields, keys: Collection[str]) -> dict[str, Raw]:
+    """The fields that are not among `keys`."""
+    return {key: value for key, value in fields.items() if key not in keys}

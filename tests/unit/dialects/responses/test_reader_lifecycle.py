@@ -1,0 +1,732 @@
+"""Beginnings, ends and places: what is irregular about a stream as a whole, and about which item an event means."""
+
+from typing import Any
+
+import pytest
+
+from dragoman._json import Raw
+from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.base import StreamDecoder
+from dragoman.dialects.responses import ResponsesReader
+from dragoman.errors import MalformedJson
+from dragoman.model.events import (
+    Completed,
+    Failed,
+    Finished,
+    Noticed,
+    PartEnded,
+    Progress,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, Usage
+from dragoman.model.parts import Opaque, Reasoning, Refusal, Result, Text
+from dragoman.sse import Frame
+from responses_help import (
+    TEXT_PART,
+    Json,
+    added,
+    args_delta,
+    calls_in,
+    completed,
+    created,
+    done,
+    function_call,
+    message,
+    part_added,
+    part_done,
+    parts_in,
+    problems_in,
+    read,
+    read_answer,
+    stream,
+    text_delta,
+    text_done,
+    text_message,
+    told,
+)
+
+HELLO = text_message("hello")
+F = function_call(arguments='{"x":1}', status="completed")
+
+
+def texts_of(events: list[Any]) -> list[str]:
+    return [event.text for event in events if isinstance(event, TextDelta)]
+
+
+# --- the beginning ---------------------------------------------------------------------------------------------------
+
+
+def test_answer_without_created_begins_at_its_first_event() -> None:
+    events, problems = read([added(message()), done(HELLO, 0), completed([HELLO])])
+    assert events[0] == Started()
+    assert problems == ["missing_start"]
+
+
+def test_answer_that_begins_with_its_end_takes_its_names_from_there() -> None:
+    events, problems = read([completed([])])
+    assert events[0] == Started("resp_1", "m", 1)
+    assert problems == ["missing_start"]
+
+
+def test_answer_may_begin_in_progress() -> None:
+    response = created()["response"]
+    events, problems = read([{"type": "response.in_progress", "response": response}, completed([])])
+    assert events[:2] == [Started("resp_1", "m", 1), Progress("in_progress")]
+    assert problems == ["missing_start"]
+
+
+def test_second_beginning_is_noticed() -> None:
+    events, problems = read([created(), created(), completed([])])
+    assert isinstance(events[1], Noticed)
+    assert events[1].name == "response.created"
+    assert problems == ["repeated_start"]
+
+
+def test_beginning_without_output_is_reported() -> None:
+    start = created()
+    del start["response"]["output"]
+    assert problems_in([start, completed([])]) == ["missing_output"]
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_end_of_the_wire_before_the_end_of_the_answer_is_a_failure() -> None:
+    """M154: what was complete stays complete, what was open is incomplete."""
+    events, problems = read(
+        [created(), added(message()), part_added(), text_delta("hel"), text_delta("lo")]
+    )
+    assert events[-2:] == [
+        PartEnded(0, Text(text="hello", status="incomplete", item_id="msg_1")),
+        Failed(ErrorInfo(kind="truncated", message="the stream ended before response.completed")),
+    ]
+    assert problems == ["cut_stream"]
+
+
+def test_empty_stream_is_a_failure() -> None:
+    events, _ = read([])
+    assert isinstance(events[0], Failed)
+    assert len(events) == 1
+
+
+def test_done_marker_ends_an_answer_that_left_nothing_open() -> None:
+    """M066, for this wire."""
+    events, problems = read(
+        [
+            created(),
+            added(function_call()),
+            args_delta("{}"),
+            done({**F, "arguments": "{}"}),
+            b"data: [DONE]\n\n",
+        ]
+    )
+    assert events[-2] == Finished("tool_calls", inferred=True, native="completed")
+    assert events[-1] == Completed()
+    assert problems == ["inferred_end"]
+
+
+@pytest.mark.parametrize("before", [[], [created(), added(function_call()), args_delta('{"x')]])
+def test_done_marker_does_not_close_a_call(before: list[Json | bytes]) -> None:
+    events, problems = read([*before, b"data: [DONE]\n\n"])
+    assert isinstance(events[-1], Failed)
+    assert events[-1].error.kind == "truncated"
+    assert problems[-1] == "cut_stream"
+
+
+def test_incomplete_without_a_reason_is_taken_for_the_limit() -> None:
+    end = {**completed([], status="incomplete"), "type": "response.incomplete"}
+    events, problems = read([created(), end])
+    assert Finished("length", native="incomplete") in events
+    assert problems == ["missing_finish"]
+
+
+def test_status_is_not_trusted_over_the_content() -> None:
+    """The `required_action` profile: status incomplete, no details, complete calls."""
+    action = {
+        "type": "response.required_action",
+        "response": {"id": "resp_1", "status": "incomplete"},
+        "required_action": {
+            "type": "submit_tool_outputs",
+            "submit_tool_outputs": {"tool_calls": []},
+        },
+    }
+    events, problems = read(
+        [
+            created(),
+            added(function_call()),
+            args_delta('{"x":1}'),
+            done(F),
+            {"type": "ping", "sequence_number": 5},
+            action,
+            completed([F], status="incomplete"),
+        ]
+    )
+    finish = next(event for event in events if isinstance(event, Finished))
+    assert finish == Finished("tool_calls", native="incomplete")
+    notices = [event.name for event in events if isinstance(event, Noticed)]
+    assert notices == ["ping", "response.required_action"]
+    assert problems == ["unknown_event", "unknown_event", "wrong_finish"]
+
+
+def test_cancelled_status_counts_in_any_terminal() -> None:
+    events = told([created(), completed([], status="cancelled")])
+    assert Finished("cancelled", native="cancelled") in events
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "error", "code": "server_error", "message": "boom", "param": None},
+        {"type": "error", "error": {"code": "server_error", "message": "boom"}},
+        {"error": {"code": "server_error", "message": "boom"}},
+        {
+            "type": "response.failed",
+            "response": {"status": "failed", "error": {"code": "server_error", "message": "boom"}},
+        },
+        {
+            "type": "response.completed",
+            "response": {"status": "failed", "error": {"code": "server_error", "message": "boom"}},
+        },
+    ],
+)
+def test_errors_in_every_form_fail_the_answer(event: Json) -> None:
+    events = told([created(), added(message()), part_added(), text_delta("a"), event])
+    end = events[-1]
+    assert isinstance(end, Failed)
+    assert (end.error.kind, end.error.message, end.error.code) == ("server", "boom", "server_error")
+    assert events[-2] == PartEnded(0, Text(text="a", status="incomplete", item_id="msg_1"))
+
+
+def test_failure_before_the_beginning_is_all_there_is() -> None:
+    events = told([{"type": "error", "message": "no"}])
+    assert len(events) == 1
+    assert isinstance(events[0], Failed)
+
+
+def test_failed_answer_tells_what_it_cost() -> None:
+    usage = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
+    failed = {
+        "type": "response.failed",
+        "response": {"status": "failed", "error": None, "usage": usage},
+    }
+    events = told([created(), failed])
+    assert events[1] == UsageReported(Usage(input=1, output=2, total=3))
+    assert isinstance(events[2], Failed)
+    assert events[2].error.message == "the upstream reported an error without a message"
+
+
+def test_usage_without_a_total_is_reported() -> None:
+    """Codex repeats the whole answer when `total_tokens` is missing."""
+    assert problems_in([created(), completed([], usage={"input_tokens": 1})]) == ["partial_usage"]
+
+
+def test_frames_after_the_end_mean_nothing() -> None:
+    decoder = StreamDecoder(ResponsesReader())
+    steps = decoder.feed(stream([created(), completed([]), added(message())]))
+    assert steps[-1].events == ()
+
+
+def test_failure_from_outside_closes_what_is_open() -> None:
+    reader = ResponsesReader()
+    decoder = StreamDecoder(reader)
+    steps = decoder.feed(stream([created(), added(function_call()), args_delta('{"x')]))
+    error = ErrorInfo(kind="timeout", message="idle")
+    events = [event for step in steps for event in step.events] + list(reader.fail(error))
+    assert is_grammatical(events)
+    assert events[-1] == Failed(error)
+    assert [call.status for call in calls_in(fold(events))] == ["incomplete"]
+    assert reader.over
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def test_event_line_stands_in_for_a_missing_type() -> None:
+    data = b'event: response.completed\ndata: {"response":{"id":"resp_1","output":[]}}\n\n'
+    events, problems = read([created(), data])
+    assert isinstance(events[-1], Completed)
+    assert problems == ["missing_type"]
+
+
+def test_data_without_any_type_is_noticed() -> None:
+    events, problems = read([created(), b"data: {}\n\n", completed([])])
+    assert events[1] == Noticed("unknown", "responses", "", Raw(b"{}"))
+    assert problems == ["missing_type", "unknown_event"]
+
+
+def test_unknown_events_are_carried_whole() -> None:
+    event = {"type": "codex.rate_limits", "plan": "pro"}
+    events, problems = read([created(), event, completed([])])
+    notice = events[1]
+    assert isinstance(notice, Noticed)
+    assert (notice.kind, notice.name) == ("unknown", "codex.rate_limits")
+    assert notice.raw is not None
+    assert b"pro" in bytes(notice.raw)
+    assert problems == ["unknown_event"]
+
+
+def test_frame_that_is_no_json_is_skipped() -> None:
+    events, problems = read([created(), b"data: {oops\n\n", completed([])])
+    assert isinstance(events[-1], Completed)
+    assert problems == ["malformed_frame"]
+    with pytest.raises(MalformedJson):
+        ResponsesReader().read(Frame(b"", b"[1]"))
+
+
+def test_nulls_are_absent_everywhere() -> None:
+    """M080, for this wire."""
+    item = {**F, "namespace": None, "caller": None, "id": "fc_1"}
+    events, problems = read(
+        [
+            created(usage=None, error=None),
+            added({**function_call(), "namespace": None}),
+            {**args_delta('{"x":1}'), "content_index": None, "logprobs": None},
+            done(item),
+            completed([item], usage=None, incomplete_details=None, error=None),
+        ]
+    )
+    assert [call.namespace for call in calls_in(fold(events))] == [None]
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "response.output_item.added", "output_index": 0},
+        {"type": "response.output_item.done", "output_index": 0},
+        {"type": "response.content_part.added", "output_index": 0, "item_id": "msg_1"},
+        {"type": "response.content_part.done", "output_index": 0, "item_id": "msg_1"},
+        {"type": "response.output_text.delta", "output_index": 0, "item_id": "msg_1"},
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": {"x": 1}},
+        {"type": "response.function_call_arguments.delta", "output_index": 0},
+        {"type": "response.reasoning_text.delta", "output_index": 0},
+        {"type": "response.output_text.annotation.added", "item_id": "msg_1", "annotation": {}},
+        {"type": "response.web_search_call.searching", "output_index": 3, "item_id": "ws_1"},
+        {"type": "response.image_generation_call.partial_image", "item_id": "ig_1"},
+        {"type": "response.shell_call_output_content.delta", "item_id": "sho_1", "delta": {}},
+    ],
+)
+def test_event_that_is_about_nothing_known_is_passed_on_unread(event: Json) -> None:
+    events, problems = read([created(), event, completed([])])
+    assert isinstance(events[1], Noticed)
+    assert events[1].kind == "unknown"
+    assert "unplaced_event" in problems
+
+
+def test_progress_of_an_ended_item_is_passed_on_unread() -> None:
+    search = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "x"},
+    }
+    event = {"type": "response.web_search_call.completed", "output_index": 0, "item_id": "ws_1"}
+    _, problems = read([created(), added(search), done(search), event, completed([search])])
+    assert problems == ["unplaced_event"]
+
+
+def test_progress_of_a_result_is_its_own() -> None:
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
+    event = {"type": "response.compaction.compacting", "output_index": 0, "item_id": "cmp_1"}
+    _, problems = read([created(), added(item), done(item), event, completed([item])])
+    assert problems == ["unplaced_event"]
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_deltas_without_item_id_go_by_index() -> None:
+    delta = text_delta("hello")
+    del delta["item_id"]
+    events, problems = read(
+        [created(), added(message()), part_added(), delta, done(HELLO), completed([HELLO])]
+    )
+    assert texts_of(events) == ["hello"]
+    assert problems == ["missing_id"]
+
+
+def test_deltas_without_any_place_go_to_the_last_open_item() -> None:
+    def bare(text: str) -> Json:
+        return {"type": "response.output_text.delta", "delta": text}
+
+    events, problems = read(
+        [
+            created(),
+            added(message()),
+            part_added(),
+            bare("hel"),
+            bare("lo"),
+            done(HELLO),
+            completed([HELLO]),
+        ]
+    )
+    assert texts_of(events) == ["hel", "lo"]
+    assert problems == ["missing_index"]
+
+
+def test_deltas_with_another_item_id_go_by_index() -> None:
+    events, problems = read(
+        [
+            created(),
+            added(message()),
+            part_added(),
+            {**text_delta("hel"), "item_id": "msg_other"},
+            {**text_delta("lo"), "item_id": "msg_other"},
+            done(HELLO),
+            completed([HELLO]),
+        ]
+    )
+    assert texts_of(events) == ["hel", "lo"]
+    assert [part.item_id for part in parts_in(fold(events)) if isinstance(part, Text)] == ["msg_1"]
+    assert problems == ["id_mismatch"]
+
+
+def test_item_without_id_takes_that_of_its_deltas() -> None:
+    bare = message()
+    del bare["id"]
+    events, problems = read(
+        [created(), added(bare), {**text_delta("hello"), "item_id": "msg_9"}, completed([])]
+    )
+    assert [part.item_id for part in parts_in(fold(events)) if isinstance(part, Text)] == ["msg_9"]
+    assert problems == ["missing_id", "missing_added", "empty_output", "missing_done"]
+
+
+def test_item_announced_without_index_is_reported() -> None:
+    event = added(message())
+    del event["output_index"]
+    _, problems = read(
+        [created(), event, part_added(), text_delta("hello"), done(HELLO), completed([HELLO])]
+    )
+    assert problems == ["missing_index"]
+
+
+def test_finished_item_with_another_id_goes_by_index() -> None:
+    events, problems = read(
+        [
+            created(),
+            added(message()),
+            part_added(),
+            text_delta("hello"),
+            done({**HELLO, "id": "msg_7"}),
+            completed([HELLO]),
+        ]
+    )
+    assert len(parts_in(fold(events))) == 1
+    assert problems == ["id_mismatch"]
+
+
+def test_items_that_share_an_id_are_told_apart_by_index() -> None:
+    second = function_call(name="g", call_id="call_b")
+    events, problems = read(
+        [
+            created(),
+            added(function_call()),
+            added(second, 1),
+            args_delta('{"x"'),
+            args_delta('{"y":2}', 1),
+            args_delta(":1}"),
+            done(F),
+            done({**second, "arguments": '{"y":2}'}, 1),
+            completed([]),
+        ]
+    )
+    assert [(call.name, call.input) for call in calls_in(fold(events))] == [
+        ("f", '{"x":1}'),
+        ("g", '{"y":2}'),
+    ]
+    assert "repeated_id" in problems
+
+
+def test_id_that_comes_again_after_its_item_ended_is_a_new_item() -> None:
+    other = text_message("again")
+    events, problems = read(
+        [
+            created(),
+            added(message()),
+            done(HELLO),
+            added(message(), 1),
+            done(other, 1),
+            completed([]),
+        ]
+    )
+    assert texts_of(events) == ["hello", "again"]
+    assert "repeated_id" in problems
+
+
+def test_item_that_is_announced_or_ended_twice_is_one_item() -> None:
+    events, problems = read(
+        [
+            created(),
+            added(message()),
+            added(message()),
+            done(HELLO),
+            done(HELLO),
+            completed([HELLO]),
+        ]
+    )
+    assert texts_of(events) == ["hello"]
+    assert problems == ["repeated_item"]
+
+
+@pytest.mark.parametrize("item", [{}, {"id": "x"}, "text", None, {"type": None}])
+def test_item_without_type_is_reported(item: Any) -> None:
+    event = {"type": "response.output_item.added", "output_index": 0, "item": item}
+    finished = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    assert "malformed_item" in problems_in([created(), event, completed([])])
+    assert "malformed_item" in problems_in([created(), finished, completed([item])])
+
+
+def test_unknown_item_is_carried_whole() -> None:
+    item = {"type": "thing_from_tomorrow", "id": "t_1", "x": [1]}
+    outcome = read_answer([created(), added(item), done({**item, "y": 2}), completed([])])
+    (part,) = parts_in(outcome)
+    assert isinstance(part, Opaque)
+    assert part.type == "thing_from_tomorrow"
+    assert b'"y"' in bytes(part.raw)
+
+
+def test_what_clients_stumble_over_is_reported() -> None:
+    bare = {"type": "output_text", "text": "x"}
+    item: Json = {"type": "message", "id": "call_1", "role": "assistant", "content": [bare]}
+    problems = problems_in(
+        [created(), added({**item, "content": []}), done(item), completed([item])]
+    )
+    assert problems == ["foreign_item_id", "missing_status", "missing_annotations"]
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def test_text_without_announcement_is_told() -> None:
+    events, problems = read([created(), text_delta("hello"), completed([])])
+    assert texts_of(events) == ["hello"]
+    assert problems == ["missing_added", "empty_output", "missing_done"]
+
+
+@pytest.mark.parametrize(
+    "ending", [[text_done("hello")], [part_done({**TEXT_PART, "text": "hello"})], [done(HELLO)]]
+)
+def test_text_that_comes_only_at_the_end_is_told_then(ending: list[Json | bytes]) -> None:
+    events = told([created(), added(message()), part_added(), *ending, completed([])])
+    assert texts_of(events) == ["hello"]
+
+
+def test_end_tops_up_what_the_deltas_left_out() -> None:
+    events = told(
+        [
+            created(),
+            added(message()),
+            part_added(),
+            text_delta("hel"),
+            text_done("hell"),
+            done(HELLO),
+            completed([HELLO]),
+        ]
+    )
+    assert texts_of(events) == ["hel", "l", "o"]
+
+
+def test_end_that_contradicts_the_deltas_amends_them() -> None:
+    events, problems = read(
+        [
+            created(),
+            added(message()),
+            part_added(),
+            text_delta("bye"),
+            done(HELLO),
+            completed([HELLO]),
+        ]
+    )
+    assert PartEnded(0, Text(text="hello", item_id="msg_1"), amended=True) in events
+    assert problems == ["text_disagrees"]
+
+
+def test_text_in_the_announcement_is_used_only_if_nothing_else_tells_it() -> None:
+    early = part_added({**TEXT_PART, "text": "hello"})
+    events = told([created(), added(message()), early, completed([])])
+    assert texts_of(events) == ["hello"]
+    events = told(
+        [created(), added(message()), early, text_delta("hello"), done(HELLO), completed([HELLO])]
+    )
+    assert texts_of(events) == ["hello"]
+
+
+def test_closed_text_ends_when_something_else_begins() -> None:
+    events = told(
+        [
+            created(),
+            added(message()),
+            part_added(),
+            text_delta("hello"),
+            text_done("hello"),
+            added(function_call(), 1),
+            text_delta("late"),
+            text_done("late"),
+            part_done({**TEXT_PART, "text": "late"}),
+        ]
+    )
+    assert events[3] == PartEnded(0, Text(text="hello", item_id="msg_1"))
+    assert texts_of(events) == ["hello"]
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        text_delta("x"),
+        text_done("x"),
+        part_added(),
+        part_done({**TEXT_PART, "text": "x"}),
+        {
+            "type": "response.output_text.annotation.added",
+            "item_id": "msg_1",
+            "content_index": 0,
+            "annotation": {"type": "x"},
+        },
+    ],
+)
+def test_nothing_is_said_of_a_message_after_its_end(late: Json) -> None:
+    events = told([created(), added(message()), done(HELLO), late, completed([HELLO])])
+    assert texts_of(events) == ["hello"]
+
+
+def test_text_that_turns_into_a_refusal_is_two_parts() -> None:
+    item = message([{"type": "refusal", "refusal": "no"}], status="completed")
+    outcome = read_answer(
+        [created(), added(message()), part_added(), text_delta("he"), done(item), completed([])]
+    )
+    assert parts_in(outcome) == (
+        Text(text="he", item_id="msg_1"),
+        Refusal(text="no", item_id="msg_1"),
+    )
+
+
+def test_text_that_had_ended_before_it_turned_into_a_refusal_is_two_parts() -> None:
+    item = message([{"type": "refusal", "refusal": "no"}], status="completed")
+    outcome = read_answer(
+        [
+            created(),
+            added(message()),
+            part_added(),
+            text_delta("he"),
+            text_done("he"),
+            added(function_call(), 1),
+            done(item),
+            completed([]),
+        ]
+    )
+    assert [type(part).__name__ for part in parts_in(outcome)] == ["Text", "Call", "Refusal"]
+
+
+def test_unknown_content_part_is_carried_whole() -> None:
+    part = {"type": "output_video", "data": "AAAA"}
+    item = message([part, {**TEXT_PART, "text": "x"}], status="completed")
+    outcome = read_answer(
+        [created(), added(message()), part_added(part), part_done(part), done(item), completed([])]
+    )
+    first, second = parts_in(outcome)
+    assert isinstance(first, Opaque)
+    assert first.type == "content/output_video"
+    assert second == Text(text="x", item_id="msg_1")
+
+
+def test_part_of_a_call_item_is_no_text() -> None:
+    part = part_done({**TEXT_PART, "text": "x"}, item_id="fc_1")
+    outcome = read_answer([created(), added(function_call()), part, done(F), completed([F])])
+    assert len(parts_in(outcome)) == 1
+
+
+def test_content_part_without_index_is_the_next() -> None:
+    event = part_added()
+    del event["content_index"]
+    delta = text_delta("hello")
+    del delta["content_index"]
+    events = told([created(), added(message()), event, delta, done(HELLO), completed([HELLO])])
+    assert texts_of(events) == ["hello"]
+
+
+# --- reasoning -------------------------------------------------------------------------------------------------------
+
+SUMMARY = "response.reasoning_summary"
+PLACE = {"item_id": "rs_1", "output_index": 0}
+
+
+def reasoning(*texts: str) -> Json:
+    summary = [{"type": "summary_text", "text": text} for text in texts]
+    return {"type": "reasoning", "id": "rs_1", "summary": summary}
+
+
+def test_reasoning_that_comes_only_at_the_end_is_told_then() -> None:
+    outcome = read_answer([created(), added(reasoning()), done(reasoning("a", "b")), completed([])])
+    assert parts_in(outcome) == (Reasoning(summary=("a", "b"), item_id="rs_1"),)
+
+
+def test_empty_reasoning_entries_are_kept() -> None:
+    opened = {"type": f"{SUMMARY}_part.added", **PLACE, "summary_index": 0, "part": {"text": ""}}
+    outcome = read_answer(
+        [created(), added(reasoning()), opened, done(reasoning("")), completed([])]
+    )
+    assert parts_in(outcome) == (Reasoning(summary=("",), item_id="rs_1"),)
+
+
+def test_reasoning_that_contradicts_its_deltas_is_amended() -> None:
+    delta = {"type": f"{SUMMARY}_text.delta", **PLACE, "summary_index": 0, "delta": "x"}
+    events, problems = read(
+        [created(), added(reasoning()), delta, done(reasoning("abc")), completed([])]
+    )
+    assert PartEnded(0, Reasoning(summary=("abc",), item_id="rs_1"), amended=True) in events
+    assert "text_disagrees" in problems
+
+
+def test_reasoning_without_end_ends_with_the_answer() -> None:
+    delta = {"type": f"{SUMMARY}_text.delta", **PLACE, "delta": "x"}
+    outcome = read_answer([created(), added(reasoning()), delta, completed([])])
+    assert parts_in(outcome) == (Reasoning(summary=("x",), item_id="rs_1"),)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"type": f"{SUMMARY}_text.delta", **PLACE, "summary_index": 0, "delta": "x"},
+        {"type": f"{SUMMARY}_text.done", **PLACE, "summary_index": 0, "text": "x"},
+        {"type": f"{SUMMARY}_part.added", **PLACE, "summary_index": 0, "part": {"text": ""}},
+        {"type": "response.content_part.added", **PLACE, "content_index": 0, "part": {"text": ""}},
+    ],
+)
+def test_nothing_is_said_of_reasoning_after_its_end(late: Json) -> None:
+    events, problems = read(
+        [created(), added(reasoning()), done(reasoning("a")), late, completed([reasoning("a")])]
+    )
+    assert parts_in(fold(events)) == (Reasoning(summary=("a",), item_id="rs_1"),)
+    assert problems == ["after_done"]
+
+
+def test_closing_event_without_text_adds_nothing() -> None:
+    event = {"type": f"{SUMMARY}_text.done", **PLACE, "summary_index": 0}
+    outcome = read_answer(
+        [created(), added(reasoning()), event, done(reasoning("a")), completed([])]
+    )
+    assert parts_in(outcome) == (Reasoning(summary=("a",), item_id="rs_1"),)
+
+
+def test_reasoning_item_that_ends_as_another_keeps_what_was_told() -> None:
+    delta = {"type": f"{SUMMARY}_text.delta", **PLACE, "summary_index": 0, "delta": "x"}
+    end = {"type": "compaction", "id": "rs_1"}
+    outcome = read_answer([created(), added(reasoning()), delta, done(end), completed([])])
+    assert parts_in(outcome) == (Reasoning(summary=("x",), item_id="rs_1"),)
+
+
+def test_result_without_end_ends_with_the_answer() -> None:
+    output = {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "x"}
+    (part,) = parts_in(read_answer([created(), added(output), completed([])]))
+    assert isinstance(part, Result)
+    assert part.status == "completed"
+
+
+def test_item_repeated_as_another_type_at_its_end_keeps_its_kind() -> None:
+    output = {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "x"}
+    end = {"type": "compaction", "id": "fco_1"}
+    (part,) = parts_in(read_answer([created(), added(output), done(end), completed([])]))
+    assert isinstance(part, Result)
