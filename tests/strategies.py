@@ -42,8 +42,8 @@ from dragoman.model.events import (
     TextDelta,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, FinishReason, Outcome
-from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.outcome import ErrorInfo, FinishReason, Outcome, Usage
+from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 from part_strategies import (
     ALL_KINDS,
     Kind,
@@ -435,7 +435,7 @@ def _finishes(draw: st.DrawFn, choice: int, values: Sequence[Part]) -> Finished:
 
 def _with_reports(draw: st.DrawFn, body: list[Event], *, noise: bool) -> list[Event]:
     """Usage anywhere; and noise: limits and notices anywhere, progress before the first choice has finished."""
-    for usage in draw(several(usages())):
+    for usage in _of_one_provider(draw(several(usages()))):
         body.insert(draw(st.integers(0, len(body))), UsageReported(usage))
     if not noise:
         return body
@@ -449,6 +449,17 @@ def _with_reports(draw: st.DrawFn, body: list[Event], *, noise: bool) -> list[Ev
         position = draw(st.integers(0, first))
         body.insert(position, Progress(stage, draw(_told_parts(body[:position]))))
     return body
+
+
+def _of_one_provider(reports: Sequence[Usage]) -> list[Usage]:
+    """Reports whose extra fields are of one dialect: one provider makes an answer."""
+    found = [report.extra.dialect for report in reports if report.extra is not None]
+    return [
+        report
+        if report.extra is None
+        else replace(report, extra=Extra(found[0], report.extra.fields))
+        for report in reports
+    ]
 
 
 def _told_parts(body: Sequence[Event]) -> st.SearchStrategy[int | None]:

@@ -1,1 +1,115 @@
-"""Dragoman interprets LLM tool calls between wire dialects."""
+"""Dragoman interprets LLM tool calls between OpenAI Chat Completions, OpenAI Responses and Anthropic Messages.
+
+What most programs need is here; the vocabulary is in `dragoman.model`, the dialects' own codecs in
+`dragoman.dialects`.
+"""
+
+from dragoman.core.calls import Verdict, judge
+from dragoman.core.fold import fold
+from dragoman.dialects.base import (
+    DecodeContext,
+    EncodeContext,
+    EncodedRequest,
+    Step,
+    StreamDecoder,
+    Target,
+)
+from dragoman.dialects.registry import CODECS, Codec, codec
+from dragoman.dialects.translate import (
+    StreamTranslator,
+    TranslatedBody,
+    make_decoder,
+    make_encoder,
+    translate_body,
+    translate_request,
+)
+from dragoman.errors import (
+    ConfigError,
+    FrameTooLarge,
+    GatewayError,
+    LocalProtocolError,
+    MalformedJson,
+    ProtocolError,
+    RemoteProtocolError,
+    RequestRefused,
+    StoreError,
+    StreamTruncated,
+    ToolError,
+    UpstreamError,
+)
+from dragoman.model.outcome import ErrorInfo, Loss, Outcome, Problem, Repair, Usage
+from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Text
+from dragoman.model.request import Request, Tool, ToolChoice, Turn
+from dragoman.sse import Frame, FrameParser
+from dragoman.toolcalls import (
+    IngestResult,
+    ParsedToolCalls,
+    ToolCall,
+    ToolCallAggregator,
+    ToolCallDelta,
+    ToolCallParser,
+    ToolCallRecord,
+    parse_tool_calls,
+    register_text_pattern,
+)
+
+__all__ = (
+    "CODECS",
+    "Call",
+    "Codec",
+    "ConfigError",
+    "DecodeContext",
+    "EncodeContext",
+    "EncodedRequest",
+    "ErrorInfo",
+    "Frame",
+    "FrameParser",
+    "FrameTooLarge",
+    "GatewayError",
+    "IngestResult",
+    "LocalProtocolError",
+    "Loss",
+    "MalformedJson",
+    "Media",
+    "Opaque",
+    "Outcome",
+    "ParsedToolCalls",
+    "Problem",
+    "ProtocolError",
+    "Reasoning",
+    "Refusal",
+    "RemoteProtocolError",
+    "Repair",
+    "Request",
+    "RequestRefused",
+    "Result",
+    "Step",
+    "StoreError",
+    "StreamDecoder",
+    "StreamTranslator",
+    "StreamTruncated",
+    "Target",
+    "Text",
+    "Tool",
+    "ToolCall",
+    "ToolCallAggregator",
+    "ToolCallDelta",
+    "ToolCallParser",
+    "ToolCallRecord",
+    "ToolChoice",
+    "ToolError",
+    "TranslatedBody",
+    "Turn",
+    "UpstreamError",
+    "Usage",
+    "Verdict",
+    "codec",
+    "fold",
+    "judge",
+    "make_decoder",
+    "make_encoder",
+    "parse_tool_calls",
+    "register_text_pattern",
+    "translate_body",
+    "translate_request",
+)

@@ -45,31 +45,41 @@ class GatewayError(Exception):
 
 
 class ConfigError(GatewayError):
+    """The operator's settings, or the words a program chose, cannot work."""
+
     kind = "config"
 
 
 class ProtocolError(GatewayError):
+    """One side of a conversation broke the rules of its protocol."""
+
     kind = "protocol"
     status = 502
 
 
 class LocalProtocolError(ProtocolError):
+    """Our side broke the grammar: a bug here, or a misuse of the library."""
+
     status = 500
 
 
 class RemoteProtocolError(ProtocolError):
-    pass
+    """The other side broke its protocol."""
 
 
 class MalformedJson(RemoteProtocolError):
-    pass
+    """Bytes that should be JSON are not."""
 
 
 class FrameTooLarge(RemoteProtocolError):
+    """One SSE frame, or one body, exceeds its limit."""
+
     kind = "too_large"
 
 
 class StreamTruncated(RemoteProtocolError):
+    """The stream ended before its protocol's end."""
+
     kind = "truncated"
 
 
@@ -86,15 +96,21 @@ class RequestRefused(GatewayError):
 
 
 class UpstreamError(GatewayError):
+    """The provider answered with an error, or not at all."""
+
     kind = "upstream"
     status = 502
 
 
 class ToolError(GatewayError):
+    """One tool call cannot be used; it becomes a result for the model."""
+
     kind = "tool"
     status = 422
 
 
 class StoreError(GatewayError):
+    """Stored state is missing or cannot be reached."""
+
     kind = "store"
     status = 503

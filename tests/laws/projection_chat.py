@@ -261,6 +261,6 @@ class _Message:
                 self.parts.append(replace(media, media_type=None, extra=extra))
             return
         book.note("output_media")
-        if media.kind == "image":
+        if media.kind == "image" and media.data is not None:
             media_type = media.media_type or "image/png"
             self.parts.append(Media(kind="image", media_type=media_type, data=media.data))

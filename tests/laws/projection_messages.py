@@ -64,7 +64,7 @@ def project_messages(answer: Answer) -> Projection:
         limits=None,
         error=None if outcome.error is None else _error(outcome.error),
         started_extra=book.own(outcome.started_extra),
-        completed_extra=book.own(outcome.completed_extra),
+        completed_extra=None if answer.has_failed else book.own(outcome.completed_extra),
     )
     return Projection(settle_messages(kept), frozenset(book.codes))
 
@@ -95,6 +95,12 @@ def settle_messages(outcome: Outcome) -> Outcome:
         for choice in outcome.choices
     )
     outcome = replace(outcome, choices=choices)
+    if outcome.error is not None:
+        choices = tuple(
+            replace(choice, parts=tuple(_without_nothing(part) for part in choice.parts))
+            for choice in choices
+        )
+        outcome = replace(outcome, choices=choices)
     if outcome.usage is not None:
         # The count in it is read; the object itself is kept beside it.
         extra = without_fields(outcome.usage.extra, "output_tokens_details")
@@ -106,6 +112,13 @@ def _without_status(part: Part) -> Part:
     if isinstance(part, Opaque) or (isinstance(part, Call) and part.executor == "client"):
         return part
     return replace(part, status="completed")
+
+
+def _without_nothing(part: Part) -> Part:
+    """A provider's call that was cut before its input began: `{}` to a client, if another block follows."""
+    if isinstance(part, Call) and part.executor != "client" and part.input.strip() == "{}":
+        return replace(part, input="")
+    return part
 
 
 def _usage(usage: Usage | None, book: Book) -> Usage:
@@ -129,7 +142,7 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
     is_cut = False
     for story in stories:
         part = _part(story, book)
-        if story.has_output and part is not None:
+        if story.has_output and isinstance(part, Call):
             book.note("provider_output")
         # Nothing is told after a call that was cut, until it is known how the answer ends.
         if part is not None and not (is_cut and has_failed):
@@ -137,26 +150,27 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
         is_cut = is_cut or _is_cut(story.value)
     finish = choice.finish
     if not has_failed:
-        parts = [_closed(part) for part in parts]
+        last = len(parts) - 1
+        parts = [_closed(part, is_last=number == last) for number, part in enumerate(parts)]
         if finish == "content_filter":
             book.note("finish_reason")
             finish = "refusal"
         if any(isinstance(story.value, Refusal) for story in stories):
             finish = _refused(finish, book)
-    return replace(
-        choice, parts=tuple(parts), finish=finish, finish_extra=book.own(choice.finish_extra)
-    )
+    extra = None if has_failed else book.own(choice.finish_extra)
+    return replace(choice, parts=tuple(parts), finish=finish, finish_extra=extra)
 
 
 def _is_cut(part: Part) -> bool:
     return isinstance(part, Call) and part.executor == "client" and part.status != "completed"
 
 
-def _closed(part: Part) -> Part:
-    """The vendor stops the block that a limit cut, so whether its call is whole is seen by its JSON alone."""
-    if isinstance(part, Call) and part.input.strip() and is_strict(part.input):
-        return replace(part, status="completed")
-    return part
+def _closed(part: Part, *, is_last: bool) -> Part:
+    """The vendor stops the block that a limit cut: its call counts as cut if it stands last and is no JSON."""
+    if not isinstance(part, Call):
+        return part
+    is_whole = bool(part.input.strip()) and is_strict(part.input)
+    return replace(part, status="completed") if is_whole or not is_last else part
 
 
 def _refused(finish: FinishReason | None, book: Book) -> FinishReason | None:

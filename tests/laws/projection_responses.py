@@ -131,7 +131,7 @@ def _unfinished(part: Part) -> Part:
     """What a failed stream has told of a part that had not ended: seals and fields come with the end."""
     match part:
         case Text() | Refusal() if part.status == "incomplete":
-            return replace(part, extra=None)
+            return replace(part, extra=None, logprobs=part.logprobs if part.text else None)
         case Reasoning() if part.status == "incomplete":
             return replace(part, seals=(), extra=None)
         case Call(executor="provider", status="incomplete"):
@@ -183,7 +183,7 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
         parts.append(part)
         if story.has_output:
             book.note("tool_output")
-        if has_failed and isinstance(part, Call) and part.status == "incomplete":
+        if choice.finish is None and isinstance(part, Call) and part.status == "incomplete":
             # Nothing is told after a call that was cut, until it is known how the answer ends.
             break
     finish = choice.finish
@@ -264,6 +264,8 @@ def _media(media: Media, book: Book) -> Media | None:
         return None
     if media.media_type is not None or media.extra is not None:
         book.note("media_output")
+    if media.data is None and media.transcript is None:
+        return None
     return replace(media, media_type=None, item_id=None, extra=None)
 
 

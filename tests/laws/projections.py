@@ -17,10 +17,7 @@ from projection_messages import project_messages, settle_messages
 from projection_responses import project_responses, settle_responses
 
 from dragoman.core.fold import fold
-from dragoman.core.serial import Serializer
-from dragoman.dialects.base import DecodeContext, EncodeContext
-from dragoman.dialects.registry import codec
-from dragoman.dialects.translate import make_decoder
+from dragoman.dialects.translate import make_decoder, make_encoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Loss, Outcome, Problem
 
@@ -58,14 +55,13 @@ def received(dialect: str, events: Iterable[Event]) -> Outcome:
 
 def write(dialect: str, events: Iterable[Event]) -> Written:
     """A stream of the dialect, as a door writes it: one part at a time."""
-    encoder = codec(dialect).encoder(EncodeContext())
-    serializer = Serializer()
-    data = [encoder.encode(ready) for event in events for ready in serializer.feed(event)]
-    return Written(b"".join(data) + encoder.close(), tuple(encoder.losses))
+    encoder = make_encoder(dialect)
+    data = [encoder.encode(event) for event in events]
+    return Written(b"".join(data) + encoder.close(), encoder.losses)
 
 
 def read(dialect: str, reads: Iterable[bytes]) -> Read:
-    decoder = make_decoder(dialect, DecodeContext())
+    decoder = make_decoder(dialect)
     steps = [step for data in reads for step in decoder.feed(data)]
     steps += decoder.close()
     return Read(

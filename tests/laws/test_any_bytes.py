@@ -136,7 +136,7 @@ def mutate_stream(data: bytes, rng: random.Random) -> bytes:
             case 2:
                 other = rng.randrange(len(frames))
                 frames[at], frames[other] = frames[other], frames[at]
-            case _ if mark and payload.startswith(b"{"):
+            case _ if mark and payload.startswith(b"{") and b"\n" not in payload:
                 value = mutate_json(json.loads(payload), rng)
                 frames[at] = head + mark + json.dumps(value).encode()
             case _:

@@ -1,31 +1,89 @@
-"""Laws 5 and 10: what comes back is what was sent less what the loss table declares, and every loss is reported.
+"""Laws 5 and 10: what comes back is what was sent, less what the loss table declares; and every loss is reported.
 
-Run more with `HYPOTHESIS_PROFILE`… see `MAX_EXAMPLES`.
+The same cases in every run. DRAGOMAN_LAW_ROUNDS=20 makes twenty times as many, and more of them with every number.
 """
 
 import os
 
+import doors
 import pytest
+from corpus_cases import DIALECTS
 from hypothesis import given, settings
+from msgspec.structs import replace
 from projections import project, read, received, write
 from strategies import events
 
 from dragoman.dialects.registry import codec
-from dragoman.model.events import Event
+from dragoman.model.events import Completed, Event, Noticed, PartEnded, PartStarted
+from dragoman.model.parts import Opaque, Part
 
-DIALECTS=("chat","messages")
-EXAMPLES = 150 * int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
+law = settings(max_examples=150 * ROUNDS, deadline=None, derandomize=True)
+
+DOORS = {
+    "chat": doors.check_chat,
+    "responses": doors.check_responses,
+    "messages": doors.check_messages,
+}
+
+CARRIED = {"chat": {"output_media", "stop_sequence"}, "messages": {"invalid_input"}}
+"""Forms that only some servers and clients of a dialect know, or bear: reported even if they came that way."""
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@law
 @given(told=events())
 def test_what_comes_back_is_what_was_sent_less_the_declared_losses(
     dialect: str, told: tuple[Event, ...]
 ) -> None:
     written = write(dialect, told)
     expected = project(dialect, told)
-    back = read(dialect, [written.data])
-    assert received(dialect, back.events) == expected.outcome
+    assert received(dialect, read(dialect, [written.data]).events) == expected.outcome
     assert {loss.code for loss in written.losses} == expected.codes
     assert expected.codes <= codec(dialect).losses.keys()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@law
+@given(told=events(may_fail=False))
+def test_what_a_dialect_has_said_it_can_say_again(dialect: str, told: tuple[Event, ...]) -> None:
+    once = read(dialect, [write(dialect, told).data])
+    if not isinstance(once.events[-1], Completed):
+        return  # a cut call that looks whole: see the Messages encoder
+    again = write(dialect, once.events)
+    twice = read(dialect, [again.data])
+    assert received(dialect, twice.events) == received(dialect, once.events)
+    assert {loss.code for loss in again.losses} <= CARRIED.get(dialect, set())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@law
+@given(told=events(may_amend=True))
+def test_every_answer_is_written_as_the_clients_of_the_dialect_demand(
+    dialect: str, told: tuple[Event, ...]
+) -> None:
+    DOORS[dialect](write(dialect, without_the_unheard_of(dialect, told)).data)
+
+
+def without_the_unheard_of(dialect: str, told: tuple[Event, ...]) -> list[Event]:
+    """The events without parts and frames of this dialect that its SDK does not know.
+
+    They are given back as they came, to a client that talks to their server anyhow; its types are its own affair.
+    """
+    kept: list[Event] = []
+    for event in told:
+        match event:
+            case Noticed(kind="unknown") if event.dialect == dialect:
+                continue
+            case PartStarted():
+                kept.append(replace(event, header=_of_another(event.header, dialect)))
+            case PartEnded():
+                kept.append(replace(event, value=_of_another(event.value, dialect)))
+            case _:
+                kept.append(event)
+    return kept
+
+
+def _of_another(part: Part, dialect: str) -> Part:
+    is_own = isinstance(part, Opaque) and part.dialect == dialect
+    return replace(part, dialect="codex") if is_own else part

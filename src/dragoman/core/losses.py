@@ -11,7 +11,7 @@ from msgspec import Struct
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction
 
-__all__ = ("LossBook", "LossRule", "LossTable")
+__all__ = ("LossBook", "LossRule", "LossTable", "answer_book")
 
 
 class LossRule(Struct, frozen=True):
@@ -47,3 +47,12 @@ class LossBook:
             raise RequestRefused(message, param=where or None, code=code)
         self._noted.setdefault((code, where), Loss(code, where, action, detail))
         return action
+
+
+def answer_book(table: LossTable, policy: Mapping[str, LossAction]) -> LossBook:
+    """A book for answers: they have begun when a loss turns up, and what it is too late to refuse is dropped."""
+    actions: dict[str, LossAction] = {}
+    for code, rule in table.items():
+        action = policy.get(code, rule.action)
+        actions[code] = "drop" if action == "refuse" else action
+    return LossBook(table, actions)

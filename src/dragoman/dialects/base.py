@@ -140,7 +140,8 @@ class FrameReader(Protocol):
 class StreamEncoder(Protocol):
     """Events to bytes. `losses` grows as things turn up that the dialect cannot say."""
 
-    losses: list[Loss]
+    @property
+    def losses(self) -> Sequence[Loss]: ...
 
     def encode(self, event: Event) -> bytes: ...
 
@@ -272,8 +273,8 @@ class StreamDecoder:
 def _frame(piece: bytes) -> Frame:
     """A frame from what stood before its blank line. The common shape is read at once."""
     raw = piece + b"\n\n"
-    head, mark, data = piece.partition(b"\ndata: ")
-    if mark and b"\n" not in head and b"\n" not in data and head.startswith(b"event: "):
-        if piece.isascii() or is_utf8(piece):
-            return Frame(raw, data)
+    head, _, data = piece.partition(b"\ndata: ")
+    is_plain = head.startswith(b"event: ") and b"\n" not in head and data and b"\n" not in data
+    if is_plain and (piece.isascii() or is_utf8(piece)):
+        return Frame(raw, data)
     return parse_lines(raw, is_first=False)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from dragoman.core.losses import LossTable
+from dragoman.core.losses import LossBook, LossTable
 from dragoman.dialects import chat, messages, responses
 from dragoman.dialects.base import (
     DecodeContext,
@@ -21,7 +21,7 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, LossAction
 from dragoman.model.request import Request
 
-__all__ = ("CODECS", "Codec", "RequestEncoder", "codec")
+__all__ = ("CODECS", "BodyEncoder", "Codec", "RequestEncoder", "codec")
 
 
 class RequestEncoder(Protocol):
@@ -33,6 +33,12 @@ class RequestEncoder(Protocol):
     ) -> EncodedRequest: ...
 
 
+class BodyEncoder(Protocol):
+    def __call__(
+        self, events: Iterable[Event], context: EncodeContext = ..., book: LossBook | None = None
+    ) -> bytes: ...
+
+
 class Codec(Struct, frozen=True, kw_only=True):
     """One dialect: its four codecs, its errors, its default target and its loss table."""
 
@@ -40,7 +46,7 @@ class Codec(Struct, frozen=True, kw_only=True):
     reader: Callable[[DecodeContext], FrameReader]
     encoder: Callable[[EncodeContext], StreamEncoder]
     read_body: Callable[[bytes, DecodeContext], Step]
-    encode_body: Callable[[Iterable[Event], EncodeContext], bytes]
+    encode_body: BodyEncoder
     decode_request: Callable[[bytes], Request]
     encode_request: RequestEncoder
     decode_error: Callable[[bytes, int | None], ErrorInfo]

@@ -11,6 +11,7 @@ from itertools import chain
 from msgspec import Struct
 
 from dragoman.core.aliases import NameMap
+from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer
 from dragoman.core.serial import PASSING, Serializer
 from dragoman.dialects.base import (
@@ -18,6 +19,7 @@ from dragoman.dialects.base import (
     EncodeContext,
     EncodedRequest,
     StreamDecoder,
+    StreamEncoder,
     Target,
 )
 from dragoman.dialects.registry import codec
@@ -25,9 +27,11 @@ from dragoman.model.events import Event, Failed
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem
 
 __all__ = (
+    "SerialEncoder",
     "StreamTranslator",
     "TranslatedBody",
     "make_decoder",
+    "make_encoder",
     "translate_body",
     "translate_request",
 )
@@ -39,6 +43,45 @@ _NO_ENCODE = EncodeContext()
 def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
     """A stream decoder: feed it bytes as they arrive, get steps with events."""
     return StreamDecoder(codec(dialect).reader(context))
+
+
+class SerialEncoder:
+    """A dialect's stream encoder behind a Serializer: takes any grammatical sequence, also one whose parts overlap."""
+
+    def __init__(self, encoder: StreamEncoder) -> None:
+        self._encoder = encoder
+        self._serializer = Serializer()
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """What the dialect could not express, so far."""
+        return tuple(self._encoder.losses)
+
+    def encode(self, event: Event) -> bytes:
+        return b"".join(map(self._encoder.encode, self._serializer.feed(event)))
+
+    def encode_all(self, events: Sequence[Event]) -> bytes:
+        """The same for several events, as one write."""
+        serializer = self._serializer
+        encode = self._encoder.encode
+        if len(events) == 1 and serializer.is_idle and type(events[0]) in PASSING:
+            return encode(events[0])
+        out: list[bytes] = []
+        for event in events:
+            if serializer.is_idle and type(event) in PASSING:
+                out.append(encode(event))
+            else:
+                out.extend(map(encode, serializer.feed(event)))
+        return b"".join(out)
+
+    def close(self) -> bytes:
+        """Guarantee a terminal: fails the stream if no terminal event was encoded."""
+        return self._encoder.close()
+
+
+def make_encoder(dialect: str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
+    """A stream encoder: give it events, get the dialect's bytes."""
+    return SerialEncoder(codec(dialect).encoder(context))
 
 
 class StreamTranslator:
@@ -59,8 +102,7 @@ class StreamTranslator:
     ) -> None:
         self._decoder = make_decoder(source, decode)
         self._restore = Restorer(names).feed if names is not None else None
-        self._serializer = Serializer()
-        self._encoder = codec(target).encoder(encode)
+        self._encoder = make_encoder(target, encode)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -70,33 +112,23 @@ class StreamTranslator:
     @property
     def losses(self) -> tuple[Loss, ...]:
         """What the target could not express, so far."""
-        return tuple(self._encoder.losses)
+        return self._encoder.losses
 
     def feed(self, data: bytes) -> bytes:
         """The target's bytes for what `data` completes."""
-        return self._encode(self._decoder.events(data))
+        return self._write(self._decoder.events(data))
 
     def close(self) -> bytes:
         """The source has ended: what remains, and always a terminal in the target's own form."""
         steps = self._decoder.close()
         self._decoder.problems.extend(problem for step in steps for problem in step.problems)
         events = [event for step in steps for event in step.events]
-        return self._encode(events) + self._encoder.close()
+        return self._write(events) + self._encoder.close()
 
-    def _encode(self, events: Sequence[Event]) -> bytes:
-        serializer = self._serializer
-        encode = self._encoder.encode
+    def _write(self, events: Sequence[Event]) -> bytes:
         if self._restore is not None:
             events = list(chain.from_iterable(map(self._restore, events)))
-        if len(events) == 1 and serializer.is_idle and type(events[0]) in PASSING:
-            return encode(events[0])
-        out: list[bytes] = []
-        for event in events:
-            if serializer.is_idle and type(event) in PASSING:
-                out.append(encode(event))
-            else:
-                out.extend(map(encode, serializer.feed(event)))
-        return b"".join(out)
+        return self._encoder.encode_all(events)
 
 
 class TranslatedBody(Struct, frozen=True):
@@ -105,6 +137,7 @@ class TranslatedBody(Struct, frozen=True):
     body: bytes
     problems: tuple[Problem, ...] = ()
     error: ErrorInfo | None = None
+    losses: tuple[Loss, ...] = ()
 
 
 def translate_body(
@@ -123,7 +156,10 @@ def translate_body(
         restore = Restorer(names).feed
         events = tuple(chain.from_iterable(map(restore, events)))
     error = next((event.error for event in events if isinstance(event, Failed)), None)
-    return TranslatedBody(codec(target).encode_body(events, encode), step.problems, error)
+    encoder = codec(target)
+    book = answer_book(encoder.losses, encode.losses)
+    body = encoder.encode_body(events, encode, book)
+    return TranslatedBody(body, step.problems, error, book.losses)
 
 
 def translate_request(

@@ -96,6 +96,8 @@ class Annotation(Struct, frozen=True, gc=False):
 
 
 class Text(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="text"):
+    """Words of the model, or of a message, with their citations."""
+
     text: str = ""
     annotations: tuple[Annotation, ...] = ()
     logprobs: Raw | None = None
@@ -107,6 +109,8 @@ class Text(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="t
 
 
 class Refusal(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="refusal"):
+    """Words of the model where it says that it will not."""
+
     text: str = ""
     logprobs: Raw | None = None
     status: PartStatus = "completed"

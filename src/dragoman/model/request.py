@@ -90,6 +90,8 @@ class Namespace(Struct, frozen=True):
 
 
 class ToolRef(Struct, frozen=True):
+    """Which tool is meant."""
+
     name: str
     kind: ToolKind = "function"
     namespace: str | None = None
@@ -117,6 +119,8 @@ class ReasoningSettings(Struct, frozen=True, kw_only=True):
 
 
 class ResponseFormat(Struct, frozen=True, kw_only=True):
+    """The shape the answer's text must have."""
+
     kind: Literal["text", "json_object", "json_schema", "other"] = "text"
     name: str | None = None
     description: str | None = None
@@ -126,6 +130,8 @@ class ResponseFormat(Struct, frozen=True, kw_only=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
+    """All that a client asks for: the conversation, the tools, and how to answer. None means: not said."""
+
     model: str = ""
     turns: tuple[Turn, ...] = ()
     tools: tuple[Tool, ...] = ()

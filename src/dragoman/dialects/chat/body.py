@@ -6,11 +6,12 @@ from dragoman._json import Raw, dumps_document
 from dragoman.core.drafts import join_logprobs
 from dragoman.core.fold import fold
 from dragoman.core.ids import Minter
+from dragoman.core.losses import LossBook, answer_book
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.annotations import write_annotation
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.fields import fields_of, own_fields
-from dragoman.dialects.chat.losses import answer_book
+from dragoman.dialects.chat.losses import LOSSES
 from dragoman.dialects.chat.usage import write_usage
 from dragoman.dialects.chat.wire import REASONING_FIELDS, SEALED_FIELDS
 from dragoman.dialects.chat.writing import (
@@ -31,8 +32,11 @@ __all__ = ("encode_body",)
 _NO_CONTEXT = EncodeContext()
 
 
-def encode_body(events: Iterable[Event], context: EncodeContext = _NO_CONTEXT) -> bytes:
-    """The whole answer; the error body if it failed or never ended."""
+def encode_body(
+    events: Iterable[Event], context: EncodeContext = _NO_CONTEXT, book: LossBook | None = None
+) -> bytes:
+    """The whole answer; the error body if it failed or never ended. Losses are noted in `book`."""
+    book = answer_book(LOSSES, context.losses) if book is None else book
     outcome = fold(events)
     error = outcome.error or _why_not(outcome)
     if error is not None:
@@ -42,7 +46,7 @@ def encode_body(events: Iterable[Event], context: EncodeContext = _NO_CONTEXT) -
         "object": "chat.completion",
         "created": context.created if outcome.created is None else outcome.created,
         "model": context.model or outcome.model,
-        "choices": [_Message(choice, context).write() for choice in outcome.choices],
+        "choices": [_Message(choice, context, book).write() for choice in outcome.choices],
     }
     if outcome.usage is not None:
         body["usage"] = write_usage(outcome.usage)
@@ -62,11 +66,11 @@ def _why_not(outcome: Outcome) -> ErrorInfo | None:
 class _Message:
     """One choice, its parts sorted into the fields of a message."""
 
-    def __init__(self, choice: Choice, context: EncodeContext) -> None:
+    def __init__(self, choice: Choice, context: EncodeContext, book: LossBook) -> None:
         self._choice = choice
         self._legacy = context.legacy_functions
         self._mint = Minter(context.seed)
-        self._book = answer_book(context.losses)
+        self._book = book
         self._pieces: list[str | Raw] = []
         self._refusals: list[str] = []
         self._logprobs: dict[str, list[Raw | None]] = {"content": [], "refusal": []}

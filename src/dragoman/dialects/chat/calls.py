@@ -36,6 +36,7 @@ class CallTrack:
         self._ids: set[str] = set()
         self._active: OpenCall | None = None  # the one that was spoken to last
         self._was_interleaved = False
+        self._nameless: RemoteProtocolError | None = None
 
     @property
     def has_complete(self) -> bool:
@@ -63,7 +64,7 @@ class CallTrack:
     def read_whole(self, entries: list[CallEntry]) -> None:
         """The calls of a message that is not streamed: each entry is one call; the last ends with its choice."""
         for entry in entries:
-            if self._active is not None:
+            if self._active is not None and not self._active.has_ended:
                 self._finish_call(self._active, was_cut=False)
             call = OpenCall(self._telling, len(self._calls), CallName(), entry)
             call.call_id = entry.id
@@ -93,6 +94,9 @@ class CallTrack:
             # A limit never leaves the last call complete, even if what arrived happens to be JSON.
             is_cut = was_cut and (call is left[-1] or not is_strict(call.input_so_far()))
             self._finish_call(call, was_cut=is_cut)
+        if self._nameless is not None:
+            # Only now: the calls beside the nameless one are whole, and are told as such.
+            raise self._nameless
 
     def abandon(self) -> None:
         """The answer was cut: what is open ends as it is."""
@@ -186,7 +190,7 @@ class CallTrack:
                 )
                 self._telling.odd("nameless_call", message)
                 if must_name:
-                    raise RemoteProtocolError(message)
+                    self._nameless = RemoteProtocolError(message)
                 return False
             self._telling.odd("missing_name", f"expected a name for every call, concluded {name!r}")
             call.name.settle(name)

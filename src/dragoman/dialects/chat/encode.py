@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dragoman._json import dumps
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
+from dragoman.core.losses import answer_book
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.chunks import Envelope
 from dragoman.dialects.chat.encode_parts import ChoiceState, PartWriter, refuse
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.fields import fields_of, own_fields, text_of
-from dragoman.dialects.chat.losses import answer_book, note_extra, note_foreign
+from dragoman.dialects.chat.losses import LOSSES, note_extra, note_foreign
 from dragoman.dialects.chat.usage import write_usage
 from dragoman.dialects.chat.writing import FAILING_REASONS, finish_word, note_finish
 from dragoman.model.events import (
@@ -54,13 +55,16 @@ class ChatEncoder:
 
     def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
         self._context = context
-        self._book = answer_book(context.losses)
+        self._book = answer_book(LOSSES, context.losses)
         self._mint = Minter(context.seed)
         self._parts = parts = PartWriter(self._book, self._mint, legacy=context.legacy_functions)
         self._choices: dict[int, ChoiceState] = {}
         self._usage: Usage | None = None
         self._has_started = False
         self._is_over = False
+        self._is_mute = (
+            False  # failed on our own account: what the upstream still says is not written
+        )
         self._writers: dict[type[Event], Callable[..., bytes]] = {
             TextDelta: parts.write_text,
             InputDelta: parts.write_input,
@@ -92,6 +96,8 @@ class ChatEncoder:
             LocalProtocolError: the event may not stand here.
         """
         if self._is_over:
+            if self._is_mute:
+                return b""
             refuse(event, "the stream is over")
         return self._writers[type(event)](event)
 
@@ -142,7 +148,7 @@ class ChatEncoder:
         value = event.value
         if event.amended and isinstance(value, Call) and self._parts.shows_call(event.part):
             message = f"the upstream changed the arguments of {value.name} after streaming them"
-            return self._fail(Failed(ErrorInfo(kind="protocol", message=message)))
+            return self._give_up(ErrorInfo(kind="protocol", message=message))
         return self._parts.end(event, self._choices)
 
     def _finish(self, event: Finished) -> bytes:
@@ -152,7 +158,7 @@ class ChatEncoder:
         choice.is_finished = True
         if event.reason in FAILING_REASONS:
             message = f"the answer ended with {event.native or event.reason}"
-            return role + self._fail(Failed(ErrorInfo(kind="upstream", message=message)))
+            return role + self._give_up(ErrorInfo(kind="upstream", message=message))
         where = f"choice {event.choice}"
         word = finish_word(
             event.reason,
@@ -178,6 +184,10 @@ class ChatEncoder:
         if self._usage is None or not self._context.include_usage:
             return _DONE
         return self._parts.envelope.bare({"usage": write_usage(self._usage)}) + _DONE
+
+    def _give_up(self, error: ErrorInfo) -> bytes:
+        self._is_mute = True
+        return self._fail(Failed(error))
 
     def _fail(self, event: Failed) -> bytes:
         self._is_over = True

@@ -1,15 +1,12 @@
 """What Chat Completions cannot say, and what is done about it unless the operator's policy says otherwise."""
 
-from collections.abc import Mapping
-
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import LossBook, LossRule, LossTable
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
-from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Extra
 
-__all__ = ("DEFAULT_TARGET", "LOSSES", "answer_book", "note_extra", "note_foreign")
+__all__ = ("DEFAULT_TARGET", "LOSSES", "note_extra", "note_foreign")
 
 DEFAULT_TARGET = Target(
     dialect="chat",
@@ -96,14 +93,6 @@ LOSSES: LossTable = {
     "response_format": LossRule("the upstream has no such format", "drop"),
     "unknown_field": LossRule("a field of another dialect, or one that has no place here", "drop"),
 }
-
-
-def answer_book(policy: Mapping[str, LossAction]) -> LossBook:
-    """A book for answers: they have begun when a loss turns up, and it is too late to refuse."""
-    actions: dict[str, LossAction] = {
-        code: "drop" if action == "refuse" else action for code, action in policy.items()
-    }
-    return LossBook(LOSSES, actions)
 
 
 def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:

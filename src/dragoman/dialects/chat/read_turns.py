@@ -91,7 +91,7 @@ class _TurnReader:
             parts=parts,
             name=ask_string(fields, "name", f"{path}."),
             cache=cache,
-            extra=extra_of(fields, MESSAGE_FIELDS),
+            extra=extra_of(fields, MESSAGE_FIELDS.get(role, MESSAGE_FIELDS["user"])),
         )
 
     def _assistant(
@@ -103,8 +103,8 @@ class _TurnReader:
             parts.append(Refusal(text=refusal))
         audio = fields_of(fields.get("audio"))
         if audio:
-            parts.append(Media(kind="audio", item_id=text_of(audio.get("id"))))
-        parts.extend(read_part(image) for image in items_of(fields.get("images")))
+            extra = extra_of(audio, ("id",))
+            parts.append(Media(kind="audio", item_id=text_of(audio.get("id")), extra=extra))
         if LEGACY_CHOICE in fields:
             parts.append(self._legacy_call(fields[LEGACY_CHOICE], path))
         for index, raw in enumerate(ask_array(fields, "tool_calls", f"{path}.") or ()):
@@ -125,7 +125,7 @@ class _TurnReader:
     ) -> Result:
         name = ask_string(fields, "name", f"{path}.")
         call_id = ask_string(fields, "tool_call_id", f"{path}.") or ""
-        extra = extra_of(fields, MESSAGE_FIELDS)
+        extra = extra_of(fields, MESSAGE_FIELDS["tool"])
         if is_legacy:
             waiting = self._unanswered.get(name or "")
             call_id = waiting.pop(0) if waiting else call_id

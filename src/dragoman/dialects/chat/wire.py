@@ -133,7 +133,26 @@ DELTA_FIELDS = frozenset(
         "images",
     }
 )
-MESSAGE_FIELDS = frozenset({*DELTA_FIELDS, "name", "tool_call_id", "cache_control"})
+MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
+    "user": frozenset({"role", "content", "name", "cache_control"}),
+    "tool": frozenset({"role", "content", "name", "cache_control", "tool_call_id"}),
+    "assistant": frozenset(
+        {
+            *REASONING_FIELDS,
+            *SEALED_FIELDS,
+            "role",
+            "content",
+            "name",
+            "cache_control",
+            "refusal",
+            "audio",
+            "tool_calls",
+            "function_call",
+        }
+    ),
+}
+"""Of the messages of a request, by who speaks; system texts have the user's. What else answers have (`annotations`,
+`images`) rides along when they are sent back."""
 CALL_FIELDS = frozenset(
     {
         "index",

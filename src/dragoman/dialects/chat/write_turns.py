@@ -155,7 +155,7 @@ class MessageWriter:
                 case Refusal():
                     message["refusal"] = part.text
                 case Media() if part.kind == "audio" and part.data is None and part.item_id:
-                    message["audio"] = {"id": part.item_id}
+                    message["audio"] = {"id": part.item_id, **own_fields(part.extra)}
                 case _:
                     said.append(part)
         content = self._plain(said, where)

@@ -112,6 +112,10 @@ class CodexReader:
             "error": self._error_reported,
         }
 
+    def quick(self, _piece: bytes, _data: bytes, /) -> tuple[Event, ...] | None:
+        """Nothing is quick here: the app-server speaks lines, not frames."""
+        return None
+
     def read(self, frame: Frame) -> tuple[Event, ...]:
         return self.read_line(frame.data) if frame.data is not None else ()
 

@@ -5,7 +5,8 @@ Rules, each forced by a server that does it:
 - an index is what a block is found by, never its part number; gaps, reuse and a missing index are survived;
 - a delta without its block opens one; a delta of another type than its block opens one beside it;
 - a call without a name is held until its arguments settle which tool is meant;
-- a call that was stopped without input waits (`_waiting`) for the next thing that happens: see `decode`.
+- a call that was stopped without input, or with input that is no JSON, waits (`_waiting`) for the next thing that
+  happens: see `decode`.
 
 Knows nothing of messages, their ends and their reasons: the reader says whether the protocol closed a block.
 """
@@ -288,7 +289,7 @@ class Assembly:
             if block.is_held:
                 return ()
         self._calls += 1
-        if block.is_empty:
+        if block.is_empty or not block.is_strict:
             self._waiting.append(block)
             return events
         return (*events, self._judge(block))
@@ -306,11 +307,10 @@ class Assembly:
         return events
 
     def _judge(self, block: GrowingCall) -> Event:
-        """The end of a closed call: complete if its input is strict JSON."""
+        """The end of a call that the protocol closed, and no limit cut."""
         if not block.is_strict:
             self._note("invalid_arguments", f"expected JSON as input of call {block.call_id}")
-            return PartEnded(block.part, block.value("incomplete"))
-        if not block.text.lstrip().startswith("{"):
+        elif not block.text.lstrip().startswith("{"):
             self._note("invalid_arguments", f"expected an object as input of call {block.call_id}")
         self.complete_calls += block.is_client
         return PartEnded(block.part, block.value("completed"))

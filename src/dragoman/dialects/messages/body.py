@@ -12,6 +12,7 @@ from dragoman._json import Raw, as_object, dumps_document, is_strict
 from dragoman.core.finish import settle_finish
 from dragoman.core.fold import fold, unfold
 from dragoman.core.ids import Minter
+from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.names import resolve_name
 from dragoman.dialects.base import DecodeContext, EncodeContext, Step
 from dragoman.dialects.messages.blocks import part_from_block, type_of
@@ -28,7 +29,7 @@ from dragoman.dialects.messages.fields import (
     raws_of,
     string_of,
 )
-from dragoman.dialects.messages.losses import answer_book, note_foreign
+from dragoman.dialects.messages.losses import LOSSES, note_foreign
 from dragoman.dialects.messages.render import Block, block_from_part, own_extra
 from dragoman.dialects.messages.usage import UsageReader, usage_in_full
 from dragoman.dialects.messages.wire import CUT_REASONS, INVALID_KEY, MAPPED_FIELDS, STOP_REASONS
@@ -88,6 +89,7 @@ class _BodyReader:
         response_id = string_of(fields.get("id")) or ""
         mint = Minter(self._context.seed or response_id)
         parts: list[Part] = []
+        is_nameless = False
         for block, whole in content:
             part = part_from_block(block, whole)
             if isinstance(part, Call):
@@ -96,10 +98,17 @@ class _BodyReader:
                 calls = sum(isinstance(each, Call) for each in parts)
                 call = self._call(part, mint, calls, is_cut=is_cut)
                 if call is None:
-                    message = "expected a name for every call, one has none and no tool fits it"
-                    return (Failed(ErrorInfo(kind="protocol", message=message)),)
+                    is_nameless = True
+                    continue
                 part = call
             parts.append(part)
+        if is_nameless:
+            message = "expected a name for every call, one has none and no tool fits it"
+            error = ErrorInfo(kind="protocol", message=message)
+            told = Outcome(
+                response_id=response_id, choices=(Choice(parts=tuple(parts)),), error=error
+            )
+            return unfold(told)
         return self._events(fields, parts, native)
 
     def _call(self, call: Call, mint: Minter, position: int, *, is_cut: bool) -> Call | None:
@@ -120,7 +129,6 @@ class _BodyReader:
             call = replace(call, name=name)
         if not is_cut and not is_strict(call.input):
             self._note("invalid_arguments", f"expected JSON as input of call {call.call_id}")
-            is_cut = True
         return replace(call, status="incomplete") if is_cut else call
 
     def _events(self, fields: Fields, parts: list[Part], native: str | None) -> tuple[Event, ...]:
@@ -165,13 +173,15 @@ class _BodyReader:
         self._found.append((kind, message))
 
 
-def encode_body(events: Iterable[Event], context: EncodeContext = _NO_ENCODE) -> bytes:
-    """A whole answer. The error body if it failed; the HTTP status is the caller's."""
+def encode_body(
+    events: Iterable[Event], context: EncodeContext = _NO_ENCODE, book: LossBook | None = None
+) -> bytes:
+    """A whole answer. The error body if it failed; the HTTP status is the caller's. Losses are noted in `book`."""
     outcome = fold(events)
     error = _why_failed(outcome)
     if error is not None:
         return encode_error(error)
-    book = answer_book(context.losses)
+    book = answer_book(LOSSES, context.losses) if book is None else book
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
     note_foreign(book, outcome.started_extra, "message")
     note_foreign(book, outcome.completed_extra, "message")

@@ -4,9 +4,9 @@
                                  '--message_stop, [DONE]: the reason is inferred-----------------^
 
 Between them blocks open, grow and close by their index; `assembly` keeps them. A block's own stop closes it; where that
-is missing, the message's end does. A call is complete when it was closed and its input is strict JSON; empty input is
-`{}`. The vendor also closes the block that a limit cut, so a call that was closed without any input waits for what
-comes next: if the message then ends by a limit, the call is incomplete.
+is missing, the message's end does. A call is complete when it was closed; empty input is `{}`. The vendor also closes
+the block that a limit cut, so a call that was closed without input, or with input that is no JSON, waits for what comes
+next: if the message then ends by a limit, the call is incomplete.
 
 Everything that made some client fail is reported in `found`. What the vendor's own streams look like has no problems.
 """

@@ -20,11 +20,12 @@ from typing import assert_never
 from dragoman._json import dumps
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
+from dragoman.core.losses import answer_book
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.messages.ending import Content, note_refusal, settle_reason, stop_fields
 from dragoman.dialects.messages.errors import encode_error
 from dragoman.dialects.messages.fields import object_of
-from dragoman.dialects.messages.losses import answer_book, note_foreign
+from dragoman.dialects.messages.losses import LOSSES, note_foreign
 from dragoman.dialects.messages.render import Block, own_extra
 from dragoman.dialects.messages.usage import usage_in_full, usage_to_wire
 from dragoman.dialects.messages.wire import CUT_REASONS
@@ -73,7 +74,7 @@ class MessagesEncoder:
 
     def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
         self._context = context
-        self._book = answer_book(context.losses)
+        self._book = answer_book(LOSSES, context.losses)
         self._blocks = BlockWriter(self._book)
         self._is_hot = False  # message_start is out, nothing is held, nothing has ended
         self._is_over = False

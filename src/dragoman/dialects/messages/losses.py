@@ -4,16 +4,13 @@
 request is rejected. In answers a `refuse` acts as `drop`: a stream that has begun is not taken back.
 """
 
-from collections.abc import Mapping
-
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import LossBook, LossRule, LossTable
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
-from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Extra
 
-__all__ = ("DEFAULT_TARGET", "LOSSES", "answer_book", "note_foreign")
+__all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign")
 
 _NOT_STRICT = frozenset(
     {
@@ -160,15 +157,6 @@ _REQUESTS: LossTable = {
 }
 
 LOSSES: LossTable = {**_EVERYWHERE, **_ANSWERS, **_REQUESTS}
-
-
-def answer_book(policy: Mapping[str, LossAction]) -> LossBook:
-    """A book that never refuses, for answers."""
-    actions: dict[str, LossAction] = {}
-    for code, rule in LOSSES.items():
-        action = policy.get(code, rule.action)
-        actions[code] = "drop" if action == "refuse" else action
-    return LossBook(LOSSES, actions)
 
 
 def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:

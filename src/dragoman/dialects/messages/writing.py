@@ -136,8 +136,8 @@ class BlockWriter:
         return self._custom(_escape(event.text))
 
     def output(self, event: OutputDelta) -> None:
-        """What a provider's tool prints is lost; what one prints that is not shown is lost with it."""
-        if self._is_mine(event.part):
+        """What a provider's tool prints into its call is lost; a result has it, and a call that is not shown takes it along."""
+        if self._is_mine(event.part) and isinstance(self._header, Call):
             self._book.note("provider_output", self._where)
 
     def annotate(self, event: AnnotationAdded) -> bytes:

@@ -1,15 +1,16 @@
 """Events to a body: the same items as in the stream, whole."""
 
 from collections.abc import Iterable, Sequence
+from typing import assert_never
 
 from dragoman._json import dumps
 from dragoman.core.fold import fold
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, answer_book
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.responses.encode import loss_book
 from dragoman.dialects.responses.envelope import Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import encode_error
+from dragoman.dialects.responses.losses import LOSSES
 from dragoman.dialects.responses.writing import (
     ItemWriter,
     JsonObject,
@@ -18,15 +19,27 @@ from dragoman.dialects.responses.writing import (
 )
 from dragoman.model.events import Event, Finished, Started
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
-from dragoman.model.parts import Call, Extra, Media, Opaque, Part, PartStatus, Reasoning, Result
-
-__all__ = ("encode_body",)
+from dragoman.model.parts import (
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    PartStatus,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+)
 
 _NO_CONTEXT = EncodeContext()
 
 
-def encode_body(events: Iterable[Event], context: EncodeContext = _NO_CONTEXT) -> bytes:
-    """The response object; an error body if the answer failed."""
+def encode_body(
+    events: Iterable[Event], context: EncodeContext = _NO_CONTEXT, book: LossBook | None = None
+) -> bytes:
+    """The response object; an error body if the answer failed. Losses are noted in `book`."""
+    book = answer_book(LOSSES, context.losses) if book is None else book
     outcome = fold(events)
     if outcome.error is not None:
         return encode_error(outcome.error)
@@ -34,11 +47,12 @@ def encode_body(events: Iterable[Event], context: EncodeContext = _NO_CONTEXT) -
     if choice.finish == "error" or not outcome.completed:
         message = "the upstream ended the answer with an error"
         return encode_error(ErrorInfo(kind="upstream", message=message))
-    return dumps(_response(outcome, choice, context))
+    return dumps(_response(outcome, choice, context, book))
 
 
-def _response(outcome: Outcome, choice: Choice, context: EncodeContext) -> JsonObject:
-    book = loss_book(context)
+def _response(
+    outcome: Outcome, choice: Choice, context: EncodeContext, book: LossBook
+) -> JsonObject:
     mint = Minter(context.seed or outcome.response_id)
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
     envelope = Envelope(started, context, mint)
@@ -129,5 +143,7 @@ def _item(part: Part, items: ItemWriter, book: LossBook) -> object:
         case Media():
             book.note("media_output", part.kind)
             return None
+        case Text() | Refusal():
+            raise AssertionError("texts are content of messages")
         case _:
-            return None
+            assert_never(part)

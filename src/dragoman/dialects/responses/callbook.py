@@ -123,8 +123,6 @@ class CallBook:
 
     def close_input(self, item: Item, track: CallTrack, text: str) -> None:
         """`function_call_arguments.done` and its cousins. A call inside a message has no other end of its own."""
-        if track.ended:
-            return
         self._note_late(track, text)
         self._telling.out += track.top_up(text)
         track.closed = True

@@ -5,6 +5,7 @@ OpenAI would reject are left out, call ids are aliased where they are too long, 
 """
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -125,11 +126,29 @@ class Conversation:
     def _message(self, turn: Turn, content: list[object]) -> JsonObject:
         # Content of a tool turn that is no result has no other place than the user's side.
         role = "user" if turn.role == "tool" else turn.role
-        out: JsonObject = {"type": "message", "role": role, "content": _plain(content)}
-        if turn.item_id is not None and turn.item_id.startswith(PREFIXES["message"]):
+        is_own_id = turn.item_id is not None and turn.item_id.startswith(PREFIXES["message"])
+        out: JsonObject = {"type": "message", "role": role}
+        if is_own_id:
             out["id"] = turn.item_id
         if turn.status is not None:
             out["status"] = turn.status
+        if (
+            len(content) == 1
+            and isinstance(content[0], str)
+            and not (is_own_id and role == "assistant")
+        ):
+            out["content"] = content[0]
+        elif role == "assistant":
+            out["content"] = [
+                _output_text(part) if isinstance(part, str) else part for part in content
+            ]
+            if not self._is_native and not is_own_id:
+                # Content in parts makes this an output item, which has an id and a status.
+                out.update({"id": self._mint("msg_"), "status": "completed"})
+        else:
+            out["content"] = [
+                _input_text(part) if isinstance(part, str) else part for part in content
+            ]
         return {**out, **own_fields(turn.extra)}
 
     def _content(self, turn: Turn, part: Part, where: str) -> object:
@@ -144,19 +163,19 @@ class Conversation:
                 return self._media(turn, part, where)
             case Opaque():
                 return part.raw
+            case Reasoning() | Call() | Result():
+                raise AssertionError("these are items of their own")
             case _:
-                return None
+                assert_never(part)
 
     def _text(self, turn: Turn, part: Text) -> object:
-        """The assistant's texts have annotations and so are never plain."""
+        """A string where there is nothing but text to say."""
         own = own_fields(part.extra)
         if turn.role != "assistant":
-            return {"type": "input_text", "text": part.text, **own} if own else part.text
-        out: JsonObject = {
-            "type": "output_text",
-            "text": part.text,
-            "annotations": self._items.annotations(part),
-        }
+            return {**_input_text(part.text), **own} if own else part.text
+        if not part.annotations and part.logprobs is None and not own:
+            return part.text
+        out: JsonObject = {**_output_text(part.text), "annotations": self._items.annotations(part)}
         if part.logprobs is not None:
             out["logprobs"] = part.logprobs
         return {**out, **own}
@@ -182,8 +201,10 @@ class Conversation:
                 return self._result(part, turn, where)
             case Opaque():
                 return self._items.opaque(part)
+            case Text() | Refusal() | Media():
+                raise AssertionError("these are content of messages")
             case _:
-                return None
+                assert_never(part)
 
     def _reasoning(self, part: Reasoning, turn: Turn, where: str) -> JsonObject | None:
         own, foreign = split_family(part.seals, "openai")
@@ -200,7 +221,7 @@ class Conversation:
         return self._finish(fields, "reasoning", item_id, turn)
 
     def _call(self, part: Call, turn: Turn, where: str) -> JsonObject | None:
-        spec = call_spec(part)
+        spec = call_spec(part, is_native=self._is_native)
         if spec is None or (part.executor == "provider" and not self._is_native):
             # A provider's own call can only be replayed to the provider that made it.
             self._book.note("provider_call", where, part.name)
@@ -248,10 +269,9 @@ def _is_content(part: Part) -> bool:
     )
 
 
-def _plain(content: list[object]) -> object:
-    """A single plain text is a string; among others it is a part."""
-    if len(content) == 1 and isinstance(content[0], str):
-        return content[0]
-    return [
-        {"type": "input_text", "text": part} if isinstance(part, str) else part for part in content
-    ]
+def _input_text(text: str) -> JsonObject:
+    return {"type": "input_text", "text": text}
+
+
+def _output_text(text: str) -> JsonObject:
+    return {"type": "output_text", "text": text, "annotations": []}

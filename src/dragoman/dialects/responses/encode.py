@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import answer_book
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.envelope import Ending, Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import failed_fields
@@ -48,10 +48,10 @@ from dragoman.model.events import (
     TextDelta,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Usage
+from dragoman.model.outcome import ErrorInfo, Loss, Usage
 from dragoman.sse import encode_comment
 
-__all__ = ("ResponsesEncoder", "loss_book")
+__all__ = ("ResponsesEncoder",)
 
 _NO_CONTEXT = EncodeContext()
 _BEFORE: frozenset[type[Event]] = frozenset({Started, Failed, Noticed})
@@ -78,25 +78,17 @@ class _State(Enum):
     OVER = auto()
 
 
-def loss_book(context: EncodeContext) -> LossBook:
-    """Losses of an answer. It has begun, so nothing can be refused any more: that is dropped."""
-    policy: dict[str, LossAction] = {
-        code: "drop" if action == "refuse" else action for code, action in context.losses.items()
-    }
-    return LossBook(LOSSES, policy)
-
-
 class ResponsesEncoder:
     """Writes one answer."""
 
     def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
         self._context = context
         self._state = _State.NEW
-        self._book = loss_book(context)
+        self._book = answer_book(LOSSES, context.losses)
         self._events = EventWriter()
         self._sheet = Sheet(self._events, ItemWriter(self._mint, self._book), self._book)
         self._items = ItemStream(self._sheet)
-        self._minter: Minter | None = None
+        self._minter = Minter(context.seed)
         self._envelope: Envelope | None = None
         self._usage: Usage | None = None
         self._finished: Finished | None = None
@@ -148,11 +140,15 @@ class ResponsesEncoder:
             raise LocalProtocolError(
                 f"{kind.__name__} may not stand where the answer is {self._state.name}"
             )
-        if self._items.has_cut_call and kind in _ABOUT_PARTS:
+        if self._items.has_cut_call and self._is_late(event):
             # After a call that was cut nothing is certain: said if the answer ends, not if it fails.
             self._late.append(event)
             return b""
         return self._handlers[kind](event)
+
+    def _is_late(self, event: Event) -> bool:
+        is_aside = isinstance(event, PartStarted) and event.choice != 0
+        return self._state is _State.OPEN and type(event) in _ABOUT_PARTS and not is_aside
 
     def close(self) -> bytes:
         """Guarantee a terminal: an answer that was not brought to its end has failed."""
@@ -179,8 +175,6 @@ class ResponsesEncoder:
         )
 
     def _mint(self, prefix: str) -> str:
-        if self._minter is None:
-            self._minter = Minter(self._context.seed)
         return self._minter(prefix)
 
     # --- in between --------------------------------------------------------------------------------------------------
@@ -192,9 +186,9 @@ class ResponsesEncoder:
         if event.part is not None:
             return self._items.progress(event)
         # `in_progress` was said at the beginning.
-        if event.stage != "queued" or self._envelope is None:
+        if event.stage != "queued":
             return b""
-        return self._events.event("response.queued", {"response": self._envelope.fields("queued")})
+        return self._events.event("response.queued", {"response": self._opened().fields("queued")})
 
     def _report_usage(self, event: UsageReported) -> bytes:
         note_foreign(self._book, event.usage.extra, "usage")
@@ -239,10 +233,11 @@ class ResponsesEncoder:
         return b"".join(told) + self._items.flush()
 
     def _complete(self, event: Completed) -> bytes:
-        if self._finished is None or self._envelope is None:
+        if self._finished is None:
             raise LocalProtocolError("expected Finished before Completed")
+        envelope = self._opened()
         note_foreign(self._book, event.extra, "response")
-        self._envelope.add(event.extra)
+        envelope.add(event.extra)
         ending = ending_of(self._finished, self._book)
         self._state = _State.OVER
         if ending.event == "response.failed":
@@ -250,8 +245,13 @@ class ResponsesEncoder:
             return self._failure(info)
         action = self._required_action()
         if action is not None:
-            return self._pause(self._envelope, action)
-        return self._terminal(ending, self._envelope)
+            return self._pause(envelope, action)
+        return self._terminal(ending, envelope)
+
+    def _opened(self) -> Envelope:
+        if self._envelope is None:
+            raise AssertionError("nothing ends before it has started")
+        return self._envelope
 
     def _terminal(self, ending: Ending, envelope: Envelope) -> bytes:
         response = envelope.fields(
@@ -285,9 +285,7 @@ class ResponsesEncoder:
         return begin + closing + self._failure(event.error)
 
     def _failure(self, info: ErrorInfo) -> bytes:
-        if self._envelope is None:
-            raise LocalProtocolError("expected Started before the end")
-        response = self._envelope.fields(
+        response = self._opened().fields(
             "failed", self._sheet.output, self._usage, error=failed_fields(info)
         )
         return self._events.event("response.failed", {"response": response})

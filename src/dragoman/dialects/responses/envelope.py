@@ -1,6 +1,7 @@
 """The response object around an answer, as strict clients want it: complete, at the beginning and at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -113,6 +114,8 @@ def ending_of(finished: Finished, book: LossBook) -> Ending:
             return Ending("response.completed", "completed")
         case "stop" | "stop_sequence" | "tool_calls":
             return Ending("response.completed", "completed")
+        case _:
+            assert_never(finished.reason)
 
 
 def usage_fields(usage: Usage) -> JsonObject:

@@ -93,7 +93,9 @@ _VAGUE: Mapping[str, ErrorKind] = {
     "invalid_request_error": "invalid_request",
     "server_error": "server",
 }
-_PRECISE = frozenset(code for _, code in _WORDS.values() if code) - {"server_error"}
+_PRECISE = (frozenset(code for _, code in _WORDS.values() if code) | {"permission_error"}) - {
+    "server_error"
+}
 
 _DELAY = re.compile(r"try again in\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|seconds?)\b", re.IGNORECASE)
 

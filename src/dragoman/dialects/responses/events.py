@@ -249,9 +249,8 @@ def _part_number(item: Item | None) -> int | None:
         return None
     if item.whole is not None:
         return None if item.whole.ended else item.whole.part
-    for track in item.calls:
-        return track.part if track.is_started and not track.ended else None
-    return None
+    open_calls = [track for track in item.calls if track.is_started and not track.ended]
+    return open_calls[0].part if open_calls else None
 
 
 def _progress(kind: str, stage: str, ledger: Ledger, fields: Fields) -> bool:

@@ -180,24 +180,18 @@ def reasoning_fields(reasoning: Reasoning, encrypted: str | None) -> dict[str, o
     return {**out, **own_fields(reasoning.extra)}
 
 
-def call_spec(call: Call) -> CallSpec | None:
+def call_spec(call: Call, *, is_native: bool = False) -> CallSpec | None:
     """The item for a call; None if this wire has none for it.
 
-    Client tools that another vendor defined (an editor, a shell with its own schema) are functions here.
+    Client tools that another vendor defined (an editor, a shell with its own schema) are functions here. Both vendors
+    have a computer tool, with other actions; this one's calls always carry fields of their own, and before the input
+    has come nothing else tells them apart. is_native: the call stood in a conversation of this dialect.
     """
     spec = ITEM_OF_KIND.get("web_search" if call.kind == "web_fetch" else call.kind)
-    if spec is None or _is_foreign_action(call):
+    is_foreign = call.kind == "computer" and not is_native and not own_fields(call.extra)
+    if spec is None or is_foreign:
         return ITEM_OF_KIND["function"] if call.executor != "provider" else None
     return spec
-
-
-def _is_foreign_action(call: Call) -> bool:
-    """Both vendors have a computer tool; only this one's actions have a type, or come as a list."""
-    if call.kind != "computer" or own_fields(call.extra) or not call.input:
-        return False
-    return not call.input.lstrip().startswith("[") and "type" not in read_object(
-        text_source(call.input)
-    )
 
 
 def call_fields(call: Call, spec: CallSpec) -> dict[str, object]:

@@ -9,6 +9,7 @@ complete; or when another part starts, so that nothing waits for an item that ne
 """
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -24,7 +25,7 @@ from dragoman.dialects.responses.fields import (
     read_object,
     read_text,
 )
-from dragoman.dialects.responses.items import read_item
+from dragoman.dialects.responses.items import ItemPart, read_item
 from dragoman.dialects.responses.shelf import Item, Shelf
 from dragoman.dialects.responses.telling import Telling
 from dragoman.dialects.responses.tracks import (
@@ -45,7 +46,7 @@ from dragoman.dialects.responses.wire import (
     STRICT_PREFIXES,
 )
 from dragoman.model.events import PartEnded
-from dragoman.model.parts import Media, Opaque, PartStatus, Reasoning, Refusal, Result, Text
+from dragoman.model.parts import Call, Media, Opaque, PartStatus, Reasoning, Refusal, Result, Text
 
 __all__ = ("CLIENT_INPUT", "Ledger")
 
@@ -157,13 +158,21 @@ class Ledger:
         elif item.type in CALL_ITEMS:
             self.calls.open(item, fields)
         else:
-            value = read_item(raw_item, fields, executor="provider")
-            if isinstance(value, Reasoning):
+            self._open_other(item, read_item(raw_item, fields, executor="provider"))
+
+    def _open_other(self, item: Item, value: ItemPart) -> None:
+        match value:
+            case Reasoning():
                 self.reasoning(item, value)
-            elif isinstance(value, Opaque | Result) and item.whole is None:
-                is_result = isinstance(value, Result)
-                header = replace(value, status="in_progress") if is_result else value
+            case Result():
+                header = replace(value, status="in_progress")
                 item.whole = WholeTrack(self.telling.start(header), header)
+            case Opaque():
+                item.whole = WholeTrack(self.telling.start(value), value)
+            case Call():
+                raise AssertionError("calls have a book of their own")
+            case _:
+                assert_never(value)
 
     def _inspect(self, item: Item, fields: Fields) -> None:
         """What clients stumble over although it can be read."""

@@ -1,6 +1,6 @@
 """A message, streamed: one text after another, open until something else begins."""
 
-from typing import final
+from typing import assert_never, final
 
 from dragoman._json import Raw
 from dragoman.dialects.responses.frames import Stencil
@@ -51,6 +51,8 @@ class MessageStream:
                 self.stencil = Stencil(part, TextDelta, "response.refusal.delta", place)
             case Opaque():
                 self.stencil = Stencil(part, None)
+            case _:
+                assert_never(header)
         return b"".join(out)
 
     def delta(self, event: TextDelta) -> bytes:
@@ -82,6 +84,8 @@ class MessageStream:
                 told.append(("response.refusal.done", {**place, "refusal": value.text}))
             case Opaque():
                 pass
+            case _:
+                assert_never(value)
         told.append(("response.content_part.done", {**place, "part": content}))
         self._contents.append(content)
         self._extra = _item_extra(value) or self._extra

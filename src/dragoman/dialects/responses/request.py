@@ -52,7 +52,7 @@ NORMALISED: Mapping[str, str] = {
     # what a request that came in this dialect does not keep
     "input": "a string becomes one user message",
     "message.type": "written although it may be left out",
-    "message.content": "one plain text is a string, except the assistant's, which is a list",
+    "message.content": "one plain text is a string, except in an assistant's message with an id, where it is a list",
     "message.id": "left out where it does not begin with msg_",
     "output_text.annotations": "written although empty",
     "output_text.logprobs": "left out when empty",

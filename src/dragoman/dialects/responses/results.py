@@ -4,6 +4,8 @@ A result that is a string or a list of content parts is read as such. The struct
 keep the JSON of their one output field as text, so that any model can read it and this dialect can put it back.
 """
 
+from typing import assert_never
+
 from dragoman._json import Raw, is_strict
 from dragoman.core.results import mark_error, unmark_error
 from dragoman.dialects.responses.content import media_fields, read_content, split_data_url
@@ -123,6 +125,8 @@ def result_fields(result: Result, spec: ResultSpec) -> dict[str, object]:
                 out[spec.field] = _marked(result, _joined(result))
         case "content":
             out[spec.field] = _content_output(result)
+        case _:
+            assert_never(spec.form)
     return {**out, **own_fields(result.extra)}
 
 
@@ -155,6 +159,8 @@ def _content_output(result: Result) -> object:
                 out.append(media_fields(part) or {"type": "input_text", "text": f"[{part.kind}]"})
             case Opaque():
                 out.append(part.raw)
+            case _:
+                assert_never(part)
     return out
 
 

@@ -1,5 +1,7 @@
 """Which tools the model may or must use, both ways."""
 
+from typing import assert_never
+
 from dragoman._json import Raw
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import LossBook
@@ -94,6 +96,8 @@ def write_choice(choice: ToolChoice, names: NameMap, book: LossBook) -> object:
             if choice.tool is None:
                 return "required"
             return {**_ref_fields(choice.tool, names), **own}
+        case _:
+            assert_never(choice.mode)
 
 
 def _ref_fields(ref: ToolRef, names: NameMap) -> JsonObject:

@@ -5,6 +5,7 @@ vendor's prefix.
 """
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 from dragoman._json import Raw
 from dragoman.core.losses import LossBook
@@ -100,6 +101,8 @@ class ItemWriter:
                 return {"type": "refusal", "refusal": part.text, **own_fields(part.extra)}
             case Opaque():
                 return part.raw
+            case _:
+                assert_never(part)
 
     def empty_content(self, part: MessagePart) -> object:
         """A content part as `content_part.added` has it."""
@@ -110,6 +113,8 @@ class ItemWriter:
                 return {"type": "refusal", "refusal": ""}
             case Opaque():
                 return part.raw
+            case _:
+                assert_never(part)
 
     def annotations(self, part: Text) -> list[Raw]:
         return [told for one in part.annotations if (told := self.annotation(one)) is not None]

@@ -431,10 +431,16 @@ def test_call_of_an_unknown_type_is_kept_whole() -> None:
     assert isinstance(request.turns[1].parts[1], Opaque)
 
 
-def test_images_an_assistant_made_are_read() -> None:
-    image = {"type": "image_url", "image_url": "u"}
-    (found,) = decode_turns({"role": "assistant", "content": "a", "images": [image]})
-    assert found.parts[1] == Media(kind="image", url="u")
+def test_answer_sent_back_as_it_came_is_passed_on_as_it_came() -> None:
+    answer = {
+        "role": "assistant",
+        "content": "a",
+        "annotations": [{"type": "url_citation"}],
+        "images": [{"type": "image_url", "image_url": {"url": "u"}}],
+        "audio": {"id": "audio_1", "transcript": "a", "expires_at": 9},
+    }
+    user = {"role": "user", "content": "b", "reasoning": "not mine", "tool_calls": "odd"}
+    assert encode(decode(messages=[answer, user]))["messages"] == [answer, user]
 
 
 @pytest.mark.parametrize(

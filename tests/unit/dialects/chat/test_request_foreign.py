@@ -1,6 +1,7 @@
 """Requests of other dialects, written for a Chat server: what they become and what is lost."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from dragoman.core.results import ERROR_MARK
 from dragoman.dialects.chat import (
     DEFAULT_TARGET,
     LOSSES,
+    NORMALISED,
     encode_request,
 )
 from dragoman.errors import RequestRefused
@@ -494,3 +496,12 @@ def test_every_code_that_is_used_is_in_the_table() -> None:
     assert all(
         rule.meaning and rule.action in ("refuse", "carry", "drop") for rule in LOSSES.values()
     )
+
+
+def test_page_of_this_dialect_lists_every_loss_and_normalisation() -> None:
+    page = Path(__file__).parents[4] / "docs" / "dialects" / "chat.md"
+    text = page.read_text(encoding="utf-8")
+    for code, rule in LOSSES.items():
+        assert f"| `{code}` | {rule.meaning} | {rule.action} |" in text
+    for name, meaning in NORMALISED.items():
+        assert f"| `{name}` | {meaning} |" in text

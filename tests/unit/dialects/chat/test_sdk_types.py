@@ -82,15 +82,15 @@ def test_every_field_of_a_request_has_a_home(params: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("role", "message"),
     [
-        ChatCompletionAssistantMessageParam,
-        ChatCompletionToolMessageParam,
-        ChatCompletionUserMessageParam,
+        ("assistant", ChatCompletionAssistantMessageParam),
+        ("tool", ChatCompletionToolMessageParam),
+        ("user", ChatCompletionUserMessageParam),
     ],
 )
-def test_every_field_of_a_message_has_a_home(message: type) -> None:
-    assert set(get_type_hints(message)) <= wire.MESSAGE_FIELDS
+def test_every_field_of_a_message_has_a_home(role: str, message: type) -> None:
+    assert set(get_type_hints(message)) <= wire.MESSAGE_FIELDS[role]
 
 
 def test_every_finish_reason_of_the_sdk_is_known() -> None:

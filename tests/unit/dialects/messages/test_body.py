@@ -8,6 +8,7 @@ from anthropic.types import Message
 from anthropic.types.beta import BetaMessage
 
 from dragoman._json import Raw
+from dragoman.core.calls import judge
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import DecodeContext, EncodeContext
@@ -172,13 +173,14 @@ def test_last_call_of_an_answer_cut_by_a_limit_is_incomplete() -> None:
     assert missing.input == ""
 
 
-def test_input_that_is_no_json_is_incomplete() -> None:
+def test_input_that_is_no_json_is_reported() -> None:
     data = body({"type": "tool_use", "id": "a", "name": "f", "input": "{x"}, reason="tool_use")
     found, problems = read(data)
-    assert problems == ["invalid_arguments", "wrong_finish"]
+    assert problems == ["invalid_arguments"]
     (call,) = found.choices[0].parts
     assert isinstance(call, Call)
-    assert (call.input, call.status) == ("{x", "incomplete")
+    assert (call.input, call.status) == ("{x", "completed")
+    assert judge(call).reason == "invalid_json"
 
 
 def test_ids_and_names_are_made_good() -> None:
@@ -194,9 +196,12 @@ def test_ids_and_names_are_made_good() -> None:
     assert isinstance(second, Call)
     assert (first.name, first.call_id[:6], second.call_id[:9]) == ("only", "toolu_", "srvtoolu_")
     failed, problems = read(data)
-    assert problems == ["missing_id", "missing_name", "nameless_call"]
+    assert problems == ["missing_id", "missing_name", "nameless_call", "missing_id"]
     assert failed.error is not None
     assert failed.error.kind == "protocol"
+    assert [part.name for part in failed.choices[0].parts if isinstance(part, Call)] == [
+        "web_search"
+    ]
 
 
 def test_reason_is_settled_by_content() -> None:
@@ -310,7 +315,7 @@ def test_input_carried_under_a_key_of_ours_is_read_back_as_it_was() -> None:
         reason="tool_use",
     ).replace(b'{"_invalid_arguments": ', b'{"_invalid_arguments":')
     (call,) = read(data)[0].choices[0].parts
-    assert call == Call(call_id="a", name="f", input="{x", status="incomplete")
+    assert call == Call(call_id="a", name="f", input="{x", status="completed")
 
 
 def test_what_a_block_cannot_say_is_left_out() -> None:

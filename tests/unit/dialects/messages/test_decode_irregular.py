@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dragoman._json import Raw
+from dragoman.core.calls import judge
 from dragoman.dialects.base import DecodeContext, StreamDecoder
 from dragoman.dialects.messages import MessagesReader
 from dragoman.model.events import (
@@ -585,9 +586,16 @@ def test_object_as_fragment_is_taken_as_its_text() -> None:
     assert calls(data) == [("toolu_a", "f", '{"x": 1}', "completed")]
 
 
-def test_call_with_input_that_is_no_json_is_incomplete() -> None:
+def test_closed_call_with_input_that_is_no_json_is_reported_and_may_not_run() -> None:
     data = answer(tool_use(0), input_delta(0, '{"x":'), block_stop(0), reason="tool_use")
-    assert kinds(data) == ["invalid_arguments", "wrong_finish"]
+    assert kinds(data) == ["invalid_arguments"]
+    assert calls(data) == [("toolu_a", "f", '{"x":', "completed")]
+    assert not judge(Call(call_id="toolu_a", name="f", input='{"x":')).executable
+
+
+def test_call_that_a_limit_cut_is_incomplete_and_no_problem_of_the_stream() -> None:
+    data = answer(tool_use(0), input_delta(0, '{"x":'), block_stop(0), reason="max_tokens")
+    assert kinds(data) == []
     assert calls(data) == [("toolu_a", "f", '{"x":', "incomplete")]
 
 

@@ -120,7 +120,12 @@ def _is_object(text: str) -> bool:
 def test_custom_input_survives_its_wrapper(told: tuple[Event, ...]) -> None:
     after = fold(read_stream(encode(told))[0])
     if after.error is None:
-        unwrapped = [unwrap_input(call[2]) for call in said(after)[2] if call[3] == "completed"]
+        # A wrapper that was never closed is closed by the protocol but is no JSON, and is never run.
+        unwrapped = [
+            unwrap_input(call[2])
+            for call in said(after)[2]
+            if call[3] == "completed" and _is_object(call[2])
+        ]
         wanted = [call[2] for call in said(fold(told))[2] if call[3] == "completed"]
         assert unwrapped == wanted
 

@@ -1,0 +1,52 @@
+"""Laws 1 and 2 on regular streams: reads may be cut anywhere, bytes come back, events are grammatical and add up.
+
+What every encoder writes is fed to its dialect's decoder whole, byte by byte and in random reads. (`test_any_bytes`
+does the same with streams that are broken.) DRAGOMAN_LAW_ROUNDS=20 makes twenty times as many cases.
+"""
+
+import os
+
+import pytest
+from corpus_cases import DIALECTS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from projections import write
+from strategies import byte_by_byte, events, random_cuts
+
+from dragoman.core.drafts import find_disagreements
+from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.base import Step
+from dragoman.dialects.translate import make_decoder
+from dragoman.model.events import Event
+
+ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
+law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)
+
+
+def steps_of(dialect: str, reads: list[bytes]) -> list[Step]:
+    decoder = make_decoder(dialect)
+    steps = [step for data in reads for step in decoder.feed(data)]
+    return steps + decoder.close()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@law
+@given(told=events(max_parts=3), seed=st.integers(0, 2**32))
+def test_reads_may_be_cut_anywhere(dialect: str, told: tuple[Event, ...], seed: int) -> None:
+    data = write(dialect, told).data
+    whole = steps_of(dialect, [data])
+    assert b"".join(step.raw for step in whole) == data
+    for reads in (byte_by_byte(data), random_cuts(data, seed)):
+        assert steps_of(dialect, reads) == whole
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@law
+@given(told=events(may_amend=True))
+def test_decoded_events_are_grammatical_and_their_deltas_add_up(
+    dialect: str, told: tuple[Event, ...]
+) -> None:
+    steps = steps_of(dialect, [write(dialect, told).data])
+    decoded = [event for step in steps for event in step.events]
+    assert is_grammatical(decoded)
+    assert find_disagreements(decoded) == ()

@@ -1,0 +1,175 @@
+"""Law 3: an answer means the same streamed and whole.
+
+The same events are written as a stream and as a body of one dialect; what is read from both folds alike, but for
+`LISTED`. DRAGOMAN_LAW_ROUNDS=20 makes twenty times as many cases.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+
+import pytest
+from corpus_cases import DIALECTS
+from hypothesis import given, settings
+from msgspec.structs import replace
+from projections import read, received, write
+from strategies import events
+
+from dragoman._json import Raw
+from dragoman.core.fold import fold, unfold
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.registry import codec
+from dragoman.model.events import Event
+from dragoman.model.outcome import Choice, Outcome
+from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Text
+
+ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
+law = settings(max_examples=1500 * ROUNDS, deadline=None, derandomize=True)
+
+LISTED: Mapping[str, Mapping[str, str]] = {
+    "chat": {
+        "order": "a message has fields, not an order of parts: what a stream told in turns stands together",
+        "logprobs": "probabilities of tokens without text belong to no text in a stream; a body has them in its list",
+        "audio": "the SDK's type of a whole sound demands `expires_at`, that of its deltas does not",
+    },
+    "responses": {
+        "audio": "a response object has no sound: only the stream tells it",
+        "extra": "a body does not show which fields were known at the beginning",
+    },
+    "messages": {
+        "extra": "a body does not show which fields came at the beginning, with the stop reason or at the end",
+        "cut input": "input that a limit cut is told as it came in a stream; in a body it is made the object that the "
+        "type demands, and the last call of an answer that was cut counts as cut",
+        "misleading": "a stream fails rather than show a cut call that looks whole in front of another block",
+    },
+}
+"""Where a stream and a body of one answer may differ, and why."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@law
+@given(told=events(may_fail=False))
+def test_stream_and_body_fold_alike(dialect: str, told: tuple[Event, ...]) -> None:
+    canonical = unfold(_with_distinct_fields(fold(told)))
+    streamed = received(dialect, read(dialect, [write(dialect, canonical).data]).events)
+    if streamed.error is not None:
+        return  # "misleading"
+    body = codec(dialect).encode_body(canonical, EncodeContext())
+    step = codec(dialect).read_body(body, DecodeContext())
+    assert step.raw == body
+    whole = received(dialect, step.events)
+    assert ALIKE[dialect](whole) == ALIKE[dialect](streamed)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@law
+@given(told=events())
+def test_stream_and_body_fail_alike(dialect: str, told: tuple[Event, ...]) -> None:
+    sent = fold(told).error
+    if sent is None:
+        return
+    streamed = fold(read(dialect, [write(dialect, told).data]).events).error
+    body = codec(dialect).encode_body(told, EncodeContext())
+    whole = fold(codec(dialect).read_body(body, DecodeContext()).events).error
+    assert streamed is not None
+    assert whole is not None
+    assert whole.message == streamed.message
+    if (
+        sent.code is None
+    ):  # a code that nobody knows hides the kind, which a body's HTTP status tells
+        assert whole.kind == streamed.kind
+
+
+# --- what is left out of the comparison -------------------------------------------------------------------------------
+
+
+def _with_distinct_fields(outcome: Outcome) -> Outcome:
+    """The answer with other names for its extra fields in each place: one name does not mean two things."""
+    return replace(
+        outcome,
+        choices=tuple(
+            replace(choice, finish_extra=_renamed(choice.finish_extra, "finish"))
+            for choice in outcome.choices
+        ),
+        completed_extra=_renamed(outcome.completed_extra, "completed"),
+    )
+
+
+def _renamed(extra: Extra | None, prefix: str) -> Extra | None:
+    if extra is None:
+        return None
+    return Extra(extra.dialect, {f"{prefix}_{name}": raw for name, raw in extra.fields.items()})
+
+
+def alike_chat(outcome: Outcome) -> Outcome:
+    return replace(outcome, choices=tuple(_sorted(choice) for choice in outcome.choices))
+
+
+def _sorted(choice: Choice) -> Choice:
+    """The parts of a choice as the fields of a message."""
+    parts = choice.parts
+    texts = [part for part in parts if isinstance(part, Text)]
+    refusals = [part for part in parts if isinstance(part, Refusal)]
+    thoughts = "".join(part.summary[0] for part in parts if isinstance(part, Reasoning))
+    fields: list[Part] = [
+        Reasoning(summary=(thoughts,)),
+        Text(
+            text="".join(part.text for part in texts),
+            annotations=tuple(each for part in texts for each in part.annotations),
+        ),
+        Refusal(text="".join(part.text for part in refusals)),
+        *(_without_expiry(part) for part in parts if isinstance(part, Media)),
+        *(part for part in parts if isinstance(part, Opaque)),
+        *(part for part in parts if isinstance(part, Call)),
+    ]
+    return replace(choice, parts=tuple(fields))
+
+
+def _without_expiry(media: Media) -> Media:
+    extra = media.extra
+    if extra is None or media.kind != "audio":
+        return media
+    fields = {name: raw for name, raw in extra.fields.items() if name != "expires_at"}
+    return replace(media, extra=Extra("chat", fields) if fields else None)
+
+
+def alike_responses(outcome: Outcome) -> Outcome:
+    choices = tuple(
+        replace(choice, parts=tuple(part for part in choice.parts if not isinstance(part, Media)))
+        for choice in outcome.choices
+    )
+    return _with_one_extra(replace(outcome, choices=choices))
+
+
+def alike_messages(outcome: Outcome) -> Outcome:
+    choices = tuple(replace(choice, parts=_without_cut_input(choice)) for choice in outcome.choices)
+    return _with_one_extra(replace(outcome, choices=choices))
+
+
+def _without_cut_input(choice: Choice) -> tuple[Part, ...]:
+    if choice.finish in ("stop", "tool_calls", "stop_sequence", "pause"):
+        return choice.parts
+    return tuple(
+        replace(part, input="", status="completed") if isinstance(part, Call) else part
+        for part in choice.parts
+    )
+
+
+def _with_one_extra(outcome: Outcome) -> Outcome:
+    """All extra fields of the answer together."""
+    fields: dict[str, Raw] = {}
+    choices = outcome.choices
+    for extra in (outcome.started_extra, choices[0].finish_extra, outcome.completed_extra):
+        fields.update(extra.fields if extra is not None else {})
+    return replace(
+        outcome,
+        choices=tuple(replace(choice, finish_extra=None) for choice in choices),
+        started_extra=Extra("codex", dict(sorted(fields.items()))),
+        completed_extra=None,
+    )
+
+
+ALIKE: Mapping[str, Callable[[Outcome], Outcome]] = {
+    "chat": alike_chat,
+    "responses": alike_responses,
+    "messages": alike_messages,
+}
