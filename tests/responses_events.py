@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 import doors
 from dragoman.dialects.base import EncodeContext
 from dragoman.model.events import (
@@ -30,12 +32,12 @@ def call_events(
     part: int = 0, name: str = "f", text: str = '{"x":1}', **fields: Any
 ) -> list[Event]:
     call = Call(call_id=f"call_{part}", name=name, input=text, **fields)
-    header = Call(**{**fields_of_call(call), "input": "", "status": "in_progress"})
-    return [PartStarted(part, header), InputDelta(part, text), PartEnded(part, call)]
+    return [PartStarted(part, begun(call)), InputDelta(part, text), PartEnded(part, call)]
 
 
-def fields_of_call(call: Call) -> dict[str, Any]:
-    return {name: getattr(call, name) for name in call.__struct_fields__}
+def begun(call: Call) -> Call:
+    """The header of a call."""
+    return replace(call, input="", status="in_progress")
 
 
 def text_events(part: int = 0, text: str = "hello", **fields: Any) -> list[Event]:

@@ -131,7 +131,7 @@ def body_answer(body: Json) -> Outcome:
 
 
 def created(**fields: Any) -> Json:
-    response = {
+    response: Json = {
         "id": "resp_1",
         "object": "response",
         "created_at": 1,
@@ -143,7 +143,7 @@ def created(**fields: Any) -> Json:
 
 
 def completed(output: Sequence[Json] = (), **fields: Any) -> Json:
-    response = {
+    response: Json = {
         "id": "resp_1",
         "object": "response",
         "created_at": 1,
@@ -206,7 +206,7 @@ def args_done(text: str, index: int = 0, item_id: str = "fc_1", **fields: Any) -
     return {**event, **fields}
 
 
-TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+TEXT_PART: Json = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
 
 
 def part_added(part: Json = TEXT_PART, index: int = 0, item_id: str = "msg_1") -> Json:
@@ -224,7 +224,7 @@ def part_done(part: Json, index: int = 0, item_id: str = "msg_1") -> Json:
 
 
 def text_delta(text: str, index: int = 0, **fields: Any) -> Json:
-    event = {
+    event: Json = {
         "type": "response.output_text.delta",
         "item_id": "msg_1",
         "output_index": 0,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from projecting import Answer, Book, Projection, Story, failed, settle
 
 from dragoman._json import Raw, is_strict, raw
 from dragoman.core.drafts import join_logprobs
@@ -19,6 +18,7 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
+from projecting import Answer, Book, Projection, Story, failed, settle
 
 __all__ = ("project_chat", "settle_chat")
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from msgspec.structs import replace
-from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
 from dragoman._json import is_strict, raw
 from dragoman.core.freeform import wrap_input
@@ -20,6 +19,7 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
+from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
 __all__ = ("project_messages", "settle_messages")
 

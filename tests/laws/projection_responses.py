@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
-from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
 from dragoman._json import as_object, loads, raw
 from dragoman.core.ids import Minter
@@ -21,6 +20,7 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
+from projecting import Answer, Book, Projection, Story, failed, settle, without_fields
 
 __all__ = ("project_responses", "settle_responses")
 

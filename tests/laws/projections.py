@@ -11,15 +11,15 @@ No projection imports a codec: an encoder and a reader that agree on a mistake a
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
-from projecting import NORMALISED, Answer, Projection
-from projection_chat import project_chat, settle_chat
-from projection_messages import project_messages, settle_messages
-from projection_responses import project_responses, settle_responses
 
 from dragoman.core.fold import fold
 from dragoman.dialects.translate import make_decoder, make_encoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Loss, Outcome, Problem
+from projecting import NORMALISED, Answer, Projection
+from projection_chat import project_chat, settle_chat
+from projection_messages import project_messages, settle_messages
+from projection_responses import project_responses, settle_responses
 
 __all__ = ("NORMALISED", "Projection", "Read", "Written", "project", "read", "received", "write")
 

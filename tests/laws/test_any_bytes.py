@@ -9,6 +9,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -98,7 +99,7 @@ def mutate_json(value: Any, rng: random.Random) -> Any:
 
     walk(value)
     if not holders:
-        return rng.choice(ODD_VALUES)
+        return deepcopy(rng.choice(ODD_VALUES))
     holder, key = rng.choice(holders)
     match rng.randrange(4):
         case 0:
@@ -108,7 +109,7 @@ def mutate_json(value: Any, rng: random.Random) -> Any:
         case 2 if isinstance(holder, dict):
             holder[key + "x"] = holder.pop(key)
         case _:
-            holder[key] = rng.choice(ODD_VALUES)
+            holder[key] = deepcopy(rng.choice(ODD_VALUES))
     return value
 
 

@@ -7,17 +7,17 @@ does the same with streams that are broken.) DRAGOMAN_LAW_ROUNDS=20 makes twenty
 import os
 
 import pytest
-from corpus_cases import DIALECTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from projections import write
-from strategies import byte_by_byte, events, random_cuts
 
+from corpus_cases import DIALECTS
 from dragoman.core.drafts import find_disagreements
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import Step
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
+from projections import write
+from strategies import byte_by_byte, events, random_cuts
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
 law = settings(max_examples=100 * ROUNDS, deadline=None, derandomize=True)

@@ -5,17 +5,17 @@ The same cases in every run. DRAGOMAN_LAW_ROUNDS=20 makes twenty times as many, 
 
 import os
 
-import doors
 import pytest
-from corpus_cases import DIALECTS
 from hypothesis import given, settings
 from msgspec.structs import replace
-from projections import project, read, received, write
-from strategies import events
 
+import doors
+from corpus_cases import DIALECTS
 from dragoman.dialects.registry import codec
 from dragoman.model.events import Completed, Event, Noticed, PartEnded, PartStarted
 from dragoman.model.parts import Opaque, Part
+from projections import project, read, received, write
+from strategies import events
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
 law = settings(max_examples=150 * ROUNDS, deadline=None, derandomize=True)

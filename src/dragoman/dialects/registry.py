@@ -96,6 +96,7 @@ CODECS: Mapping[str, Codec] = {
         losses=messages.LOSSES,
     ),
 }
+"""Every dialect that is both a door and an upstream, by its name."""
 
 
 def codec(dialect: str) -> Codec:

@@ -57,7 +57,7 @@ def written(events: list[Event], context: EncodeContext | None = None) -> Json:
 
 def test_stream_and_body_of_the_same_answer_amount_to_the_same() -> None:
     """Law 3."""
-    reasoning = {
+    reasoning: Json = {
         "type": "reasoning",
         "id": "rs_1",
         "summary": [{"type": "summary_text", "text": "hm"}],
@@ -98,7 +98,7 @@ def test_m069_incomplete_body_without_message_is_an_answer() -> None:
 
 
 def test_m072_searches_of_the_provider_are_no_calls_of_the_client() -> None:
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    search: Json = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     assert body_answer(body([search, text_message("x")])).choices[0].finish == "stop"
 
 
@@ -172,7 +172,7 @@ def test_body_without_object_but_with_output_is_read() -> None:
 
 
 def test_problems_of_a_body_are_in_frame_one() -> None:
-    item = {
+    item: Json = {
         "type": "message",
         "role": "assistant",
         "content": [{"type": "output_text", "text": "x"}],

@@ -39,9 +39,9 @@ from responses_events import (
     CALLED,
     START,
     STOP,
+    begun,
     call_events,
     checked,
-    fields_of_call,
     names,
     text_events,
     whole,
@@ -62,8 +62,8 @@ def test_text_is_written_in_the_vendors_sequence() -> None:
         "output_item.done",
         "completed",
     ]
-    part = {"type": "output_text", "annotations": [], "logprobs": [], "text": "hello"}
-    item = {
+    part: Json = {"type": "output_text", "annotations": [], "logprobs": [], "text": "hello"}
+    item: Json = {
         "id": "msg_9",
         "type": "message",
         "status": "completed",
@@ -326,7 +326,7 @@ def test_structured_calls_come_whole_with_their_end() -> None:
 
 def test_progress_is_told_by_the_vendors_names() -> None:
     call = Call(call_id="ws_1", name="web_search", kind="web_search", executor="provider")
-    header = Call(**{**fields_of_call(call), "status": "in_progress"})
+    header = begun(call)
     output = Result(call_id="c", kind="shell", executor="provider")
     events: list[Event] = [
         START,
@@ -362,7 +362,7 @@ def test_image_previews_are_written() -> None:
     call = Call(
         call_id="ig_1", name="image_generation", kind="image_generation", executor="provider"
     )
-    header = Call(**{**fields_of_call(call), "status": "in_progress"})
+    header = begun(call)
     extra = Extra("responses", {"partial_image_index": Raw(b"2")})
     events: list[Event] = [
         START,
@@ -435,7 +435,7 @@ def test_failed_patch_says_so_by_its_status() -> None:
 
 
 def test_own_opaque_items_and_parts_are_written_back() -> None:
-    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
+    item: Json = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
     opaque = Opaque(dialect="responses", type="compaction", raw=raw(item), item_id="cmp_1")
     part = Opaque(dialect="responses", type="content/x", raw=raw({"type": "x"}), item_id="msg_1")
     events: list[Event] = [

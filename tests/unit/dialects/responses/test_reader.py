@@ -88,7 +88,7 @@ def test_text_streams_as_it_comes() -> None:
 def test_reasoning_has_summary_content_and_seal() -> None:
     place = {"item_id": "rs_1", "output_index": 0}
     summary = "response.reasoning_summary"
-    item = {
+    item: Json = {
         "type": "reasoning",
         "id": "rs_1",
         "summary": [{"type": "summary_text", "text": "ab"}, {"type": "summary_text", "text": "c"}],
@@ -180,7 +180,7 @@ def test_annotations_are_told_once() -> None:
         "url": "https://example.com",
     }
     other = {"type": "file_citation", "file_id": "file_1", "filename": "a.txt", "index": 4}
-    part = {**TEXT_PART, "text": "a", "annotations": [citation, other]}
+    part: Json = {**TEXT_PART, "text": "a", "annotations": [citation, other]}
     events = told(
         [
             created(),
@@ -277,7 +277,7 @@ def test_sound_may_begin_again() -> None:
 
 
 def test_compaction_is_carried_whole_and_shows_progress() -> None:
-    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
+    item: Json = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
     events, problems = read(
         [
             created(),
@@ -408,7 +408,7 @@ def test_half_of_a_character_in_reasoning_is_joined() -> None:
             b'"output_index":0,"summary_index":0,"delta":' + text + b"}\n\n"
         )
 
-    item = {"type": "reasoning", "id": "rs_1", "summary": []}
+    item: Json = {"type": "reasoning", "id": "rs_1", "summary": []}
     events = told(
         [created(), added(item), delta(b'"\\ud83d"'), delta(b'"\\ude00"'), delta(b'"x\\ud83d"')]
     )

@@ -74,7 +74,7 @@ def test_call_streams_as_it_comes() -> None:
 
 
 def test_custom_call_streams_plain_text() -> None:
-    item = {
+    item: Json = {
         "type": "custom_tool_call",
         "id": "ctc_1",
         "call_id": "call_c",
@@ -113,7 +113,13 @@ def test_empty_input_closed_by_the_protocol_is_the_empty_object() -> None:
 
 
 def test_empty_custom_input_stays_empty() -> None:
-    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "f", "input": ""}
+    item: Json = {
+        "type": "custom_tool_call",
+        "id": "ctc_1",
+        "call_id": "c",
+        "name": "f",
+        "input": "",
+    }
     outcome = read_answer([created(), added(item), done(item), completed([item])])
     (call,) = parts_in(outcome)
     assert isinstance(call, Call)
@@ -143,7 +149,13 @@ STRUCTURED = [
 def test_structured_calls_have_the_json_of_their_one_field_as_input(
     item_type: str, fields: Json, kind: str, executor: str
 ) -> None:
-    item = {"type": item_type, "id": "item_1", "call_id": "call_1", "status": "completed", **fields}
+    item: Json = {
+        "type": item_type,
+        "id": "item_1",
+        "call_id": "call_1",
+        "status": "completed",
+        **fields,
+    }
     start = {"type": item_type, "id": "item_1", "call_id": "call_1", "status": "in_progress"}
     hidden = {key: value for key, value in fields.items() if key in ("execution", "environment")}
     events, problems = read([created(), added({**start, **hidden}), done(item), completed([item])])
@@ -163,7 +175,7 @@ def test_structured_calls_have_the_json_of_their_one_field_as_input(
 
 def test_provider_calls_do_not_make_the_answer_wait() -> None:
     """M072."""
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    search: Json = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     item = text_message("x")
     outcome = read_answer(
         [
@@ -180,7 +192,7 @@ def test_provider_calls_do_not_make_the_answer_wait() -> None:
 
 def test_code_streams_as_input() -> None:
     start = {"type": "code_interpreter_call", "id": "ci_1", "container_id": "cntr_1", "code": ""}
-    item = {**start, "code": "1+1", "outputs": [], "status": "completed"}
+    item: Json = {**start, "code": "1+1", "outputs": [], "status": "completed"}
     place = {"item_id": "ci_1", "output_index": 0}
     name = "response.code_interpreter_call"
     events, problems = read(
@@ -215,7 +227,7 @@ def test_code_streams_as_input() -> None:
 
 def test_mcp_arguments_stream_and_failures_are_kept() -> None:
     start = {"type": "mcp_call", "id": "mcp_1", "name": "ask", "server_label": "s", "arguments": ""}
-    item = {**start, "arguments": "{}", "error": "x", "status": "failed"}
+    item: Json = {**start, "arguments": "{}", "error": "x", "status": "failed"}
     place = {"item_id": "mcp_1", "output_index": 0}
     outcome = read_answer(
         [
@@ -234,8 +246,13 @@ def test_mcp_arguments_stream_and_failures_are_kept() -> None:
 
 
 def test_shell_commands_show_progress_and_output_streams() -> None:
-    call = {"type": "shell_call", "id": "sh_1", "call_id": "c", "action": {"commands": ["ls"]}}
-    output = {"type": "shell_call_output", "id": "sho_1", "call_id": "c", "output": []}
+    call: Json = {
+        "type": "shell_call",
+        "id": "sh_1",
+        "call_id": "c",
+        "action": {"commands": ["ls"]},
+    }
+    output: Json = {"type": "shell_call_output", "id": "sho_1", "call_id": "c", "output": []}
     name = "response.shell_call"
     events, problems = read(
         [
@@ -280,7 +297,12 @@ def test_shell_commands_show_progress_and_output_streams() -> None:
 
 
 def test_image_previews_are_media_of_the_call() -> None:
-    item = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "AAAA"}
+    item: Json = {
+        "type": "image_generation_call",
+        "id": "ig_1",
+        "status": "completed",
+        "result": "AAAA",
+    }
     events, problems = read(
         [
             created(),
@@ -306,7 +328,12 @@ def test_image_previews_are_media_of_the_call() -> None:
 def test_results_in_an_answer_are_the_providers() -> None:
     """M034: joined to their call by `call_id`."""
     call = function_call(arguments='{"code":"1+1"}', status="completed")
-    output = {"type": "function_call_output", "id": "fco_1", "call_id": "call_a", "output": "2"}
+    output: Json = {
+        "type": "function_call_output",
+        "id": "fco_1",
+        "call_id": "call_a",
+        "output": "2",
+    }
     outcome = read_answer(
         [
             created(),

@@ -145,7 +145,7 @@ def test_incomplete_without_a_reason_is_taken_for_the_limit() -> None:
 
 def test_status_is_not_trusted_over_the_content() -> None:
     """The `required_action` profile: status incomplete, no details, complete calls."""
-    action = {
+    action: Json = {
         "type": "response.required_action",
         "response": {"id": "resp_1", "status": "incomplete"},
         "required_action": {
@@ -278,7 +278,7 @@ def test_frame_that_is_no_json_is_skipped() -> None:
 
 def test_nulls_are_absent_everywhere() -> None:
     """M080, for this wire."""
-    item = {**F, "namespace": None, "caller": None, "id": "fc_1"}
+    item: Json = {**F, "namespace": None, "caller": None, "id": "fc_1"}
     events, problems = read(
         [
             created(usage=None, error=None),
@@ -317,7 +317,7 @@ def test_event_that_is_about_nothing_known_is_passed_on_unread(event: Json) -> N
 
 
 def test_progress_of_an_ended_item_is_passed_on_unread() -> None:
-    search = {
+    search: Json = {
         "type": "web_search_call",
         "id": "ws_1",
         "status": "completed",
@@ -329,7 +329,7 @@ def test_progress_of_an_ended_item_is_passed_on_unread() -> None:
 
 
 def test_progress_of_a_result_is_its_own() -> None:
-    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
+    item: Json = {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"}
     event = {"type": "response.compaction.compacting", "output_index": 0, "item_id": "cmp_1"}
     _, problems = read([created(), added(item), done(item), event, completed([item])])
     assert problems == ["unplaced_event"]
@@ -480,7 +480,7 @@ def test_item_without_type_is_reported(item: Any) -> None:
 
 
 def test_unknown_item_is_carried_whole() -> None:
-    item = {"type": "thing_from_tomorrow", "id": "t_1", "x": [1]}
+    item: Json = {"type": "thing_from_tomorrow", "id": "t_1", "x": [1]}
     outcome = read_answer([created(), added(item), done({**item, "y": 2}), completed([])])
     (part,) = parts_in(outcome)
     assert isinstance(part, Opaque)
@@ -621,7 +621,7 @@ def test_text_that_had_ended_before_it_turned_into_a_refusal_is_two_parts() -> N
 
 
 def test_unknown_content_part_is_carried_whole() -> None:
-    part = {"type": "output_video", "data": "AAAA"}
+    part: Json = {"type": "output_video", "data": "AAAA"}
     item = message([part, {**TEXT_PART, "text": "x"}], status="completed")
     outcome = read_answer(
         [created(), added(message()), part_added(part), part_done(part), done(item), completed([])]
@@ -719,14 +719,14 @@ def test_reasoning_item_that_ends_as_another_keeps_what_was_told() -> None:
 
 
 def test_result_without_end_ends_with_the_answer() -> None:
-    output = {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "x"}
+    output: Json = {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "x"}
     (part,) = parts_in(read_answer([created(), added(output), completed([])]))
     assert isinstance(part, Result)
     assert part.status == "completed"
 
 
 def test_item_repeated_as_another_type_at_its_end_keeps_its_kind() -> None:
-    output = {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "x"}
+    output: Json = {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "x"}
     end = {"type": "compaction", "id": "fco_1"}
     (part,) = parts_in(read_answer([created(), added(output), done(end), completed([])]))
     assert isinstance(part, Result)

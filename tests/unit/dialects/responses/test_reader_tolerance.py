@@ -197,7 +197,7 @@ def test_m049_done_wins_where_it_contradicts_the_deltas() -> None:
 
 
 def test_done_that_differs_only_in_formatting_changes_nothing() -> None:
-    item = {**F, "arguments": '{ "x" : 1 }'}
+    item: Json = {**F, "arguments": '{ "x" : 1 }'}
     events, problems = read(
         [created(), added(function_call()), args_delta('{"x":1}'), done(item), completed([])]
     )
@@ -211,7 +211,7 @@ def test_done_that_differs_only_in_formatting_changes_nothing() -> None:
 
 @pytest.mark.parametrize("other", ['{"x":true}', '{"x":1.0}', "not json"])
 def test_numbers_that_python_holds_equal_are_not_the_same_json(other: str) -> None:
-    item = {**F, "arguments": other}
+    item: Json = {**F, "arguments": other}
     events = told([created(), added(function_call()), args_delta('{"x":1}'), done(item)])
     end = events[3]
     assert isinstance(end, PartEnded)
@@ -250,7 +250,7 @@ def test_m051_cumulative_deltas_are_told_as_increments() -> None:
 
 
 def test_m053_object_arguments_keep_their_bytes() -> None:
-    item = {**F, "arguments": {"x": 1.0}}
+    item: Json = {**F, "arguments": {"x": 1.0}}
     events, problems = read([created(), added(function_call()), done(item), completed([])])
     assert events[2] == InputDelta(0, '{"x": 1.0}')
     assert problems == ["object_input", "late_input", "empty_output"]
@@ -371,7 +371,13 @@ def test_items_that_were_never_streamed_are_told_at_the_end() -> None:
 
 def test_m136_call_that_stalls_is_incomplete() -> None:
     """M063: no input came, and none is made up."""
-    item = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "exec", "input": ""}
+    item: Json = {
+        "type": "custom_tool_call",
+        "id": "ctc_1",
+        "call_id": "c",
+        "name": "exec",
+        "input": "",
+    }
     outcome = read_answer([created(), added(item)])
     assert shown(calls_in(outcome)) == [("c", "exec", "", "incomplete")]
     assert outcome.error is not None
@@ -444,7 +450,7 @@ LIKE = ["function_call", "function", "tool_use", "tool_call"]
 
 @pytest.mark.parametrize("kind", LIKE)
 def test_call_inside_a_message_is_a_call(kind: str) -> None:
-    part = {"type": kind, "id": "call_a", "name": "f"}
+    part: Json = {"type": kind, "id": "call_a", "name": "f"}
     events = told(
         [
             created(),
@@ -468,7 +474,7 @@ def test_call_inside_a_message_is_a_call(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", LIKE)
 def test_call_named_only_in_the_finished_message_is_backfilled(kind: str) -> None:
-    part = {"type": kind, "function": {"name": "f", "call_id": "call_a"}}
+    part: Json = {"type": kind, "function": {"name": "f", "call_id": "call_a"}}
     outcome = read_answer(
         [
             created(),
@@ -515,7 +521,7 @@ def test_several_calls_inside_one_message_follow_each_other() -> None:
 
 
 def test_call_left_open_inside_a_message_ends_with_it() -> None:
-    part = {"type": "tool_call", "call_id": "call_a", "name": "f"}
+    part: Json = {"type": "tool_call", "call_id": "call_a", "name": "f"}
     outcome = read_answer(
         [
             created(),
@@ -530,7 +536,13 @@ def test_call_left_open_inside_a_message_ends_with_it() -> None:
 
 @pytest.mark.parametrize("kind", ["function", "tool_use", "tool_call"])
 def test_item_that_calls_itself_otherwise_is_a_call(kind: str) -> None:
-    item = {"type": kind, "id": "call_a", "name": "f", "input": {"x": 1}, "status": "completed"}
+    item: Json = {
+        "type": kind,
+        "id": "call_a",
+        "name": "f",
+        "input": {"x": 1},
+        "status": "completed",
+    }
     outcome = read_answer([created(), added({**item, "input": {}}), done(item), completed([item])])
     assert [(call.call_id, call.name, call.kind) for call in calls_in(outcome)] == [
         ("call_a", "f", "function")
@@ -538,7 +550,7 @@ def test_item_that_calls_itself_otherwise_is_a_call(kind: str) -> None:
 
 
 def test_part_that_repeats_the_call_of_its_item_is_no_second_call() -> None:
-    part = {
+    part: Json = {
         "type": "response.content_part.added",
         "item_id": "fc_1",
         "output_index": 0,
@@ -647,7 +659,7 @@ def test_input_in_the_announcement_is_used_only_if_nothing_else_tells_it() -> No
 
 
 def test_arguments_that_are_no_json_are_reported_and_carried() -> None:
-    item = {**F, "arguments": "{oops"}
+    item: Json = {**F, "arguments": "{oops"}
     events, problems = read(
         [created(), added(function_call()), args_delta("{oops"), done(item), completed([item])]
     )
@@ -657,7 +669,7 @@ def test_arguments_that_are_no_json_are_reported_and_carried() -> None:
 
 def test_kind_is_what_the_item_says_whatever_the_deltas_were_called() -> None:
     start = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c", "name": "p", "input": ""}
-    item = {**start, "input": "text"}
+    item: Json = {**start, "input": "text"}
     outcome = read_answer(
         [created(), args_delta("te", item_id="ctc_1"), added(start), done(item), completed([item])]
     )

@@ -266,7 +266,7 @@ def test_failed_patch_is_an_error() -> None:
 
 
 def test_screenshot_is_an_image() -> None:
-    item = {
+    item: Json = {
         "type": "computer_call_output",
         "call_id": "c",
         "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"},
@@ -566,7 +566,7 @@ def test_no_reasoning_is_said_by_effort() -> None:
 
 def test_nulls_are_absent_everywhere() -> None:
     """M080, for requests."""
-    nulls = dict.fromkeys(
+    nulls: Json = dict.fromkeys(
         [
             "input",
             "instructions",

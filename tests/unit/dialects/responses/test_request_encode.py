@@ -93,7 +93,7 @@ def test_parts_of_an_assistant_turn_become_items_in_order() -> None:
         ),
         turn("tool", Result(call_id="c", content=(Text(text="ok"),))),
     )
-    text = [
+    text: list[Json] = [
         {"type": "output_text", "text": "Looking.", "annotations": []},
         {"type": "output_text", "text": "Still.", "annotations": []},
     ]
@@ -156,7 +156,11 @@ def test_own_seal_survives_beside_a_foreign_one() -> None:
 
 
 def test_stored_reasoning_is_sent_as_it_came() -> None:
-    item = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "a"}]}
+    item: Json = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "a"}],
+    }
     assert again(input=[item])["input"] == [item]
 
 
@@ -288,12 +292,12 @@ def test_m101_unanswered_call_gets_a_result_and_the_repair_is_reported() -> None
     ],
 )
 def test_m102_result_of_a_call_the_provider_holds_stays(fields: Json) -> None:
-    output = {"type": "function_call_output", "call_id": "c", "output": "ok"}
+    output: Json = {"type": "function_call_output", "call_id": "c", "output": "ok"}
     assert again(input=[output], **fields)["input"] == [output]
 
 
 def test_m128_replay_includes_every_item_and_references_stay() -> None:
-    items = [
+    items: list[Json] = [
         {
             "type": "local_shell_call",
             "id": "lsh_1",
@@ -316,7 +320,7 @@ def test_m128_replay_includes_every_item_and_references_stay() -> None:
 
 
 def test_output_that_names_its_tool_stays_where_it_is() -> None:
-    output = {
+    output: Json = {
         "type": "function_call_output",
         "id": "fco_1",
         "name": "get_weather",
@@ -524,7 +528,7 @@ def test_m044_namespace_stays_beside_the_name() -> None:
 
 
 def test_tools_declared_in_the_conversation_stay_there() -> None:
-    item = {
+    item: Json = {
         "type": "additional_tools",
         "role": "developer",
         "tools": [{"type": "function", "name": "f", "strict": False, "parameters": None}],

@@ -178,7 +178,7 @@ def test_formats_are_written_flat(form: ResponseFormat, written: Json) -> None:
 
 
 def test_own_unknown_format_is_written_back() -> None:
-    text = {"format": {"type": "grammar", "x": 1}, "verbosity": "low", "y": 2}
+    text: Json = {"format": {"type": "grammar", "x": 1}, "verbosity": "low", "y": 2}
     encoded = encode_request(decode_request(json.dumps({"text": text}).encode()))
     assert json.loads(encoded.body)["text"] == text
 
@@ -338,14 +338,14 @@ def test_what_is_written_otherwise_is_listed(given: Json, written: Json) -> None
 
 
 def test_own_sound_is_sent_as_it_came() -> None:
-    part = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
-    item = {"type": "message", "role": "user", "content": [part]}
+    part: Json = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    item: Json = {"type": "message", "role": "user", "content": [part]}
     encoded = encode_request(decode_request(json.dumps({"input": [item]}).encode()))
     assert json.loads(encoded.body)["input"] == [item]
 
 
 def test_own_opaque_content_is_sent_as_it_came() -> None:
-    item = {"type": "message", "role": "user", "content": [{"type": "input_video", "x": 1}]}
+    item: Json = {"type": "message", "role": "user", "content": [{"type": "input_video", "x": 1}]}
     encoded = encode_request(decode_request(json.dumps({"input": [item]}).encode()))
     assert json.loads(encoded.body)["input"] == [item]
 

@@ -122,7 +122,7 @@ def test_every_event_between_beginning_and_end_has_a_handler() -> None:
 @pytest.mark.parametrize(("kind", "item"), cases(sdk.ResponseOutputItem))
 def test_every_output_item_comes_back_from_a_body_with_every_field(kind: str, item: Json) -> None:
     assert kind in KNOWN_ITEMS
-    body = {"id": "resp_1", "object": "response", "status": "completed", "output": [item]}
+    body: Json = {"id": "resp_1", "object": "response", "status": "completed", "output": [item]}
     step = read_body(json.dumps(body).encode())
     assert is_grammatical(step.events)
     output = json.loads(encode_body(step.events))["output"]
@@ -157,7 +157,7 @@ def test_every_stored_item_is_known(kind: str, item: Json) -> None:
 def test_every_input_item_comes_back_with_every_field(kind: str, item: Json) -> None:
     assert kind in KNOWN_ITEMS
     # The provider is said to hold earlier turns, so a result without its call is no orphan.
-    body = {"model": "m", "input": [item], "previous_response_id": "resp_0"}
+    body: Json = {"model": "m", "input": [item], "previous_response_id": "resp_0"}
     encoded = encode_request(decode_request(json.dumps(body).encode()))
     assert json.loads(encoded.body)["input"][0] == item
     assert encoded.losses == ()
@@ -166,7 +166,7 @@ def test_every_input_item_comes_back_with_every_field(kind: str, item: Json) -> 
 @pytest.mark.parametrize("tool", samples(sdk.ToolParam, {}), ids=lambda tool: str(tool["type"]))
 def test_every_tool_comes_back_with_every_field(tool: Json) -> None:
     assert tool["type"] in {"function", "custom", "namespace", *TOOL_KINDS}
-    body = {"model": "m", "input": [], "tools": [tool]}
+    body: Json = {"model": "m", "input": [], "tools": [tool]}
     encoded = encode_request(decode_request(json.dumps(body).encode()))
     assert json.loads(encoded.body)["tools"] == [tool]
     assert encoded.losses == ()
@@ -182,7 +182,7 @@ MIXED = [{"type": "function", "name": "f"}, {"type": "mcp", "server_label": "doc
 
 @pytest.mark.parametrize("choice", samples(ToolChoice, {"tools": MIXED}), ids=str)
 def test_every_tool_choice_comes_back(choice: Any) -> None:
-    body = {"model": "m", "input": [], "tool_choice": choice}
+    body: Json = {"model": "m", "input": [], "tool_choice": choice}
     encoded = encode_request(decode_request(json.dumps(body).encode()))
     assert json.loads(encoded.body)["tool_choice"] == choice
 
@@ -237,16 +237,16 @@ def test_every_content_part_of_an_answer_is_known() -> None:
 
 @pytest.mark.parametrize("annotation", samples(Annotation, {}), ids=lambda one: str(one["type"]))
 def test_every_annotation_comes_back(annotation: Json) -> None:
-    part = {"type": "output_text", "text": "x", "annotations": [annotation], "logprobs": []}
-    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
-    body = {"id": "resp_1", "object": "response", "output": [{**item, "content": [part]}]}
+    part: Json = {"type": "output_text", "text": "x", "annotations": [annotation], "logprobs": []}
+    item: Json = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+    body: Json = {"id": "resp_1", "object": "response", "output": [{**item, "content": [part]}]}
     step = read_body(json.dumps(body).encode())
     assert json.loads(encode_body(step.events))["output"][0]["content"] == [part]
 
 
 @pytest.mark.parametrize("kind", sorted(OPAQUE_ITEMS))
 def test_listed_items_are_carried_whole(kind: str) -> None:
-    item = {"type": kind, "id": "item_1", "anything": [1, {"x": None}]}
+    item: Json = {"type": kind, "id": "item_1", "anything": [1, {"x": None}]}
     outcome = body_answer({"id": "resp_1", "object": "response", "output": [item]})
     (part,) = outcome.choices[0].parts
     assert isinstance(part, Opaque)
