@@ -284,7 +284,8 @@ def samples(annotation: Any, fixed: Mapping[str, Any], name: str = "") -> list[A
 
 
 def _is_record(kind: Any) -> bool:
-    return (isinstance(kind, type) and issubclass(kind, BaseModel)) or is_typeddict(kind)
+    kinds: tuple[Any, ...] = getattr(kind, "__mro__", ())
+    return BaseModel in kinds or is_typeddict(kind)
 
 
 def fields_of(kind: Any) -> dict[str, Any]:

@@ -38,6 +38,7 @@ _LF, _CR = b"\n\r"
 # hides from the compiler which bytes a match can begin with, and costs four times as much.
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_LONGEST_DONE = 64  # `[DONE]` with all the blanks that anybody was seen to add, and more
 _MAX_RETRY_DIGITS = 9  # a billion milliseconds; more is no reconnection time but an attack on int()
 
 
@@ -89,7 +90,9 @@ class Frame(Struct, frozen=True, gc=False):
     @property
     def is_done(self) -> bool:
         """Whether this is the `[DONE]` marker of the OpenAI dialects, in any of its spellings."""
-        return self.data is not None and self.data.strip().upper() == b"[DONE]"
+        data = self.data
+        # The length first: a frame may hold a megabyte, and this is asked of each.
+        return data is not None and len(data) <= _LONGEST_DONE and data.strip().upper() == b"[DONE]"
 
 
 class FrameParser:
@@ -129,24 +132,22 @@ class FrameParser:
             frames[0] = parse_lines(frames[0].raw)
         return frames if len(data) <= self._max_frame else self._within_limit(frames)
 
-    def single(self, data: bytes) -> bytes | None:
-        """The one frame that `data` is, without its blank line; None if it is not exactly that, or looks unusual.
+    def is_single(self, data: bytes) -> bool:
+        """Whether `data` is exactly one frame, nothing waits before it, and nothing is unusual about it.
 
-        Token streams come one frame a read; this is all that such a read costs.
+        Token streams come one frame a read; asking this is then all that splitting costs.
         """
         if self._pending or self._has_cr or self._at_start:
-            return None
-        end = data.find(b"\n\n")
-        if end < 0 or end != len(data) - 2 or _CR in data or end > self._max_frame:
-            return None
-        return data[:end]
+            return False
+        size = len(data)
+        return data.find(b"\n\n") == size - 2 >= 0 and _CR not in data and size <= self._max_frame
 
     def pieces(self, data: bytes) -> list[bytes] | None:
         """As `feed`, for callers that read plain frames themselves: frames as bytes, without their blank lines.
 
         None where that will not do (a CR, a byte order mark, more than the limit): call `feed`, nothing is lost.
         """
-        if self._has_cr or _CR in data or len(data) > self._max_frame:
+        if self._has_cr or _CR in data or len(data) > self._max_frame or self._error is not None:
             return None
         if self._at_start:
             if self._pending or b"\n\n" not in data or data.startswith(_BOM):

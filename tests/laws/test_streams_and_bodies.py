@@ -23,12 +23,13 @@ from projections import read, received, write
 from strategies import events
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=1500 * ROUNDS, deadline=None, derandomize=True)
+law = settings(max_examples=150 * ROUNDS, deadline=None, derandomize=True)
 
 LISTED: Mapping[str, Mapping[str, str]] = {
     "chat": {
         "order": "a message has fields, not an order of parts: what a stream told in turns stands together",
         "logprobs": "probabilities of tokens without text belong to no text in a stream; a body has them in its list",
+        "cut input": "in an answer that was cut, a call without input that another follows: a body closes it as `{}`",
         "audio": "the SDK's type of a whole sound demands `expires_at`, that of its deltas does not",
     },
     "responses": {
@@ -125,9 +126,14 @@ def _sorted(choice: Choice) -> Choice:
         ),
         *(part for part in parts if isinstance(part, Media) and part.kind != "audio"),
         *(part for part in parts if isinstance(part, Opaque)),
-        *(part for part in parts if isinstance(part, Call)),
+        *(_without_nothing(part, choice) for part in parts if isinstance(part, Call)),
     ]
     return replace(choice, parts=tuple(fields))
+
+
+def _without_nothing(call: Call, choice: Choice) -> Call:
+    is_cut = choice.finish in ("length", "content_filter")
+    return replace(call, input="") if is_cut and call.input.strip() == "{}" else call
 
 
 def _without_expiry(media: Media) -> Media:

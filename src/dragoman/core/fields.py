@@ -97,18 +97,29 @@ def read_text(fields: Fields, key: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def _plain(fields: Fields, key: str) -> object:
+    """`read_json`, fast: numbers and booleans have no strings that need the second try."""
+    value = fields.get(key)
+    if value is None:
+        return None
+    try:
+        return decode_untyped(value)
+    except FAST_FAILURES:
+        return read_json(value)
+
+
 def read_int(fields: Fields, key: str) -> int | None:
-    value = read_json(fields.get(key))
+    value = _plain(fields, key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def read_float(fields: Fields, key: str) -> float | None:
-    value = read_json(fields.get(key))
+    value = _plain(fields, key)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def read_bool(fields: Fields, key: str) -> bool | None:
-    value = read_json(fields.get(key))
+    value = _plain(fields, key)
     return value if isinstance(value, bool) else None
 
 

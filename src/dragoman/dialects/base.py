@@ -13,6 +13,7 @@ This module does no I/O and knows no vendor.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, takewhile
 from typing import Literal, Protocol
 
 from msgspec import Struct, field
@@ -119,8 +120,8 @@ class FrameReader(Protocol):
     def quick(self, piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
         """What a frame means that is nothing but the next delta of an open part; None for every other frame.
 
-        `read` gives the same for the same frame; this is how nearly all of them are read. `piece` is the frame without
-        its blank line, `data` what follows its only `data: `, if it is one line; if it is not, it is no JSON.
+        `read` gives the same for the same frame; this is how nearly all of them are read. `piece` is the frame, with or
+        without its blank line, `data` what follows its only `data: `, if it is one line; if it is not, it is no JSON.
         """
         ...
 
@@ -151,28 +152,41 @@ class StreamEncoder(Protocol):
 
 
 class StreamDecoder:
-    """Feeds a FrameReader: splits reads into frames, survives bad ones, stops at the terminal event."""
+    """Feeds a FrameReader: splits reads into frames, survives bad ones, stops at the terminal event.
+
+    `problems` gathers what was irregular; each step has its own of them too.
+    """
 
     def __init__(self, reader: FrameReader, max_frame: int = MAX_FRAME_BYTES) -> None:
+        self.problems: list[Problem] = []
         self._reader = reader
-        self._quick_read = reader.quick
-        self._found = reader.found
         self._parser = FrameParser(max_frame)
         self._count = 0
         self._broken = False
-        self.problems: list[Problem] = []
+        self._opening = b"data: "  # how the last plain frame began, up to its data
 
     def feed(self, data: bytes) -> list[Step]:
+        """What the frames mean that end in `data`, one step each."""
         if self._broken:
             return [Step(data)]
         pieces = self._parser.pieces(data)
         if pieces is not None:
-            return [self._piece_step(piece) for piece in pieces]
+            return self._steps([piece + b"\n\n" for piece in pieces], self._tell(pieces))
         try:
             frames = self._parser.feed(data)
         except FrameTooLarge as error:
             return [self._break(error)]
-        return [self._step(frame) for frame in frames]
+        return self._frame_steps(frames)
+
+    def events(self, data: bytes) -> Sequence[Event]:
+        """As `feed`, for callers that have no use for the bytes."""
+        if not self._broken:
+            if self._parser.is_single(data):
+                return self._tell_one(data)
+            pieces = self._parser.pieces(data)
+            if pieces is not None:
+                return list(chain.from_iterable(self._tell(pieces)))
+        return [event for step in self.feed(data) for event in step.events]
 
     def close(self) -> list[Step]:
         """The steps that remain. The last says Completed or Failed unless an earlier one did."""
@@ -182,71 +196,72 @@ class StreamDecoder:
             frames = self._parser.close()
         except FrameTooLarge as error:
             return [self._break(error)]
-        steps = [self._step(frame) for frame in frames]
+        steps = self._frame_steps(frames)
         if not self._reader.over:
             events = self._reader.end()
-            steps.append(Step(b"", events, self._problems()))
+            known = len(self.problems)
+            self._note_found()
+            steps.append(Step(b"", events, tuple(self.problems[known:])))
         return steps
 
-    def events(self, data: bytes) -> Sequence[Event]:
-        """As `feed`, for callers that have no use for the bytes; what was irregular gathers in `problems`."""
-        if not self._broken:
-            single = self._parser.single(data)
-            if single is not None:
-                return self._told(single)
-            pieces = self._parser.pieces(data)
-            if pieces is not None:
-                events: list[Event] = []
-                for piece in pieces:
-                    events += self._told(piece)
-                return events
-        steps = self.feed(data)
-        self.problems.extend(problem for step in steps for problem in step.problems)
-        return [event for step in steps for event in step.events]
-
-    def _told(self, piece: bytes) -> tuple[Event, ...]:
-        events = self._quick(piece)
-        if events is None:
-            step = self._step(_frame(piece))
-            self.problems += step.problems
-            return step.events
-        if self._found:
-            self.problems += self._problems()
-        return events
-
-    def _quick(self, piece: bytes) -> tuple[Event, ...] | None:
-        """What a frame means that is one plain delta: nearly every frame is, and is understood without a Frame.
+    def _tell_one(self, raw: bytes) -> tuple[Event, ...]:
+        """What a frame means, its blank line included. Nearly every one is a plain delta, and is understood without a Frame.
 
         Its data is one line after at most an event line. What stands after that line is not looked at: with it the
         data is no JSON, and then the frame is read line by line.
         """
-        if piece.startswith(b"event: "):
-            start = piece.find(b"\n") + 7
-            if not piece.startswith(b"data: ", start - 6):
-                return None
-        elif piece.startswith(b"data: "):
-            start = 6
-        else:
-            return None
-        if self._reader.over or not (piece.isascii() or is_utf8(piece)):
-            return None
-        events = self._quick_read(piece, piece[start:])
-        if events is not None:
-            self._count += 1
-        return events
+        reader = self._reader
+        start = len(self._opening) if raw.startswith(self._opening) else self._open(raw)
+        if start and (raw.isascii() or is_utf8(raw)):
+            events = None if reader.over else reader.quick(raw, raw[start:-2])
+            if events is not None:
+                self._count += 1
+                if reader.found:
+                    self._note_found()
+                return events
+        return self._read(_frame(raw[:-2]))
 
-    def _piece_step(self, piece: bytes) -> Step:
-        events = self._quick(piece)
-        if events is None:
-            return self._step(_frame(piece))
-        return Step(piece + b"\n\n", events, self._problems() if self._found else ())
+    def _tell(self, pieces: list[bytes]) -> list[tuple[Event, ...]]:
+        """`_tell_one` for many frames: the same, unrolled, because calling it would cost a tenth of all the work."""
+        reader = self._reader
+        found = reader.found
+        quick = _say_nothing if reader.over else reader.quick
+        opening = self._opening
+        size = len(opening)
+        told: list[tuple[Event, ...]] = []
+        for piece in pieces:
+            if piece.startswith(opening):
+                start = size
+            else:
+                start = self._open(piece)
+                opening = self._opening
+                size = len(opening)
+            events = None
+            if start and (piece.isascii() or is_utf8(piece)):
+                events = quick(piece, piece[start:])
+            if events is None:
+                events = self._read(_frame(piece))
+                quick = _say_nothing if reader.over else quick
+            else:
+                self._count += 1
+                if found:
+                    self._note_found()
+            told.append(events)
+        return told
 
-    def _step(self, frame: Frame) -> Step:
+    def _open(self, piece: bytes) -> int:
+        """Where the data of a plain frame begins; 0 if it is none. The next frame mostly begins alike."""
+        start = piece.find(b"\n") + 7 if piece.startswith(b"event: ") else 6
+        if not piece.startswith(b"data: ", start - 6):
+            return 0
+        self._opening = piece[:start]
+        return start
+
+    def _read(self, frame: Frame) -> tuple[Event, ...]:
         reader = self._reader
         self._count += 1
         if reader.over:
-            # "nothing follows a terminal event": late frames keep their bytes and mean nothing
-            return Step(frame.raw)
+            return ()  # "nothing follows a terminal event": a late frame keeps its bytes and means nothing
         try:
             events = reader.read(frame)
         except MalformedJson as error:
@@ -254,20 +269,43 @@ class StreamDecoder:
             reader.found.append(("malformed_frame", error.message))
         if frame.invalid_utf8:
             reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
-        return Step(frame.raw, events, self._problems() if reader.found else ())
+        if reader.found:
+            self._note_found()
+        return events
+
+    def _frame_steps(self, frames: list[Frame]) -> list[Step]:
+        return self._steps([frame.raw for frame in frames], [self._read(frame) for frame in frames])
+
+    def _steps(self, raws: list[bytes], told: list[tuple[Event, ...]]) -> list[Step]:
+        """Steps of the frames just read, each with its problems."""
+        first = self._count - len(raws) + 1
+        if not self.problems or self.problems[-1].frame < first:
+            return [Step(raw, events) for raw, events in zip(raws, told, strict=True)]
+        fresh = list(takewhile(lambda problem: problem.frame >= first, reversed(self.problems)))
+        problems: dict[int, list[Problem]] = {}
+        for problem in reversed(fresh):
+            problems.setdefault(problem.frame, []).append(problem)
+        return [
+            Step(raw, events, tuple(problems.get(frame, ())))
+            for frame, (raw, events) in enumerate(zip(raws, told, strict=True), start=first)
+        ]
 
     def _break(self, error: FrameTooLarge) -> Step:
         self._broken = True
         info = ErrorInfo(kind="too_large", message=error.message, status=error.status)
         events = () if self._reader.over else self._reader.fail(info)
         problem = Problem(self._count + 1, "frame_too_large", error.message)
+        self.problems.append(problem)
         return Step(self._parser.rest(), events, (problem,))
 
-    def _problems(self) -> tuple[Problem, ...]:
+    def _note_found(self) -> None:
         found = self._reader.found
-        problems = tuple(Problem(self._count, kind, message) for kind, message in found)
+        self.problems.extend(Problem(self._count, kind, message) for kind, message in found)
         found.clear()
-        return problems
+
+
+def _say_nothing(_piece: bytes, _data: bytes, /) -> None:
+    """Stands for `quick` after the end: no delta means anything then."""
 
 
 def _frame(piece: bytes) -> Frame:

@@ -103,6 +103,7 @@ class StreamTranslator:
         self._decoder = make_decoder(source, decode)
         self._restore = Restorer(names).feed if names is not None else None
         self._encoder = make_encoder(target, encode)
+        self._encode_all = self._encoder.encode_all
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -116,19 +117,17 @@ class StreamTranslator:
 
     def feed(self, data: bytes) -> bytes:
         """The target's bytes for what `data` completes."""
-        return self._write(self._decoder.events(data))
+        events = self._decoder.events(data)
+        if self._restore is not None:
+            events = list(chain.from_iterable(map(self._restore, events)))
+        return self._encode_all(events)
 
     def close(self) -> bytes:
         """The source has ended: what remains, and always a terminal in the target's own form."""
-        steps = self._decoder.close()
-        self._decoder.problems.extend(problem for step in steps for problem in step.problems)
-        events = [event for step in steps for event in step.events]
-        return self._write(events) + self._encoder.close()
-
-    def _write(self, events: Sequence[Event]) -> bytes:
+        events = [event for step in self._decoder.close() for event in step.events]
         if self._restore is not None:
             events = list(chain.from_iterable(map(self._restore, events)))
-        return self._encoder.encode_all(events)
+        return self._encode_all(events) + self._encoder.close()
 
 
 class TranslatedBody(Struct, frozen=True):

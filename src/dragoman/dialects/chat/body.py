@@ -170,7 +170,8 @@ class _Message:
                 for piece in self._pieces
             ]
         text = "".join(piece for piece in self._pieces if isinstance(piece, str))
-        return text if text or not (self._calls or self._refusals) else None
+        says_other = self._calls or self._refusals or self._images or "audio" in self._fields
+        return text if text or not says_other else None
 
     def _call(self, call: Call) -> dict[str, object]:
         kind, field = ("custom", "input") if call.kind == "custom" else ("function", "arguments")

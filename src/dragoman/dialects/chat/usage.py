@@ -42,9 +42,10 @@ def read_usage(value: Raw) -> Usage:
         output=_count(fields, "completion_tokens", "output_tokens"),
         total=int_of(fields.get("total_tokens")),
         # DeepSeek counts beside the details, and so do servers in front of Anthropic.
-        cached=_count(given, "cached_tokens") or _count(fields, "prompt_cache_hit_tokens"),
-        cache_write=_count(given, "cache_write_tokens")
-        or _count(fields, "cache_creation_input_tokens"),
+        cached=_count({**fields, **given}, "cached_tokens", "prompt_cache_hit_tokens"),
+        cache_write=_count(
+            {**fields, **given}, "cache_write_tokens", "cache_creation_input_tokens"
+        ),
         input_audio=int_of(given.get("audio_tokens")),
         reasoning=int_of(made.get("reasoning_tokens")),
         output_audio=int_of(made.get("audio_tokens")),

@@ -197,8 +197,7 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
         texts = [
             {"type": "text", "text": each.text} for each in part.content if isinstance(each, Text)
         ]
-        content = texts[0]["text"] if len(texts) == 1 else texts
-        about = {"tool_use_id": call_id, "is_error": part.is_error, "content": content}
+        about = {"tool_use_id": call_id, "is_error": part.is_error, "content": texts}
         return {"type": "mcp_tool_result", **about, **own}
     match part.content:
         case (Opaque(dialect="messages") as opaque,) if part.name:

@@ -138,7 +138,6 @@ class ResponsesReader:
         return self.told()
 
     def _take(self, name: str, fields: Fields, data: bytes) -> None:
-        unknown = without(fields, ENVELOPE_FIELDS)
         if name in KEEPALIVE_EVENTS:
             if name != "keepalive":
                 self.found.append(
@@ -150,7 +149,8 @@ class ResponsesReader:
         elif name == "response.created":
             self._created(fields)
         elif name in ("response.in_progress", "response.queued"):
-            self._start(read_object(fields.get("response")), is_regular=False)
+            if not self._started:
+                self._start(read_object(fields.get("response")), is_regular=False)
             self._emit(Progress(name.removeprefix("response.")))
         else:
             handler = HANDLERS.get(name)
@@ -161,7 +161,8 @@ class ResponsesReader:
             else:
                 self._start({}, is_regular=False)
                 if handler(self._ledger, fields):
-                    if unknown:
+                    if not fields.keys() <= ENVELOPE_FIELDS:
+                        unknown = without(fields, ENVELOPE_FIELDS)
                         self._emit(Noticed("fields", "responses", name, raw(unknown)))
                     return
                 self.found.append(("unplaced_event", f"expected {name} to be about a known item"))

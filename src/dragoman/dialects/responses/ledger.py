@@ -9,7 +9,6 @@ complete; or when another part starts, so that nothing waits for an item that ne
 """
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -46,7 +45,7 @@ from dragoman.dialects.responses.wire import (
     STRICT_PREFIXES,
 )
 from dragoman.model.events import PartEnded
-from dragoman.model.parts import Call, Media, Opaque, PartStatus, Reasoning, Refusal, Result, Text
+from dragoman.model.parts import Media, Opaque, PartStatus, Reasoning, Refusal, Result, Text
 
 __all__ = ("CLIENT_INPUT", "Ledger")
 
@@ -169,10 +168,8 @@ class Ledger:
                 item.whole = WholeTrack(self.telling.start(header), header)
             case Opaque():
                 item.whole = WholeTrack(self.telling.start(value), value)
-            case Call():
-                raise AssertionError("calls have a book of their own")
             case _:
-                assert_never(value)
+                raise AssertionError("calls have a book of their own")
 
     def _inspect(self, item: Item, fields: Fields) -> None:
         """What clients stumble over although it can be read."""

@@ -136,8 +136,9 @@ class ItemWriter:
     def reasoning(self, part: Reasoning, item_id: str) -> JsonObject:
         note_foreign(self._book, part.extra, "reasoning")
         item = reasoning_fields(part, seal_to_encrypted(part.seals))
-        status: JsonObject = {} if part.status == "completed" else {"status": _status(part.status)}
-        return {"id": item_id, **item, **status}
+        # The vendor says of its reasoning only that it was cut.
+        is_cut = part.status in ("incomplete", "failed")
+        return {"id": item_id, **item, **({"status": "incomplete"} if is_cut else {})}
 
     def call_spec(self, call: Call) -> CallSpec | None:
         """Which item a call is; None if it cannot be written, which is noted."""

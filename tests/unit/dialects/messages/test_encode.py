@@ -426,7 +426,7 @@ def test_mcp_calls_and_text_results_are_told() -> None:
     stream = encode(whole(*call_told(0, call), *told(1, one), *told(2, two)))
     blocks = accumulated(stream)["content"]
     assert blocks[0]["server_name"] == "db"
-    assert blocks[1]["content"] == "42"
+    assert blocks[1]["content"] == [{"type": "text", "text": "42"}]
     assert [each["text"] for each in blocks[2]["content"]] == ["4", "2"]
 
 

@@ -46,7 +46,7 @@ from responses_events import (
     text_events,
     whole,
 )
-from responses_help import payloads, write
+from responses_help import Json, payloads, write
 
 
 def test_text_is_written_in_the_vendors_sequence() -> None:
@@ -522,3 +522,40 @@ def test_computer_actions_of_another_vendor_are_arguments_of_a_function() -> Non
     events = call_events(name="computer", kind="computer", text='{"action": "left_click"}')
     item = checked([START, *events, *CALLED])[-1]["response"]["output"][0]
     assert (item["type"], item["arguments"]) == ("function_call", '{"action": "left_click"}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [("file_search", '{"a": 1}'), ("web_search", '{"a": 1}'), ("web_search", '{"query": 1}')],
+)
+def test_input_that_has_no_place_in_its_item_is_noted(kind: Any, source: str) -> None:
+    encoder = ResponsesEncoder()
+    events: list[Event] = [
+        START,
+        *call_events(name="x", text=source, kind=kind, executor="provider"),
+        *STOP,
+    ]
+    data = b"".join(encoder.encode(event) for event in events)
+    doors.check_responses(data)
+    assert [loss.code for loss in encoder.losses] == ["provider_call"]
+
+
+def test_seals_and_quotations_and_types_of_sound_are_noted() -> None:
+    encoder = ResponsesEncoder()
+    sealed = Call(call_id="c", name="f", input="{}", seals=(Seal("thought", "x"),))
+    quoted = Annotation("messages", Raw(b"{}"), url="u", quote="q")
+    sound = Media(kind="audio", data="AAAA", media_type="audio/wav")
+    events: list[Event] = [
+        START,
+        PartStarted(0, Call(call_id="c", name="f", status="in_progress")),
+        InputDelta(0, "{}"),
+        PartEnded(0, sealed),
+        *text_events(1, annotations=()),
+        PartStarted(2, Text(status="in_progress")),
+        AnnotationAdded(2, quoted),
+        PartEnded(2, Text(annotations=(quoted,))),
+        *whole(3, sound),
+        *CALLED,
+    ]
+    b"".join(encoder.encode(event) for event in events)
+    assert {loss.code for loss in encoder.losses} == {"call_seal", "annotation", "media_output"}

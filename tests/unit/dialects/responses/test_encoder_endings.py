@@ -72,6 +72,14 @@ def test_own_reason_is_told_exactly() -> None:
     assert end["response"]["incomplete_details"] == {"reason": "max_messages"}
 
 
+def test_other_fields_of_the_end_are_noted() -> None:
+    encoder = ResponsesEncoder()
+    extra = Extra("responses", {"x": Raw(b"1")})
+    for event in (START, Finished("stop", extra=extra), Completed()):
+        encoder.encode(event)
+    assert [loss.code for loss in encoder.losses] == ["unknown_field"]
+
+
 def test_stop_sequence_and_limits_cannot_be_told() -> None:
     encoder = ResponsesEncoder()
     for event in (

@@ -348,7 +348,7 @@ def test_usage_counts_are_read_and_the_rest_is_kept() -> None:
         "input_tokens": 10,
         "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2, "x": 1},
         "output_tokens": 5,
-        "output_tokens_details": {"reasoning_tokens": 3, "audio_tokens": 1},
+        "output_tokens_details": {"reasoning_tokens": 3, "audio_tokens": 1, "y": 2},
         "total_tokens": 15,
         "cost": 1,
     }
@@ -359,7 +359,11 @@ def test_usage_counts_are_read_and_the_rest_is_kept() -> None:
     assert outcome.usage.reasoning == 3
     assert outcome.usage.output_audio == 1
     assert outcome.usage.extra is not None
-    assert set(outcome.usage.extra.fields) == {"cost", "input_tokens_details"}
+    assert set(outcome.usage.extra.fields) == {
+        "cost",
+        "input_tokens_details",
+        "output_tokens_details",
+    }
 
 
 def test_halves_of_a_character_are_joined_and_cost_nobody_else() -> None:

@@ -712,3 +712,57 @@ def test_nothing_is_said_of_a_call_after_its_end(late: Any) -> None:
         [created(), added(function_call()), args_delta('{"x":1}'), done(F), late, completed([F])]
     )
     assert shown(calls_in(outcome)) == [("call_a", "f", '{"x":1}', "completed")]
+
+
+def test_name_beside_the_input_may_come_before_the_announcement() -> None:
+    outcome = read_answer(
+        [
+            created(),
+            {**args_delta(""), "name": "f", "call_id": "call_a"},
+            args_delta('{"x":1}'),
+            added(function_call()),
+            done(F),
+            completed([F]),
+        ]
+    )
+    assert shown(calls_in(outcome)) == [("call_a", "f", '{"x":1}', "completed")]
+
+
+def test_empty_input_before_the_name_is_nothing() -> None:
+    outcome = read_answer(
+        [created(), args_delta(""), added(function_call()), done(F), completed([F])]
+    )
+    assert shown(calls_in(outcome)) == [("call_a", "f", '{"x":1}', "completed")]
+
+
+def test_input_before_the_part_that_names_its_call_waits() -> None:
+    part: Json = {
+        "type": "response.content_part.added",
+        "item_id": "fc_1",
+        "output_index": 0,
+        "content_index": 0,
+        "part": {"type": "tool_use", "id": "call_a", "name": "f"},
+    }
+    outcome = read_answer([created(), args_delta('{"x"'), part, args_delta(":1}"), completed([])])
+    assert shown(calls_in(outcome)) == [("call_a", "f", '{"x":1}', "completed")]
+
+
+def test_finished_item_without_a_name_waits_for_the_end() -> None:
+    bare = {key: value for key, value in F.items() if key != "name"}
+    context = DecodeContext(tools=(tool("f", x="integer"),))
+    outcome = read_answer([created(), done(bare), completed([])], context)
+    assert shown(calls_in(outcome)) == [("call_a", "f", '{"x":1}', "completed")]
+
+
+def test_final_output_may_repeat_some_items_and_add_others() -> None:
+    events, problems = read(
+        [
+            created(),
+            added(function_call()),
+            args_delta('{"x":1}'),
+            done(F),
+            completed([F, {**F, "id": "fc_5"}, {**G, "id": None}]),
+        ]
+    )
+    assert [call.name for call in calls_in(fold(events))] == ["f", "f", "g"]
+    assert problems == ["unstreamed_item", "unstreamed_item", "missing_id"]

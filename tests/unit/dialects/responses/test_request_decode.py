@@ -593,58 +593,58 @@ def test_request_shows_which_dialect_it_came_in() -> None:
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"model": 1}, "model"),
-        ({"input": 1}, "input"),
-        ({"input": {"role": "user"}}, "input"),
-        ({"input": ["x"]}, "input[0]"),
-        ({"input": [{}]}, "input[0].type"),
-        ({"input": [{"type": 1}]}, "input[0].type"),
-        ({"input": [{"type": "message", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"role": "user", "content": 1}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": [1]}]}, "input[0].content[0]"),
-        ({"input": [{"role": "user", "content": [{}]}]}, "input[0].content[0].type"),
-        ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
-        ({"input": [{"type": "custom_tool_call", "name": "x", "input": {}}]}, "input[0].input"),
-        ({"input": [{"type": "additional_tools", "tools": [{}]}]}, "input[0].tools[0].type"),
-        ({"tools": {}}, "tools"),
-        ({"tools": [1]}, "tools[0]"),
-        ({"tools": [{"type": "function"}]}, "tools[0].name"),
-        ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name"),
-        ({"tools": [{"type": "function", "name": "f", "strict": "yes"}]}, "tools[0].strict"),
-        ({"tools": [{"type": "function", "function": 1}]}, "tools[0].function"),
-        ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0].name"),
-        ({"tools": [{"type": "namespace", "name": "n", "tools": [1]}]}, "tools[0].tools[0]"),
-        ({"tools": [{"type": "custom", "name": "p", "format": 1}]}, "tools[0].format"),
-        (
-            {
-                "tools": [
-                    {"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "lark"}}
-                ]
-            },
-            "tools[0].format.definition",
-        ),
-        ({"tool_choice": "maybe"}, "tool_choice"),
-        ({"tool_choice": 1}, "tool_choice"),
-        ({"tool_choice": {}}, "tool_choice.type"),
-        ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
-        ({"tool_choice": {"type": "allowed_tools", "tools": [{}]}}, "tool_choice.tools[0].type"),
-        ({"stream": "yes"}, "stream"),
-        ({"temperature": "hot"}, "temperature"),
-        ({"temperature": True}, "temperature"),
-        ({"max_output_tokens": 1.5}, "max_output_tokens"),
-        ({"metadata": []}, "metadata"),
-        ({"include": "x"}, "include"),
-        ({"text": "x"}, "text"),
-        ({"text": {"verbosity": 1}}, "text.verbosity"),
-        ({"text": {"format": {"type": 1}}}, "text.format.type"),
-        ({"reasoning": "high"}, "reasoning"),
-        ({"reasoning": {"effort": 1}}, "reasoning.effort"),
-    ],
-)
+REFUSED: list[tuple[Json, str]] = [
+    ({"model": 1}, "model"),
+    ({"input": 1}, "input"),
+    ({"input": {"role": "user"}}, "input"),
+    ({"input": ["x"]}, "input[0]"),
+    ({"input": [{}]}, "input[0].type"),
+    ({"input": [{"type": 1}]}, "input[0].type"),
+    ({"input": [{"type": "message", "content": "x"}]}, "input[0].role"),
+    ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
+    ({"input": [{"role": "user", "content": 1}]}, "input[0].content"),
+    ({"input": [{"role": "user", "content": [1]}]}, "input[0].content[0]"),
+    ({"input": [{"role": "user", "content": [{}]}]}, "input[0].content[0].type"),
+    ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
+    ({"input": [{"type": "custom_tool_call", "name": "x", "input": {}}]}, "input[0].input"),
+    ({"input": [{"type": "additional_tools", "tools": [{}]}]}, "input[0].tools[0].type"),
+    ({"tools": {}}, "tools"),
+    ({"tools": [1]}, "tools[0]"),
+    ({"tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name"),
+    ({"tools": [{"type": "function", "name": "f", "strict": "yes"}]}, "tools[0].strict"),
+    ({"tools": [{"type": "function", "function": 1}]}, "tools[0].function"),
+    ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0].name"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [1]}]}, "tools[0].tools[0]"),
+    ({"tools": [{"type": "custom", "name": "p", "format": 1}]}, "tools[0].format"),
+    (
+        {
+            "tools": [
+                {"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "lark"}}
+            ]
+        },
+        "tools[0].format.definition",
+    ),
+    ({"tool_choice": "maybe"}, "tool_choice"),
+    ({"tool_choice": 1}, "tool_choice"),
+    ({"tool_choice": {}}, "tool_choice.type"),
+    ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
+    ({"tool_choice": {"type": "allowed_tools", "tools": [{}]}}, "tool_choice.tools[0].type"),
+    ({"stream": "yes"}, "stream"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"temperature": True}, "temperature"),
+    ({"max_output_tokens": 1.5}, "max_output_tokens"),
+    ({"metadata": []}, "metadata"),
+    ({"include": "x"}, "include"),
+    ({"text": "x"}, "text"),
+    ({"text": {"verbosity": 1}}, "text.verbosity"),
+    ({"text": {"format": {"type": 1}}}, "text.format.type"),
+    ({"reasoning": "high"}, "reasoning"),
+    ({"reasoning": {"effort": 1}}, "reasoning.effort"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), REFUSED)
 def test_what_cannot_be_used_is_refused_with_its_path(fields: Json, param: str) -> None:
     with pytest.raises(RequestRefused) as caught:
         decode_request(json.dumps(fields).encode())

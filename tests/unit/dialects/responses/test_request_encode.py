@@ -399,6 +399,9 @@ def test_citations_of_an_assistant_come_along() -> None:
     (item,) = json.loads(encode_request(Request(turns=(turn("assistant", cited),))).body)["input"]
     assert item["content"][0]["annotations"][0]["url"] == "u"
     assert item["content"][0]["logprobs"] == [1]
+    bare = replace(cited, logprobs=None)
+    (item,) = encode(turn("assistant", bare))["input"]
+    assert "logprobs" not in item["content"][0]
 
 
 @pytest.mark.parametrize(
@@ -611,3 +614,64 @@ def test_what_a_tool_cannot_say_is_noted() -> None:
 )
 def test_m110_m112_m116_tool_choice_is_written_flat(choice: ToolChoice, written: Any) -> None:
     assert encode(tool_choice=choice)["tool_choice"] == written
+
+
+@pytest.mark.parametrize("kind", ["bash", "memory"])
+def test_results_of_client_tools_of_other_vendors_are_function_outputs(kind: Any) -> None:
+    result = Result(call_id="held", kind=kind, content=(Text(text="ok"),))
+    body = encode(turn("tool", result), previous_id="resp_0")
+    assert body["input"] == [{"type": "function_call_output", "call_id": "held", "output": "ok"}]
+
+
+def test_own_results_of_every_form_go_out_as_they_came() -> None:
+    items: list[Json] = [
+        {"type": "apply_patch_call_output", "call_id": "a", "status": "completed"},
+        {
+            "type": "function_call_output",
+            "call_id": "b",
+            "output": [{"type": "other", "x": 1}, {"type": "input_text", "text": "y"}],
+        },
+        {
+            "type": "computer_call_output",
+            "call_id": "c",
+            "output": {"type": "computer_screenshot", "file_id": "f", "detail": "low"},
+        },
+    ]
+    encoded = encode_request(
+        decode_request(
+            json.dumps({"model": "m", "input": items, "previous_response_id": "r"}).encode()
+        )
+    )
+    assert json.loads(encoded.body)["input"] == items
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "field", "written"),
+    [
+        (
+            "shell",
+            Result(call_id="c", kind="shell", content=(Text(text="boom"),), is_error=True),
+            "output",
+            [{"stdout": "boom", "stderr": "", "outcome": {"type": "exit", "exit_code": 1}}],
+        ),
+        (
+            "tool_search",
+            Result(call_id="c", kind="tool_search", content=(Text(text="none"),)),
+            "tools",
+            [],
+        ),
+        ("mcp_approval", Result(call_id="c", kind="mcp_approval"), "approve", False),
+        (
+            "computer",
+            Result(call_id="c", kind="computer", content=(Text(text="x"),)),
+            "output",
+            {"type": "computer_screenshot"},
+        ),
+    ],
+)
+def test_structured_results_are_made_of_plain_text_where_that_is_all_there_is(
+    kind: Any, result: Result, field: str, written: Any
+) -> None:
+    encoded = encode_request(Request(turns=(turn("tool", result),), previous_id="resp_0"))
+    (item,) = json.loads(encoded.body)["input"]
+    assert item[field] == written
