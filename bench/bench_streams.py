@@ -37,7 +37,8 @@ def _data(payload: dict[str, Any]) -> bytes:
 
 
 def _named(payload: dict[str, Any]) -> bytes:
-    return b"event: " + payload["type"].encode() + b"\n" + _data(payload)
+    name: str = payload["type"]
+    return b"event: " + name.encode() + b"\n" + _data(payload)
 
 
 def _chat(story: Story) -> Iterator[bytes]:
@@ -73,7 +74,7 @@ def _chat(story: Story) -> Iterator[bytes]:
 def _responses(story: Story) -> Iterator[bytes]:
     number = -1
 
-    def event(kind: str, **fields: Any) -> bytes:
+    def event(kind: str, **fields: object) -> bytes:
         nonlocal number
         number += 1
         return _named({"type": kind, "sequence_number": number, **fields})
@@ -99,9 +100,12 @@ def _responses(story: Story) -> Iterator[bytes]:
     yield event("response.created", response=response)
     yield event("response.in_progress", response=response)
     output: list[dict[str, Any]] = []
-    message = {"id": "msg_68a1f0c2d4e88190b7c3a5e6f7081920a1b2c3d4e5f60718", "type": "message"}
+    message: dict[str, Any] = {
+        "id": "msg_68a1f0c2d4e88190b7c3a5e6f7081920a1b2c3d4e5f60718",
+        "type": "message",
+    }
     where: dict[str, Any] = {"item_id": message["id"], "output_index": 0, "content_index": 0}
-    empty = {**message, "status": "in_progress", "content": [], "role": "assistant"}
+    empty: dict[str, Any] = {**message, "status": "in_progress", "content": [], "role": "assistant"}
     yield event("response.output_item.added", output_index=0, item=empty)
     part: dict[str, Any] = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
     yield event("response.content_part.added", **where, part=part)
@@ -169,7 +173,9 @@ def _messages(story: Story) -> Iterator[bytes]:
         }
     )
 
-    def block(index: int, start: dict[str, Any], deltas: Sequence[dict[str, Any]]) -> Iterator[bytes]:
+    def block(
+        index: int, start: dict[str, Any], deltas: Sequence[dict[str, Any]]
+    ) -> Iterator[bytes]:
         yield _named({"type": "content_block_start", "index": index, "content_block": start})
         for delta in deltas:
             yield _named({"type": "content_block_delta", "index": index, "delta": delta})
@@ -178,7 +184,12 @@ def _messages(story: Story) -> Iterator[bytes]:
     texts = [{"type": "text_delta", "text": word} for word in story.words()]
     yield from block(0, {"type": "text", "text": ""}, texts)
     for index in range(1, story.calls + 1):
-        start = {"type": "tool_use", "id": f"toolu_{index:024d}", "name": "write", "input": {}}
+        start: dict[str, Any] = {
+            "type": "tool_use",
+            "id": f"toolu_{index:024d}",
+            "name": "write",
+            "input": {},
+        }
         pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in story.pieces()]
         yield from block(index, start, pieces)
     yield _named(

@@ -145,7 +145,7 @@ def big_argument() -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="What translating a stream costs.")
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     worst = pairs(rounds)

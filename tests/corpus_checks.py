@@ -117,11 +117,9 @@ def same_finish(found: str | None, source: str | None) -> None:
 
 def at(value: Any, path: str) -> Any:
     for step in path.split("."):
-        if isinstance(value, list) and step.isdigit() and int(step) < len(value):
-            value = value[int(step)]
-        elif isinstance(value, dict) and step in value:
-            value = value[step]
-        else:
+        try:
+            value = value[int(step) if isinstance(value, list) else step]
+        except (KeyError, IndexError, TypeError, ValueError):
             return MISSING
     return value
 
@@ -143,7 +141,7 @@ def check(body: bytes, rule: dict[str, Any]) -> None:
         assert isinstance(found, str), where
         assert re.search(rule["matches"], found, re.DOTALL), where
     elif "length" in rule:
-        assert isinstance(found, list | dict), where
+        assert found is not MISSING, where
         assert len(found) == rule["length"], where
     elif "contains" in rule:
         assert rule["contains"] in json.dumps(found), where

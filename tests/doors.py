@@ -106,7 +106,7 @@ def _without_customs(chunk: dict[str, Any]) -> dict[str, Any]:
         return chunk
     copy: dict[str, Any] = json.loads(text)
     for choice in copy["choices"]:
-        calls = choice["delta"].get("tool_calls") or []
+        calls: list[dict[str, Any]] = choice["delta"].get("tool_calls") or []
         choice["delta"]["tool_calls"] = [call for call in calls if "custom" not in call]
     return copy
 
@@ -146,7 +146,7 @@ class _ChatChoice:
             assert index == self.calls - 1, "calls go one by one, indices dense"
             assert "id" not in call, "later deltas carry no id"
             assert "type" not in call
-            body = call.get("function") or call.get("custom") or {}
+            body: dict[str, Any] = call.get("function") or call.get("custom") or {}
             assert "name" not in body, "the name comes once"
         assert isinstance(body.get("arguments", body.get("input")), str), "arguments is a string"
 
@@ -196,10 +196,11 @@ def check_responses(stream: bytes, *, profile: str = "default") -> None:
 
 def _with_listed_code(payload: dict[str, Any]) -> dict[str, Any]:
     """Codex decides by these codes whether to try again; the SDK's list of codes lacks them."""
-    error = (payload.get("response") or {}).get("error") or {}
+    told: dict[str, Any] = payload.get("response") or {}
+    error: dict[str, Any] = told.get("error") or {}
     if error.get("code") not in CODEX_CODES:
         return payload
-    response = {**payload["response"], "error": {**error, "code": "server_error"}}
+    response = {**told, "error": {**error, "code": "server_error"}}
     return {**payload, "response": response}
 
 
@@ -358,12 +359,13 @@ def check_messages(stream: bytes) -> None:
                 assert open_block is None, "blocks do not overlap"
                 assert payload["index"] == count, "block indices are dense from 0"
                 count += 1
-                open_block = payload["content_block"]
-                uses += open_block["type"] == "tool_use"
-                if open_block["type"] == "tool_use":
-                    assert open_block["input"] == {}, "tool_use opens with input {}"
-                    assert open_block["name"]
-                    _check_identity(open_block["id"])
+                block: dict[str, Any] = payload["content_block"]
+                open_block = block
+                if block["type"] == "tool_use":
+                    uses += 1
+                    assert block["input"] == {}, "tool_use opens with input {}"
+                    assert block["name"]
+                    _check_identity(block["id"])
             case "content_block_delta":
                 assert open_block is not None
                 assert payload["index"] == count - 1

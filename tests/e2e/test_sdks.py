@@ -4,14 +4,14 @@ The SDKs run whole, with their own HTTP client, SSE parser and accumulator; only
 """
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import anthropic
 import httpx2
 import openai
 import pytest
-from corpus_cases import Case, decode, stream_cases
 
+from corpus_cases import Case, decode, stream_cases
 from dragoman.core.fold import fold
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.registry import codec
@@ -108,7 +108,7 @@ def test_openai_chat_stream_assembles_the_calls(case: Case) -> None:
             finish += [choice.finish_reason] if choice.finish_reason else []
             for call in choice.delta.tool_calls or ():
                 entry = calls.setdefault(call.index, ["", ""])
-                body = call.function or getattr(call, "custom", None) or {}
+                body: Any = call.function or getattr(call, "custom", None) or {}
                 entry[0] += field(body, "name")
                 entry[1] += field(body, "arguments") or field(body, "input")
     wanted_text, wanted_calls = expected(case)
@@ -118,8 +118,9 @@ def test_openai_chat_stream_assembles_the_calls(case: Case) -> None:
 
 
 def field(body: Any, name: str) -> str:
-    value = body.get(name) if isinstance(body, dict) else getattr(body, name, None)
-    return value or ""
+    if isinstance(body, dict):
+        return cast("dict[str, str]", body).get(name, "")
+    return getattr(body, name, None) or ""
 
 
 @healthy

@@ -5,16 +5,17 @@ of other types where they stand. The seeds are fixed, so that a failure is the s
 DRAGOMAN_FUZZ_ROUNDS to run more (`make fuzz`).
 """
 
+import itertools
 import json
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from corpus_cases import DIALECTS, folder_cases, stream_cases
 
+from corpus_cases import DIALECTS, folder_cases, stream_cases
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
@@ -83,30 +84,30 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key or index) inside a JSON value."""
+    keys: list[Any] = []
+    if isinstance(value, dict):
+        keys = list(cast("dict[str, Any]", value))
+    elif isinstance(value, list):
+        keys = list(range(len(cast("list[Any]", value))))
+    for key in keys:
+        yield value, key
+        yield from places(value[key])
+
+
 def mutate_json(value: Any, rng: random.Random) -> Any:
     """The value with one place in it changed: replaced, removed, renamed or doubled."""
-    holders: list[tuple[Any, Any]] = []
-
-    def walk(inner: Any) -> None:
-        if isinstance(inner, dict):
-            holders.extend((inner, key) for key in inner)
-            for item in inner.values():
-                walk(item)
-        elif isinstance(inner, list):
-            holders.extend((inner, index) for index in range(len(inner)))
-            for item in inner:
-                walk(item)
-
-    walk(value)
+    holders = list(places(value))
     if not holders:
         return deepcopy(rng.choice(ODD_VALUES))
     holder, key = rng.choice(holders)
     match rng.randrange(4):
         case 0:
             del holder[key]
-        case 1 if isinstance(holder, list):
+        case 1 if isinstance(key, int):
             holder.append(holder[key])
-        case 2 if isinstance(holder, dict):
+        case 2 if isinstance(key, str):
             holder[key + "x"] = holder.pop(key)
         case _:
             holder[key] = deepcopy(rng.choice(ODD_VALUES))
@@ -150,7 +151,7 @@ def mutate_stream(data: bytes, rng: random.Random) -> bytes:
 def reads_of(data: bytes, rng: random.Random) -> list[bytes]:
     cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 5, 30))))
     bounds = [0, *cuts, len(data)]
-    return [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 def run_batch(batch: int, count: int, name: str, one: Callable[[random.Random], None]) -> None:
@@ -197,8 +198,7 @@ def check_request(rng: random.Random) -> None:
     try:
         request = codec(dialect).decode_request(data)
         encoded = codec(rng.choice(DIALECTS)).encode_request(request)
-    except RequestRefused as refused:
-        assert refused.message
+    except RequestRefused:
         return
     json.loads(encoded.body)
 

@@ -2,43 +2,33 @@
 
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 
 import pytest
 from bench_streams import Story, dialect_stream
-from corpus_cases import DIALECTS
 
+from corpus_cases import DIALECTS
 from dragoman.dialects.translate import StreamTranslator
 from dragoman.sse import FrameParser
 
 SMALL, LARGE = 1_000, 10_000
 
 
-class Counter:
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions, Python's and C's, the work calls."""
     calls = 0
 
-
-@contextmanager
-def counting() -> Iterator[Counter]:
-    counter = Counter()
-
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        if event in ("call", "c_call"):
-            counter.calls += 1
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
 
     sys.setprofile(profile)
     try:
-        yield counter
+        work()
     finally:
         sys.setprofile(None)
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    with counting() as counter:
-        work()
-    return counter.calls
+    return calls
 
 
 def translate(source: str, target: str, frames: list[bytes]) -> None:

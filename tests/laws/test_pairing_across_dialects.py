@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from corpus_cases import DIALECTS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpus_cases import DIALECTS
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_request
 from dragoman.model.parts import Call, Result, Text
@@ -18,40 +18,39 @@ ARGUMENTS = st.sampled_from(["{}", '{"x":1}', "", "not json", '{"cut":'])
 WORDS = st.sampled_from(["one", "two", "three", "", " "])
 
 
-def chat_messages() -> st.SearchStrategy[list[dict[str, Any]]]:
-    call = st.builds(
-        lambda identity, name, arguments: {
-            "id": identity,
-            "type": "function",
-            "function": {"name": name, "arguments": arguments},
-        },
-        IDS,
-        NAMES,
-        ARGUMENTS,
-    )
+Message = dict[str, Any]
+
+
+def call_entry(identity: str, name: str, arguments: str) -> Message:
+    function = {"name": name, "arguments": arguments}
+    return {"id": identity, "type": "function", "function": function}
+
+
+def plain(role: str, text: str) -> Message:
+    return {"role": role, "content": text}
+
+
+def calling(text: str, calls: list[Message]) -> Message:
+    return {"role": "assistant", "content": text, "tool_calls": calls}
+
+
+def result(identity: str, text: str) -> Message:
+    return {"role": "tool", "tool_call_id": identity, "content": text}
+
+
+def chat_messages() -> st.SearchStrategy[list[Message]]:
+    calls = st.lists(st.builds(call_entry, IDS, NAMES, ARGUMENTS), min_size=1, max_size=3)
     message = st.one_of(
-        st.builds(lambda text: {"role": "user", "content": text}, WORDS),
-        st.builds(lambda text: {"role": "system", "content": text}, WORDS),
-        st.builds(
-            lambda text, calls: {"role": "assistant", "content": text, "tool_calls": calls},
-            WORDS,
-            st.lists(call, min_size=1, max_size=3),
-        ),
-        st.builds(lambda text: {"role": "assistant", "content": text}, WORDS),
-        st.builds(
-            lambda identity, text: {"role": "tool", "tool_call_id": identity, "content": text},
-            IDS,
-            WORDS,
-        ),
+        st.builds(plain, st.sampled_from(["user", "system", "assistant"]), WORDS),
+        st.builds(calling, WORDS, calls),
+        st.builds(result, IDS, WORDS),
     )
     return st.lists(message, min_size=1, max_size=8)
 
 
 @pytest.mark.parametrize("target", DIALECTS)
 @given(messages=chat_messages())
-def test_calls_and_results_pair_whatever_the_history(
-    target: str, messages: list[dict[str, Any]]
-) -> None:
+def test_calls_and_results_pair_whatever_the_history(target: str, messages: list[Message]) -> None:
     body = json.dumps({"model": "m", "messages": messages}).encode()
     encoded = translate_request(body, "chat", target)
     sent = codec(target).decode_request(encoded.body)
@@ -78,7 +77,7 @@ def texts_in(parts: list[Any]) -> list[Text]:
 
 
 @given(messages=chat_messages())
-def test_repairing_again_repairs_nothing(messages: list[dict[str, Any]]) -> None:
+def test_repairing_again_repairs_nothing(messages: list[Message]) -> None:
     body = json.dumps({"model": "m", "messages": messages}).encode()
     once = translate_request(body, "chat", "chat")
     twice = translate_request(once.body, "chat", "chat")

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 import doors
 from corpus_cases import DIALECTS
 from dragoman.dialects.registry import codec
-from dragoman.model.events import Completed, Event, Noticed, PartEnded, PartStarted
-from dragoman.model.parts import Opaque, Part
+from dragoman.model.events import Completed, Event, Failed, Noticed, PartEnded, PartStarted
+from dragoman.model.parts import Call, Opaque, Part
 from projections import project, read, received, write
 from strategies import events
 
@@ -58,11 +58,33 @@ def test_what_a_dialect_has_said_it_can_say_again(dialect: str, told: tuple[Even
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @law
-@given(told=events(may_amend=True))
+@given(told=events())
 def test_every_answer_is_written_as_the_clients_of_the_dialect_demand(
     dialect: str, told: tuple[Event, ...]
 ) -> None:
     DOORS[dialect](write(dialect, without_the_unheard_of(dialect, told)).data)
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages"])
+@law
+@given(told=events(may_amend=True))
+def test_an_answer_that_was_amended_fails_as_the_clients_of_the_dialect_demand(
+    dialect: str, told: tuple[Event, ...]
+) -> None:
+    data = write(dialect, without_the_unheard_of(dialect, told)).data
+    DOORS[dialect](data)
+    shown = {0, 1} if dialect == "chat" else {0}
+    choices = {event.part: event.choice for event in told if isinstance(event, PartStarted)}
+    is_amended = any(
+        isinstance(event, PartEnded)
+        and event.amended
+        and isinstance(event.value, Call)
+        and event.value.executor == "client"
+        and choices[event.part] in shown
+        for event in told
+    )
+    if is_amended:
+        assert isinstance(read(dialect, [data]).events[-1], Failed)
 
 
 def without_the_unheard_of(dialect: str, told: tuple[Event, ...]) -> list[Event]:

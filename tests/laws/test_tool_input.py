@@ -1,20 +1,21 @@
 """Laws 6 and 8: a call's input is what the wire carried, and only a closed call with strict JSON may run."""
 
+import itertools
 import json
 
 import pytest
 from bench_streams import Story, dialect_stream
-from corpus_cases import DIALECTS
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import json_texts
 
+from corpus_cases import DIALECTS
 from dragoman._json import is_strict
 from dragoman.core.calls import judge
 from dragoman.core.fold import fold
 from dragoman.dialects.translate import StreamTranslator, make_decoder
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call
+from strategies import json_texts
 
 AWKWARD = [
     '{"n":1.0,"n":1e2,"big":123456789012345678901234567890}',
@@ -53,7 +54,7 @@ def read(dialect: str, data: bytes) -> Outcome:
 
 def pieces_of(text: str, cuts: list[int]) -> list[str]:
     bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 @pytest.mark.parametrize("target", DIALECTS)

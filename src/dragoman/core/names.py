@@ -120,7 +120,7 @@ class _Check:
         members = cast("_Schema", value)
         required = schema.get("required")
         if isinstance(required, list) and any(
-            name not in members for name in cast("list[object]", required)
+            isinstance(name, str) and name not in members for name in cast("list[object]", required)
         ):
             return False
         properties = schema.get("properties")

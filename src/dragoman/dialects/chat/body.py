@@ -8,24 +8,26 @@ from dragoman.core.fold import fold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.chat.annotations import write_annotation
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.fields import fields_of, own_fields
-from dragoman.dialects.chat.losses import LOSSES
+from dragoman.dialects.chat.losses import LOSSES, note_extra, note_foreign
 from dragoman.dialects.chat.usage import write_usage
-from dragoman.dialects.chat.wire import REASONING_FIELDS, SEALED_FIELDS
+from dragoman.dialects.chat.wire import REASONING_FIELDS
 from dragoman.dialects.chat.writing import (
     FAILING_REASONS,
+    cite,
     finish_word,
     flat_name,
     is_expressible,
+    note_finish,
     seal_content,
+    sealed_fields,
     write_audio,
     write_image,
 )
 from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
-from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Text
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 
 __all__ = ("encode_body",)
 
@@ -50,6 +52,11 @@ def encode_body(
     }
     if outcome.usage is not None:
         body["usage"] = write_usage(outcome.usage)
+        note_foreign(book, outcome.usage.extra, "usage")
+    note_foreign(book, outcome.started_extra, "answer")
+    note_extra(book, outcome.completed_extra, "answer")
+    if outcome.limits is not None:
+        book.note("rate_limits")
     return dumps_document({**body, **own_fields(outcome.started_extra)})
 
 
@@ -71,6 +78,7 @@ class _Message:
         self._legacy = context.legacy_functions
         self._mint = Minter(context.seed)
         self._book = book
+        self._where = f"choice {choice.index}"
         self._pieces: list[str | Raw] = []
         self._refusals: list[str] = []
         self._logprobs: dict[str, list[Raw | None]] = {"content": [], "refusal": []}
@@ -99,43 +107,72 @@ class _Message:
                 legacy=self._legacy,
             ),
         }
+        note_finish(choice.finish or "stop", self._book, self._where)
+        note_foreign(self._book, choice.finish_extra, self._where)
         stop = choice.stop_sequence
-        if stop is not None and self._book.note("stop_sequence", "", stop) == "carry":
+        if stop is not None and self._book.note("stop_sequence", self._where, stop) == "carry":
             out["stop_reason"] = stop
         return {**out, **extra}
 
     def _take(self, part: Part) -> None:
         match part:
             case Text():
+                self._take_text(part)
                 self._pieces.append(part.text)
                 self._logprobs["content"].append(part.logprobs)
-                written = (write_annotation(annotation) for annotation in part.annotations)
-                self._annotations.extend(raw for raw in written if raw is not None)
             case Refusal():
+                self._take_text(part)
                 self._refusals.append(part.text)
                 self._logprobs["refusal"].append(part.logprobs)
             case Reasoning():
-                own = own_fields(part.extra)
-                sections = [text for text in (*part.summary, *part.content) if text]
-                self._thoughts.append("\n\n".join(sections))
-                self._fields |= {
-                    name: raw
-                    for name, raw in own.items()
-                    if name in SEALED_FIELDS or name in REASONING_FIELDS
-                }
+                self._take_reasoning(part)
             case Call():
-                if is_expressible(part, self._book, ""):
-                    self._calls.append(part)
-            case Media() if part.kind == "audio":
-                self._fields.setdefault("audio", self._audio(part))
+                self._take_call(part)
             case Media():
-                image = write_image(part)
-                if image is not None and self._book.note("output_media") == "carry":
-                    self._images.append(image)
+                self._take_media(part)
             case Opaque() if part.dialect == "chat":
                 self._pieces.append(part.raw)
-            case _:
-                pass
+            case Opaque():
+                self._book.note("opaque_part", self._where, part.type)
+            case Result():
+                self._book.note("provider_result", self._where)
+
+    def _take_text(self, part: Text | Refusal) -> None:
+        note_extra(self._book, part.extra, self._where)
+        note_extra(self._book, part.item_extra, self._where)
+        if isinstance(part, Text):
+            cited = [cite(each, self._book, self._where) for each in part.annotations]
+            self._annotations.extend(raw for raw in cited if raw is not None)
+
+    def _take_reasoning(self, part: Reasoning) -> None:
+        sections = [text for text in (*part.summary, *part.content) if text]
+        if len(sections) > 1:
+            self._book.note("reasoning_sections", self._where)
+        self._thoughts.append("\n\n".join(sections))
+        own = own_fields(part.extra)
+        self._fields |= {name: own[name] for name in REASONING_FIELDS if name in own}
+        self._fields |= sealed_fields(part, self._book, self._where)
+
+    def _take_call(self, call: Call) -> None:
+        if not is_expressible(call, self._book, self._where):
+            return
+        if self._legacy and self._calls:
+            self._book.note("parallel_functions", self._where, call.name)
+            return
+        note_foreign(self._book, call.extra, self._where)
+        self._calls.append(call)
+
+    def _take_media(self, media: Media) -> None:
+        note_foreign(self._book, media.extra, self._where)
+        is_sound = media.kind == "audio" and "audio" not in self._fields
+        if is_sound:
+            self._fields["audio"] = self._audio(media)
+        if is_sound and media.media_type is None:
+            return
+        image = write_image(media)
+        action = self._book.note("output_media", self._where, media.media_type or media.kind)
+        if image is not None and action == "carry":
+            self._images.append(image)
 
     def _message(self) -> dict[str, object]:
         message: dict[str, object] = {
@@ -156,7 +193,7 @@ class _Message:
             message["images"] = self._images
         if self._calls and self._legacy:
             call = self._calls[0]
-            name = flat_name(call, self._book, "")
+            name = flat_name(call, self._book, self._where)
             message["function_call"] = {"name": name, "arguments": call.input}
         elif self._calls:
             message["tool_calls"] = [self._call(call) for call in self._calls]
@@ -175,12 +212,14 @@ class _Message:
 
     def _call(self, call: Call) -> dict[str, object]:
         kind, field = ("custom", "input") if call.kind == "custom" else ("function", "arguments")
-        seals = (seal_content(seal) for seal in call.seals)
+        seals = [seal_content(seal) for seal in call.seals]
+        if None in seals:
+            self._book.note("seal", self._where)
         content = next((raw for raw in seals if raw is not None), None)
         return {
             "id": call.call_id or self._mint("call_"),
             "type": kind,
-            kind: {"name": flat_name(call, self._book, ""), field: call.input},
+            kind: {"name": flat_name(call, self._book, self._where), field: call.input},
             **({"extra_content": content} if content is not None else {}),
             **own_fields(call.extra),
         }

@@ -9,15 +9,16 @@ from typing import Never, assert_never
 from dragoman._json import Raw, dumps_text
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
-from dragoman.dialects.chat.annotations import write_annotation
 from dragoman.dialects.chat.chunks import Envelope
 from dragoman.dialects.chat.fields import own_fields
 from dragoman.dialects.chat.losses import note_extra, note_foreign
-from dragoman.dialects.chat.wire import REASONING_FIELDS, SEALED_FIELDS
+from dragoman.dialects.chat.wire import REASONING_FIELDS
 from dragoman.dialects.chat.writing import (
+    cite,
     flat_name,
     is_expressible,
     seal_content,
+    sealed_fields,
     write_audio,
     write_image,
 )
@@ -132,12 +133,9 @@ class PartWriter:
 
     def write_annotation(self, event: AnnotationAdded) -> bytes:
         part = self._find(event)
-        annotation = write_annotation(event.annotation)
+        annotation = cite(event.annotation, self._book, part.where)
         if annotation is None:
-            self._book.note("annotation", part.where)
             return b""
-        if event.annotation.quote is not None and event.annotation.dialect != "chat":
-            self._book.note("annotation", part.where, "its quotation")
         return self.envelope.chunk(part.choice, {"annotations": [annotation]})
 
     def write_seal(self, event: SealAdded) -> bytes:
@@ -199,7 +197,8 @@ class PartWriter:
                 note_foreign(self._book, value.extra, part.where)
                 return self._write_late(part, value)
             case Reasoning():
-                return self._end_reasoning(part, value)
+                sealed = sealed_fields(value, self._book, part.where)
+                return self.envelope.chunk(part.choice, sealed) if sealed else b""
             case Text() | Refusal():
                 note_extra(self._book, value.extra, part.where)
                 note_extra(self._book, value.item_extra, part.where)
@@ -240,16 +239,6 @@ class PartWriter:
             **own_fields(call.extra),
         }
         return self.envelope.chunk(part.choice, {"tool_calls": [entry]})
-
-    def _end_reasoning(self, part: _OpenPart, value: Reasoning) -> bytes:
-        own = own_fields(value.extra)
-        sealed = {name: own[name] for name in SEALED_FIELDS if name in own}
-        if value.extra is not None and not own.keys() <= {*SEALED_FIELDS, *REASONING_FIELDS}:
-            note_extra(self._book, value.extra, part.where)
-        note_foreign(self._book, value.extra, part.where)
-        if value.seals and not sealed:
-            self._book.note("seal", part.where)
-        return self.envelope.chunk(part.choice, sealed) if sealed else b""
 
     def _start_media(self, part: _OpenPart, media: Media, choice: ChoiceState) -> bytes:
         if media.kind != "audio" or choice.has_sound:

@@ -73,6 +73,9 @@ class OpenText:
 
     def end(self, status: PartStatus) -> None:
         self._tell(replace_lone(self.half))
+        if self._unsaid:
+            # Tokens at the end that have no text of their own.
+            self._telling.events.append(TextDelta(self.part, "", join_logprobs(self._unsaid)))
         text = "".join(self.pieces)
         logprobs = join_logprobs(self._logprobs)
         annotations = tuple(self._annotations)

@@ -1,21 +1,25 @@
-"""What the stream encoder and the body encoder write alike: calls, media, finishes."""
+"""What the stream encoder and the body encoder write, and declare lost, alike: calls, citations, media, finishes."""
 
 from dragoman._json import Raw, is_strict
 from dragoman.core import aliases
 from dragoman.core.losses import LossBook
+from dragoman.dialects.chat.annotations import write_annotation
 from dragoman.dialects.chat.content import data_url
 from dragoman.dialects.chat.fields import own_fields
-from dragoman.dialects.chat.wire import FINISH_OF_REASON
+from dragoman.dialects.chat.losses import note_extra, note_foreign
+from dragoman.dialects.chat.wire import FINISH_OF_REASON, REASONING_FIELDS, SEALED_FIELDS
 from dragoman.model.outcome import FinishReason
-from dragoman.model.parts import Call, Media, Seal
+from dragoman.model.parts import Annotation, Call, Media, Reasoning, Seal
 
 __all__ = (
     "FAILING_REASONS",
+    "cite",
     "finish_word",
     "flat_name",
     "is_expressible",
     "note_finish",
     "seal_content",
+    "sealed_fields",
     "write_audio",
     "write_image",
 )
@@ -67,6 +71,28 @@ def finish_word(reason: FinishReason, calls: int, *, has_cut_call: bool, legacy:
 def note_finish(reason: FinishReason, book: LossBook, where: str) -> None:
     if reason in _DETAILED:
         book.note("finish_detail", where, reason)
+
+
+def cite(annotation: Annotation, book: LossBook, where: str) -> Raw | None:
+    """A citation as Chat has it; what it does not have is declared."""
+    written = write_annotation(annotation)
+    if written is None:
+        book.note("annotation", where)
+    elif annotation.quote is not None and annotation.dialect != "chat":
+        book.note("annotation", where, "its quotation")
+    return written
+
+
+def sealed_fields(reasoning: Reasoning, book: LossBook, where: str) -> dict[str, Raw]:
+    """The lists of sealed thoughts that came in this dialect; other seals and fields are declared."""
+    own = own_fields(reasoning.extra)
+    sealed = {name: own[name] for name in SEALED_FIELDS if name in own}
+    if own.keys() - {*SEALED_FIELDS, *REASONING_FIELDS}:
+        note_extra(book, reasoning.extra, where)
+    note_foreign(book, reasoning.extra, where)
+    if reasoning.seals and not sealed:
+        book.note("seal", where)
+    return sealed
 
 
 def write_audio(media: Media, item_id: str) -> dict[str, object]:

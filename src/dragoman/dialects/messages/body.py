@@ -29,7 +29,7 @@ from dragoman.dialects.messages.fields import (
     raws_of,
     string_of,
 )
-from dragoman.dialects.messages.losses import LOSSES, note_foreign
+from dragoman.dialects.messages.losses import LOSSES, note_foreign, note_usage
 from dragoman.dialects.messages.render import Block, block_from_part, own_extra
 from dragoman.dialects.messages.usage import UsageReader, usage_in_full
 from dragoman.dialects.messages.wire import CUT_REASONS, INVALID_KEY, MAPPED_FIELDS, STOP_REASONS
@@ -185,6 +185,7 @@ def encode_body(
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
     note_foreign(book, outcome.started_extra, "message")
     note_foreign(book, outcome.completed_extra, "message")
+    _note_reports(outcome, book)
     choice = next((choice for choice in outcome.choices if choice.index == 0), Choice())
     content: list[Block] = []
     for number, part in enumerate(choice.parts):
@@ -213,6 +214,16 @@ def encode_body(
         **own_extra(outcome.completed_extra),
     }
     return dumps_document(message)
+
+
+def _note_reports(outcome: Outcome, book: LossBook) -> None:
+    """Declare what stands beside the content and has no place."""
+    if any(choice.index != 0 for choice in outcome.choices):
+        book.note("choices")
+    if outcome.limits is not None:
+        book.note("limits")
+    if outcome.usage is not None:
+        note_usage(outcome.usage, book)
 
 
 def _why_failed(outcome: Outcome) -> ErrorInfo | None:

@@ -25,7 +25,7 @@ from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.messages.ending import Content, note_refusal, settle_reason, stop_fields
 from dragoman.dialects.messages.errors import encode_error
 from dragoman.dialects.messages.fields import object_of
-from dragoman.dialects.messages.losses import LOSSES, note_foreign
+from dragoman.dialects.messages.losses import LOSSES, note_foreign, note_usage
 from dragoman.dialects.messages.render import Block, own_extra
 from dragoman.dialects.messages.usage import usage_in_full, usage_to_wire
 from dragoman.dialects.messages.wire import CUT_REASONS
@@ -193,9 +193,7 @@ class MessagesEncoder:
         return b""
 
     def _on_usage(self, usage: Usage) -> bytes:
-        if usage.input_audio is not None or usage.output_audio is not None:
-            self._book.note("usage_details", "usage")
-        note_foreign(self._book, usage.extra, "usage")
+        note_usage(usage, self._book)
         if not self._is_begun:
             self._first_usage = usage
             return self._begun()
@@ -210,7 +208,7 @@ class MessagesEncoder:
         return self._blocks.start(event)
 
     def _on_part_ended(self, event: PartEnded) -> bytes:
-        if event.amended:
+        if event.amended and not self._blocks.is_dropped(event.part):
             message = f"the upstream changed part {event.part} after it had been streamed"
             out = self._fail(ErrorInfo(kind="protocol", message=message))
             self._is_mute = True

@@ -8,9 +8,10 @@ from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import LossBook, LossRule, LossTable
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
+from dragoman.model.outcome import Usage
 from dragoman.model.parts import Extra
 
-__all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign")
+__all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign", "note_usage")
 
 _NOT_STRICT = frozenset(
     {
@@ -163,3 +164,10 @@ def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
     """Declare the fields of another dialect that stay behind."""
     if extra is not None and extra.dialect != "messages" and extra.fields:
         book.note("unknown_field", where, ", ".join(sorted(extra.fields)))
+
+
+def note_usage(usage: Usage, book: LossBook) -> None:
+    """Declare the counts that have no field."""
+    if usage.input_audio is not None or usage.output_audio is not None:
+        book.note("usage_details", "usage")
+    note_foreign(book, usage.extra, "usage")

@@ -103,6 +103,9 @@ class BlockWriter:
         """A part that is not written: all that is said of it is ignored."""
         self._dropped.add(part)
 
+    def is_dropped(self, part: int) -> bool:
+        return part in self._dropped
+
     def text(self, event: TextDelta) -> bytes:
         if event.part == self._text and event.logprobs is None:
             return self._prefix + dumps_text(event.text) + _SUFFIX

@@ -9,7 +9,7 @@ from dragoman.core.losses import LossBook, answer_book
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.envelope import Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import encode_error
-from dragoman.dialects.responses.losses import LOSSES
+from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.writing import (
     ItemWriter,
     JsonObject,
@@ -56,6 +56,9 @@ def _response(
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
     envelope = Envelope(started, context, mint)
     envelope.add(outcome.completed_extra)
+    note_foreign(book, outcome.started_extra, "response")
+    note_foreign(book, outcome.completed_extra, "response")
+    _note_reports(outcome, book)
     output = _output(choice.parts, ItemWriter(mint, book), book)
     finished = Finished(
         choice.finish or "stop", stop_sequence=choice.stop_sequence, extra=choice.finish_extra
@@ -65,6 +68,17 @@ def _response(
         action = required_action(_waiting(choice.parts))
         return envelope.fields("incomplete", output, outcome.usage, required_action=action)
     return envelope.fields(ending.status, output, outcome.usage, incomplete_details=ending.details)
+
+
+def _note_reports(outcome: Outcome, book: LossBook) -> None:
+    """Declare what stands beside the output and has no place."""
+    for choice in outcome.choices:
+        if choice.index != 0:
+            book.note("extra_choices", f"choice {choice.index}")
+    if outcome.limits is not None:
+        book.note("rate_limits", "limits")
+    if outcome.usage is not None:
+        note_foreign(book, outcome.usage.extra, "usage")
 
 
 def _waiting(parts: Sequence[Part]) -> tuple[Call, ...]:

@@ -52,18 +52,23 @@ class ReasoningStream:
 
     def end(self, value: Reasoning) -> bytes:
         told = self._close_entry()
-        for channel, entries in (("summary", value.summary), ("content", value.content)):
-            # Entries without text have no deltas, but they exist.
-            for index in range(len(entries)):
-                key: _Key = ("summary" if channel == "summary" else "content", index)
-                if len([one for one in self._stencils if one[0] == channel]) <= index:
-                    told += [self._open_entry(key), *self._close_entry()]
+        told += self._open_empty("summary", len(value.summary))
+        told += self._open_empty("content", len(value.content))
         item = self._sheet.items.reasoning(value, self._id)
         is_held = value.status != "completed"
         if is_held:
             self._sheet.held += told
             return self._sheet.end_item(self._index, item, is_held=True)
         return self._write(told) + self._sheet.end_item(self._index, item)
+
+    def _open_empty(self, channel: ReasoningChannel, count: int) -> list[_Told]:
+        """Entries without text have no deltas, but they exist."""
+        known = [index for name, index in self._stencils if name == channel]
+        first = max(known, default=-1) + 1
+        told: list[_Told] = []
+        for index in range(first, first + count - len(known)):
+            told += [self._open_entry((channel, index)), *self._close_entry()]
+        return told
 
     def _open_entry(self, key: _Key) -> _Told:
         channel, index = key

@@ -9,18 +9,20 @@ from openai.types.responses import Response
 from dragoman._json import Raw, raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
+from dragoman.core.losses import answer_book
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.responses import encode_body, read_body
+from dragoman.dialects.responses import LOSSES, encode_body, read_body
 from dragoman.model.events import (
     Completed,
     Event,
     Failed,
     Finished,
+    LimitsReported,
     PartEnded,
     PartStarted,
     Started,
 )
-from dragoman.model.outcome import ErrorInfo
+from dragoman.model.outcome import ErrorInfo, Limits
 from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Result, Text
 from responses_events import CALLED, START, STOP, call_events, text_events, whole
 from responses_help import (
@@ -290,3 +292,18 @@ def test_body_and_stream_carry_the_same_text_part() -> None:
     assert json.loads(encode_body(read_body(json.dumps(body([item])).encode()).events))[
         "output"
     ] == [item]
+
+
+def test_what_a_body_cannot_say_is_noted() -> None:
+    book = answer_book(LOSSES, {})
+    events: list[Event] = [
+        Started("resp_1", "m", 1, Extra("chat", {"a": Raw(b"1")})),
+        LimitsReported(Limits()),
+        PartStarted(0, Text(status="in_progress"), 1),
+        PartEnded(0, Text(text="x")),
+        Finished("stop", 1),
+        Finished("stop"),
+        Completed(),
+    ]
+    encode_body(events, EncodeContext(), book)
+    assert {loss.code for loss in book.losses} == {"unknown_field", "rate_limits", "extra_choices"}
