@@ -140,13 +140,13 @@ class _ChatChoice:
             self.calls += 1
             assert call["id"], "a call's first delta has its id"
             assert call["type"] in {"function", "custom"}
-            body = call[call["type"]]
+            body: dict[str, Any] = call[call["type"]]
             assert body["name"], "a call's first delta has its name"
         else:
             assert index == self.calls - 1, "calls go one by one, indices dense"
             assert "id" not in call, "later deltas carry no id"
             assert "type" not in call
-            body: dict[str, Any] = call.get("function") or call.get("custom") or {}
+            body = call.get("function") or call.get("custom") or {}
             assert "name" not in body, "the name comes once"
         assert isinstance(body.get("arguments", body.get("input")), str), "arguments is a string"
 

@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -86,14 +86,14 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every (container, key or index) inside a JSON value."""
-    keys: list[Any] = []
-    if isinstance(value, dict):
-        keys = list(cast("dict[str, Any]", value))
-    elif isinstance(value, list):
-        keys = list(range(len(cast("list[Any]", value))))
-    for key in keys:
+    entries: list[tuple[Any, Any]] = []
+    if hasattr(value, "items"):
+        entries = list(value.items())
+    elif hasattr(value, "append"):
+        entries = list(enumerate(value))
+    for key, item in entries:
         yield value, key
-        yield from places(value[key])
+        yield from places(item)
 
 
 def mutate_json(value: Any, rng: random.Random) -> Any:
