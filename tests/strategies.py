@@ -453,11 +453,11 @@ def _with_reports(draw: st.DrawFn, body: list[Event], *, noise: bool) -> list[Ev
 
 def _of_one_provider(reports: Sequence[Usage]) -> list[Usage]:
     """Reports whose extra fields are of one dialect: one provider makes an answer."""
-    found = [report.extra.dialect for report in reports if report.extra is not None]
+    found = [report.extra for report in reports if report.extra is not None]
     return [
         report
         if report.extra is None
-        else replace(report, extra=Extra(found[0], report.extra.fields))
+        else replace(report, extra=Extra(found[0].dialect, report.extra.fields))
         for report in reports
     ]
 

@@ -90,7 +90,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
     if hasattr(value, "items"):
         entries = list(value.items())
     elif hasattr(value, "append"):
-        entries = list(enumerate(value))
+        entries = [(index, value[index]) for index in range(len(value))]
     for key, item in entries:
         yield value, key
         yield from places(item)

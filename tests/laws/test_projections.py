@@ -18,7 +18,7 @@ from projections import project, read, received, write
 from strategies import events
 
 ROUNDS = int(os.environ.get("DRAGOMAN_LAW_ROUNDS", "1"))
-law = settings(max_examples=150 * ROUNDS, deadline=None, derandomize=True)
+law = settings(max_examples=200 * ROUNDS, deadline=None, derandomize=True)
 
 DOORS = {
     "chat": doors.check_chat,

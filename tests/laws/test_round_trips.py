@@ -6,7 +6,7 @@ those of `vendor_answers`, of the benchmarks and of the regular streams of the c
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -137,17 +137,26 @@ def test_the_vendors_sdk_puts_the_same_together(dialect: str, data: bytes) -> No
 
 def same(said: Any, original: Any, demanded: Collection[str], path: str = "") -> None:
     """Equal, but that what was said again may have the demanded fields where the original has none."""
-    if isinstance(said, dict) and isinstance(original, dict):
-        assert said.keys() - original.keys() <= set(demanded), path
-        assert not original.keys() - said.keys(), path
-        for key, value in original.items():
-            same(said[key], value, demanded, f"{path}.{key}")
-    elif isinstance(said, list) and isinstance(original, list):
-        assert len(said) == len(original), (path, said, original)
-        for number, value in enumerate(original):
-            same(said[number], value, demanded, f"{path}.{number}")
+    fields, entries = _fields(original), _entries(original)
+    if fields is not None and (said_fields := _fields(said)) is not None:
+        assert said_fields.keys() - fields.keys() <= set(demanded), path
+        assert not fields.keys() - said_fields.keys(), path
+        for key, value in fields.items():
+            same(said_fields[key], value, demanded, f"{path}.{key}")
+    elif entries is not None and (said_entries := _entries(said)) is not None:
+        assert len(said_entries) == len(entries), (path, said, original)
+        for number, value in enumerate(entries):
+            same(said_entries[number], value, demanded, f"{path}.{number}")
     else:
         assert said == original, path
+
+
+def _fields(value: Any) -> Payload | None:
+    return cast("Payload", value) if isinstance(value, dict) else None
+
+
+def _entries(value: Any) -> Sequence[Any] | None:
+    return cast("Sequence[Any]", value) if isinstance(value, list) else None
 
 
 _LATE = {"response.code_interpreter_call_code.done", "response.mcp_call_arguments.done"}
@@ -155,28 +164,31 @@ _LATE = {"response.code_interpreter_call_code.done", "response.mcp_call_argument
 
 def _without(value: Any, *names: str) -> Any:
     """The value without nulls, and without fields of these names."""
-    if isinstance(value, dict):
+    fields, entries = _fields(value), _entries(value)
+    if fields is not None:
         return {
             key: _without(item, *names)
-            for key, item in value.items()
+            for key, item in fields.items()
             if item is not None and key not in names
         }
-    if isinstance(value, list):
-        return [_without(item, *names) for item in value]
+    if entries is not None:
+        return [_without(item, *names) for item in entries]
     return value
 
 
 def _clean_chat(told: Sequence[Payload]) -> list[Any]:
     lanes: dict[int, list[Any]] = {}
+    bare: Payload = {"index": -1}
     for payload in _without(list(told), "obfuscation", "reasoning_details"):
-        for choice in payload["choices"] or [{"index": -1}]:
+        choices: list[Payload] = payload["choices"] or [bare]
+        for choice in choices:
             lane = lanes.setdefault(choice["index"], [])
-            delta = choice.get("delta", {})
+            delta: Payload = dict(choice.get("delta", {}))
             if delta.pop("role", None) is not None:
                 delta.pop("content", None)
                 lane.append({**payload, "choices": ["role"]})
-            if delta or "finish_reason" in choice or choice["index"] == -1:
-                lane.append({**payload, "choices": [choice]})
+            if delta or "finish_reason" in choice or choice is bare:
+                lane.append({**payload, "choices": [{**choice, "delta": delta}]})
     return [payload for index in sorted(lanes) for payload in lanes[index]]
 
 

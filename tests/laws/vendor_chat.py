@@ -237,7 +237,13 @@ def chat_streams() -> Iterator[tuple[str, list[Payload]]]:
 
 
 def _message(finish: str = "stop", index: int = 0, **fields: Any) -> Payload:
-    message = {"role": "assistant", "content": None, "refusal": None, "annotations": [], **fields}
+    message: Payload = {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": [],
+        **fields,
+    }
     return {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
 
 

@@ -26,14 +26,14 @@ _MESSAGE: Payload = {
     "stop_sequence": None,
     "usage": _FIRST_USAGE,
 }
-_CITED = {
+_CITED: Payload = {
     "type": "web_search_result_location",
     "cited_text": "quoted",
     "encrypted_index": "Eo8B",
     "title": "A title",
     "url": "https://example.org/?a=b",
 }
-_PAGE = {
+_PAGE: Payload = {
     "type": "page_location",
     "cited_text": "quoted",
     "document_index": 0,
@@ -42,7 +42,7 @@ _PAGE = {
     "file_id": None,
     "start_page_number": 1,
 }
-_DELTAS = {"text": "text_delta", "thinking": "thinking_delta"}
+_DELTAS: Payload = {"text": "text_delta", "thinking": "thinking_delta"}
 
 
 def _told_block(index: int, block: Payload) -> Iterator[Payload]:
@@ -86,16 +86,21 @@ def _told_message(
     ]
 
 
-_THINKING = {"type": "thinking", "thinking": "First, think.", "signature": "EqQBCgIYAhIM"}
-_REDACTED = {"type": "redacted_thinking", "data": "EmwKAhgBEgy3"}
-_USE = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}}
-_SERVER_USE = {
+_THINKING: Payload = {"type": "thinking", "thinking": "First, think.", "signature": "EqQBCgIYAhIM"}
+_REDACTED: Payload = {"type": "redacted_thinking", "data": "EmwKAhgBEgy3"}
+_USE: Payload = {
+    "type": "tool_use",
+    "id": "toolu_1",
+    "name": "get_weather",
+    "input": {"city": "Paris"},
+}
+_SERVER_USE: Payload = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "web_search",
     "input": {"query": "weather"},
 }
-_SERVER_RESULT = {
+_SERVER_RESULT: Payload = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
     "content": [
@@ -108,19 +113,19 @@ _SERVER_RESULT = {
         }
     ],
 }
-_SERVER_ERROR = {
+_SERVER_ERROR: Payload = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
     "content": {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"},
 }
-_MCP_USE = {
+_MCP_USE: Payload = {
     "type": "mcp_tool_use",
     "id": "mcptoolu_1",
     "name": "ask",
     "server_name": "oracle",
     "input": {"a": 1},
 }
-_MCP_RESULT = {
+_MCP_RESULT: Payload = {
     "type": "mcp_tool_result",
     "tool_use_id": "mcptoolu_1",
     "is_error": False,
@@ -137,7 +142,7 @@ def _messages_contents() -> Iterator[tuple[str, list[Payload], Payload]]:
     """The blocks of an answer and how it stops, for streams and bodies alike."""
     tool_use = {"stop_reason": "tool_use"}
     yield "thinking, text and a call", [_THINKING, _text("Let me look."), _USE], tool_use
-    parallel = [
+    parallel: list[Payload] = [
         {**_USE, "input": {"n": 1}},
         {**_USE, "id": "toolu_2", "name": "f", "input": {"a": []}},
     ]

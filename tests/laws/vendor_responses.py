@@ -89,7 +89,7 @@ class _Telling:
         self.output.append(item)
 
     def message(self, item_id: str, *contents: Payload, **extra: Any) -> None:
-        item = {
+        item: Payload = {
             "id": item_id,
             "type": "message",
             "status": "in_progress",
@@ -192,7 +192,7 @@ def _shared(logprobs: list[Payload], pieces: list[str]) -> list[list[Payload]]:
     return [logprobs[:1], logprobs[1:]] if len(pieces) == 2 else [logprobs for _ in pieces]
 
 
-_FUNCTION = {
+_FUNCTION: Payload = {
     "id": "fc_1",
     "type": "function_call",
     "status": "completed",
@@ -200,7 +200,7 @@ _FUNCTION = {
     "call_id": "call_a",
     "name": "get_weather",
 }
-_CUSTOM = {
+_CUSTOM: Payload = {
     "id": "ctc_1",
     "type": "custom_tool_call",
     "status": "completed",
@@ -208,7 +208,7 @@ _CUSTOM = {
     "input": "*** Begin Patch\n",
     "name": "apply_patch",
 }
-_REASONING = {
+_REASONING: Payload = {
     "id": "rs_1",
     "type": "reasoning",
     "summary": [
@@ -217,13 +217,13 @@ _REASONING = {
     ],
     "encrypted_content": "gAAAAABo+/==",
 }
-_OPEN_REASONING = {
+_OPEN_REASONING: Payload = {
     "id": "rs_2",
     "type": "reasoning",
     "summary": [],
     "content": [{"type": "reasoning_text", "text": "The thoughts themselves."}],
 }
-_SEARCH = {
+_SEARCH: Payload = {
     "id": "ws_1",
     "type": "web_search_call",
     "status": "completed",
@@ -237,7 +237,7 @@ _CODE: Payload = {
     "container_id": "cntr_1",
     "outputs": [{"type": "logs", "logs": "1"}],
 }
-_FILES = {
+_FILES: Payload = {
     "id": "fs_1",
     "type": "file_search_call",
     "status": "completed",
@@ -255,28 +255,28 @@ _MCP: Payload = {
     "output": "42",
     "server_label": "oracle",
 }
-_MCP_TOOLS = {
+_MCP_TOOLS: Payload = {
     "id": "mcpl_1",
     "type": "mcp_list_tools",
     "server_label": "oracle",
     "tools": [{"name": "ask", "input_schema": {"type": "object"}}],
     "error": None,
 }
-_APPROVAL = {
+_APPROVAL: Payload = {
     "id": "mcpr_1",
     "type": "mcp_approval_request",
     "arguments": '{"a":1}',
     "name": "ask",
     "server_label": "oracle",
 }
-_SHELL = {
+_SHELL: Payload = {
     "id": "lsh_1",
     "type": "local_shell_call",
     "status": "completed",
     "call_id": "call_s",
     "action": {"type": "exec", "command": ["ls"], "env": {}, "timeout_ms": None},
 }
-_PICTURE = {
+_PICTURE: Payload = {
     "id": "ig_1",
     "type": "image_generation_call",
     "status": "completed",
@@ -287,7 +287,7 @@ _PICTURE = {
     "revised_prompt": "A cat",
     "size": "1024x1024",
 }
-_COMPUTER = {
+_COMPUTER: Payload = {
     "id": "cu_1",
     "type": "computer_call",
     "status": "completed",

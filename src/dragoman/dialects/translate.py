@@ -64,8 +64,10 @@ class SerialEncoder:
         """The same for several events, as one write."""
         serializer = self._serializer
         encode = self._encoder.encode
-        if len(events) == 1 and serializer.is_idle and type(events[0]) in PASSING:
-            return encode(events[0])
+        if len(events) == 1 and serializer.is_idle:
+            event = events[0]
+            if type(event) in PASSING:
+                return encode(event)
         out: list[bytes] = []
         for event in events:
             if serializer.is_idle and type(event) in PASSING:

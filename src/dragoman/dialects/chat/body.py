@@ -1,6 +1,7 @@
 """Events to Chat Completions, as one body: folded first, then written."""
 
 from collections.abc import Iterable
+from typing import assert_never
 
 from dragoman._json import Raw, dumps_document
 from dragoman.core.drafts import join_logprobs
@@ -136,6 +137,8 @@ class _Message:
                 self._book.note("opaque_part", self._where, part.type)
             case Result():
                 self._book.note("provider_result", self._where)
+            case _:
+                assert_never(part)
 
     def _take_text(self, part: Text | Refusal) -> None:
         note_extra(self._book, part.extra, self._where)

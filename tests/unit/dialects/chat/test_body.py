@@ -10,19 +10,21 @@ from chat_help import call, chunk, finish, read
 from dragoman._json import Raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
+from dragoman.core.losses import answer_book
 from dragoman.dialects.base import DecodeContext, EncodeContext
-from dragoman.dialects.chat import encode_body, read_body
+from dragoman.dialects.chat import LOSSES, encode_body, read_body
 from dragoman.model.events import (
     Completed,
     Event,
     Failed,
     Finished,
+    LimitsReported,
     PartEnded,
     PartStarted,
     Started,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, FinishReason, Outcome, Usage
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Outcome, Usage
 from dragoman.model.parts import (
     Annotation,
     Call,
@@ -419,6 +421,65 @@ def test_foreign_citation_with_a_url_is_translated_and_others_are_left_out() -> 
             "url_citation": {"end_index": 0, "start_index": 0, "title": "v", "url": "v"},
         },
     ]
+
+
+def losses(told: list[Event]) -> set[str]:
+    book = answer_book(LOSSES, {})
+    encode_body(told, EncodeContext(), book)
+    return {loss.code for loss in book.losses}
+
+
+FOREIGN = Extra("responses", {"x": Raw(b"1")})
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        (Text(text="a", extra=FOREIGN), "unknown_field"),
+        (Text(text="a", item_extra=FOREIGN), "unknown_field"),
+        (Text(annotations=(Annotation("messages", Raw(b"{}")),)), "annotation"),
+        (Text(annotations=(Annotation("messages", Raw(b"{}"), url="u", quote="q"),)), "annotation"),
+        (Reasoning(summary=("a", "b")), "reasoning_sections"),
+        (Reasoning(seals=(Seal("encrypted", "x"),)), "seal"),
+        (Reasoning(extra=FOREIGN), "unknown_field"),
+        (Reasoning(extra=Extra("chat", {"x": Raw(b"1")})), "unknown_field"),
+        (Call(call_id="a", name="f", input="{}", extra=FOREIGN), "unknown_field"),
+        (Call(call_id="a", name="f", input="{}", seals=(Seal("encrypted", "x"),)), "seal"),
+        (Call(call_id="a", name="f", input="{}", executor="provider"), "provider_call"),
+        (Result(call_id="a", executor="provider"), "provider_result"),
+        (Media(kind="audio", data="AAAA", media_type="audio/wav"), "output_media"),
+        (Media(kind="file", data="AAAA"), "output_media"),
+        (Opaque(dialect="messages", type="x", raw=Raw(b"{}")), "opaque_part"),
+    ],
+)
+def test_a_body_declares_what_it_leaves_out(part: Part, code: str) -> None:
+    assert losses(events(part)) == {code}
+
+
+def test_a_body_declares_what_stands_beside_its_choices() -> None:
+    start, *rest = events(Text(text="a"))
+    assert losses([Started("x", "m", 1, FOREIGN), *rest]) == {"unknown_field"}
+    assert losses([start, Finished("stop"), Completed(FOREIGN)]) == {"unknown_field"}
+    assert losses([start, Finished("stop", extra=FOREIGN), Completed()]) == {"unknown_field"}
+    assert losses([start, Finished("pause"), Completed()]) == {"finish_detail"}
+    assert losses([start, LimitsReported(Limits()), *rest]) == {"rate_limits"}
+    assert losses(events(usage=Usage(input=1, extra=FOREIGN))) == {"unknown_field"}
+
+
+def test_a_plain_body_loses_nothing() -> None:
+    told = (Reasoning(summary=("a",)), Text(text="a"), Call(call_id="a", name="f", input="{}"))
+    assert losses(events(*told, reason="tool_calls", usage=Usage(input=1, output=2))) == set()
+
+
+def test_a_message_has_one_sound() -> None:
+    first, second = Media(kind="audio", data="AAAA"), Media(kind="audio", data="BBBB")
+    assert message(first, second)["audio"]["data"] == "AAAA"
+    assert losses(events(first, second)) == {"output_media"}
+
+
+def test_content_is_null_beside_a_sound_or_a_picture_alone() -> None:
+    assert message(Media(kind="audio", data="AAAA"))["content"] is None
+    assert message(Media(kind="image", data="AAAA"))["content"] is None
 
 
 def test_identity_comes_from_the_context_where_the_answer_has_none() -> None:

@@ -623,6 +623,19 @@ def test_fields_noticed_after_a_finish_are_not_written() -> None:
     assert written.finish == "stop"
 
 
+@pytest.mark.parametrize("last", [Finished("error"), Finished("cancelled")])
+def test_nothing_is_written_after_a_failure_of_our_own(last: Event) -> None:
+    written = Written([START, last, Noticed("ping"), UsageReported(Usage(input=1)), Completed()])
+    assert payloads(written.stream)[-1].keys() == {"error"}
+    assert written.encoder.close() == b""
+
+
+def test_nothing_is_written_after_an_amended_call() -> None:
+    amended = ended(Call(call_id="a", name="f", input="{}"), amended=True)
+    written = Written([START, CALL, InputDelta(0, "{"), amended, *END])
+    assert payloads(written.stream)[-1].keys() == {"error"}
+
+
 def test_keep_alives_of_any_dialect_are_comments() -> None:  # M145
     told = [
         Noticed("comment", raw=Raw(b'"OPENROUTER PROCESSING"')),

@@ -153,6 +153,14 @@ def test_logprobs_of_a_refusal_stay_with_it() -> None:
 # --- lists of content -------------------------------------------------------------------------------------------------
 
 
+def test_logprobs_after_the_last_word_are_told_with_it() -> None:
+    last = chunk()
+    last["choices"] = [{"index": 0, "delta": {}, "logprobs": {"content": [{"token": ""}]}}]
+    reading = read([chunk({"content": "a"}), last, *END])
+    assert TextDelta(0, "", Raw(b'[{"token": ""}]')) in reading.events
+    assert reading.parts == (Text(text="a", logprobs=Raw(b'[{"token": ""}]')),)
+
+
 def test_mistrals_content_lists_are_reasoning_and_text() -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     reading = read(

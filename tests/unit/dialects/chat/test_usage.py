@@ -14,6 +14,17 @@ def read(value: object) -> Usage:
     return read_usage(Raw(json.dumps(value).encode()))
 
 
+def test_zero_is_a_count() -> None:
+    usage = read(
+        {
+            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_cache_hit_tokens": 3,
+            "total_tokens": 0,
+        }
+    )
+    assert (usage.cached, usage.cache_write, usage.total) == (0, None, 0)
+
+
 def test_counts_have_their_homes() -> None:
     usage = read(
         {

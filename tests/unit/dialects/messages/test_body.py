@@ -11,21 +11,34 @@ from dragoman._json import Raw
 from dragoman.core.calls import judge
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
+from dragoman.core.losses import answer_book
 from dragoman.dialects.base import DecodeContext, EncodeContext
-from dragoman.dialects.messages import encode_body, read_body
+from dragoman.dialects.messages import LOSSES, encode_body, read_body
 from dragoman.model.events import (
     Completed,
     Event,
     Failed,
     Finished,
     InputDelta,
+    LimitsReported,
     PartEnded,
     PartStarted,
     Started,
     TextDelta,
+    UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, Outcome
-from dragoman.model.parts import Annotation, Call, Media, Opaque, Reasoning, Refusal, Seal, Text
+from dragoman.model.outcome import ErrorInfo, Limits, Outcome, Usage
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Seal,
+    Text,
+)
 from dragoman.model.request import Tool
 
 from .streams import (
@@ -33,6 +46,8 @@ from .streams import (
     block_delta,
     block_start,
     block_stop,
+    data_of,
+    encode,
     event,
     input_delta,
     outcome,
@@ -405,3 +420,35 @@ def test_answer_without_its_first_choice_is_empty() -> None:
         Completed(),
     ]
     assert json.loads(encode_body(events))["content"] == []
+
+
+FOREIGN = Extra("chat", {"x": Raw(b"1")})
+
+
+@pytest.mark.parametrize(
+    ("report", "code"),
+    [
+        (LimitsReported(Limits()), "limits"),
+        (UsageReported(Usage(input_audio=1)), "usage_details"),
+        (UsageReported(Usage(output=1, extra=FOREIGN)), "unknown_field"),
+        (Finished("stop", 1), "choices"),
+    ],
+)
+def test_a_body_declares_what_stands_beside_its_content(report: Event, code: str) -> None:
+    book = answer_book(LOSSES, {})
+    encode_body([Started("m", "claude"), Finished("stop"), report, Completed()], book=book)
+    assert [loss.code for loss in book.losses] == [code]
+
+
+def test_an_amended_part_that_is_not_shown_does_not_fail_the_stream() -> None:
+    call = Call(call_id="a", name="f", input="{}")
+    events: list[Event] = [
+        Started("m", "claude"),
+        PartStarted(0, Call(call_id="a", name="f", status="in_progress"), 1),
+        InputDelta(0, "{"),
+        PartEnded(0, call, amended=True),
+        Finished("tool_calls", 1),
+        Finished("stop"),
+        Completed(),
+    ]
+    assert data_of(encode(events))[-1] == {"type": "message_stop"}
