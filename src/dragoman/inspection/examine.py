@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import assert_never
 
-from dragoman._json import is_strict
 from dragoman.core.calls import judge
 from dragoman.core.fold import fold
 from dragoman.dialects.base import DecodeContext, Step
@@ -132,9 +131,6 @@ class _Ended:
         self.frame = seen.frame
         self.executable = verdict.executable
         self.reason = verdict.reason
-        if self.reason == "not_closed" and seen.has_invalid_arguments and not is_strict(call.input):
-            # a decoder may call incomplete what was closed but is no JSON
-            self.reason = "invalid_json"
 
 
 class _Watch:

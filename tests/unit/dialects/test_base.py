@@ -130,3 +130,36 @@ def test_no_cutting_changes_what_is_decoded(stream: bytes, data: st.DataObject) 
     whole = summary(steps_of([stream]))
     assert summary(steps_of(data.draw(chunkings(stream)))) == whole
     assert whole[2] == stream
+
+
+class QuickReader(EchoReader):
+    """Understands every plain frame quickly; `odd` is irregular there too."""
+
+    def quick(self, _piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
+        if data == b"odd":
+            self.found.append(("odd_frame", "odd"))
+        return (heard(data),) if data in (b"a", b"odd") else None
+
+
+@given(
+    chunkings(
+        b"data: a\n\nevent: x\ndata: odd\n\ndata: a\n\ndata: b\n\ndata: odd\n\ndata: end\n\ndata: a\n\n"
+    )
+)
+def test_events_alone_are_those_of_the_steps(reads: list[bytes]) -> None:
+    with_steps, alone = StreamDecoder(QuickReader()), StreamDecoder(QuickReader())
+    steps = [step for read in reads for step in with_steps.feed(read)] + with_steps.close()
+    events = [event for read in reads for event in alone.events(read)]
+    events += [event for step in alone.close() for event in step.events]
+    assert events == [event for step in steps for event in step.events]
+    assert alone.problems == with_steps.problems
+    assert [problem for step in steps for problem in step.problems] == with_steps.problems
+    assert [problem.frame for problem in alone.problems] == [2, 5]
+
+
+def test_events_after_a_frame_over_the_limit_are_none() -> None:
+    decoder = StreamDecoder(EchoReader(), LIMIT)
+    first = decoder.events(b"data: " + b"x" * LIMIT)
+    assert [type(event) for event in first] == [Failed]
+    assert list(decoder.events(b"data: a\n\n")) == []
+    assert [problem.kind for problem in decoder.problems] == ["frame_too_large"]

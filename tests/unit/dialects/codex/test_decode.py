@@ -636,3 +636,7 @@ def test_recorded_transcripts_fold_to_clean_answers() -> None:
                 if isinstance(part, Call):
                     assert json.loads(part.input), path.name
     assert turns >= 40 or not TRANSCRIPTS.is_dir()
+
+
+def test_no_frame_is_understood_without_being_read() -> None:
+    assert CodexReader().quick(b'data: {"method":"x"}', b'{"method":"x"}') is None

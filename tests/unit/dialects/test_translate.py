@@ -1,0 +1,109 @@
+"""The road from one dialect to another: what it reports, and that it puts the client's own names back."""
+
+import json
+
+import pytest
+from bench_streams import Story, dialect_stream
+
+from dragoman.core.fold import fold
+from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.registry import codec
+from dragoman.dialects.translate import (
+    StreamTranslator,
+    make_decoder,
+    make_encoder,
+    translate_body,
+    translate_request,
+)
+from dragoman.errors import ConfigError
+from dragoman.model.events import Completed, Event, Finished, Started
+from dragoman.model.outcome import Outcome
+from dragoman.model.parts import Call
+
+REQUEST = json.dumps(
+    {
+        "model": "m",
+        "input": "hi",
+        "tools": [
+            {
+                "type": "namespace",
+                "name": "files",
+                "description": "d",
+                "tools": [{"type": "function", "name": "write", "parameters": {"type": "object"}}],
+            }
+        ],
+    }
+).encode()
+
+
+def read(dialect: str, stream: bytes) -> Outcome:
+    decoder = make_decoder(dialect)
+    steps = decoder.feed(stream) + decoder.close()
+    return fold(event for step in steps for event in step.events)
+
+
+def test_unknown_dialect_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="one of chat, responses, messages; got 'morse'"):
+        codec("morse")
+
+
+def test_stream_and_body_give_the_clients_own_names_back() -> None:
+    names = translate_request(REQUEST, "responses", "chat").names
+    wire = names.wire("write", "files")
+    frames = b"".join(dialect_stream("chat", Story(texts=1, calls=1, arguments=12)))
+    stream = frames.replace(b'"name":"write"', f'"name":"{wire}"'.encode())
+    translator = StreamTranslator("chat", "responses", names=names)
+    body = translate_body(
+        codec("chat").encode_body(_events("chat", stream)), "chat", "responses", names=names
+    )
+    for outcome in (
+        read("responses", translator.feed(stream) + translator.close()),
+        fold(codec("responses").read_body(body.body, DecodeContext()).events),
+    ):
+        (call,) = [part for part in outcome.choices[0].parts if isinstance(part, Call)]
+        assert (call.namespace, call.name) == ("files", "write")
+    assert translator.problems == ()
+    assert [loss.code for loss in translator.losses] == ["unknown_field"]
+
+
+def _events(dialect: str, stream: bytes) -> list[Event]:
+    decoder = make_decoder(dialect)
+    return [event for step in decoder.feed(stream) + decoder.close() for event in step.events]
+
+
+def test_body_that_loses_something_says_so() -> None:
+    body = json.dumps(
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+                {"type": "text", "text": "ok"},
+            ],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+        }
+    ).encode()
+    crossed = translate_body(body, "messages", "chat")
+    assert crossed.error is None
+    assert [loss.code for loss in crossed.losses] == ["seal"]
+    assert translate_body(body, "messages", "messages").losses == ()
+
+
+def test_encoder_takes_events_one_by_one_or_together() -> None:
+    events: list[Event] = [Started("chatcmpl-1", "m", 1), Finished("stop"), Completed()]
+    one_by_one = make_encoder("chat")
+    together = make_encoder("chat")
+    written = b"".join(map(one_by_one.encode, events)) + one_by_one.close()
+    assert written == together.encode_all(events) + together.close()
+    assert written.endswith(b"data: [DONE]\n\n")
+
+
+def test_problems_of_the_source_are_told() -> None:
+    translator = StreamTranslator("chat", "messages")
+    translator.feed(b"data: {broken\n\n")
+    translator.close()
+    assert [problem.kind for problem in translator.problems] == ["malformed_frame", "cut_stream"]
