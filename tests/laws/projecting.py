@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from dragoman._json import Raw, escape_separators
+from dragoman._json import Raw, escape_separators, loads, raw
 from dragoman.core.fold import fold
 from dragoman.model.events import (
     Event,
@@ -65,6 +65,12 @@ NORMALISED: Mapping[str, str] = {
     "cut in Chat, and as whole in Messages if its JSON is; nothing else has a status there",
     "tool names": "a provider's own tool goes by the vendor's name and by one id, that of its item",
     "refusal": "Messages says by its stop reason that a text is a refusal",
+    "echo": "Responses says again what the request said, and its items have fields that must be there: filled in where "
+    "nobody stated them; details of usage are kept as an object beside the counts in them",
+    "code": "a provider's code tool takes bare code in one dialect and an object with it in another; a search crosses by "
+    "its query, a fetch by its address",
+    "cut call": "what follows a call that was cut is told when the answer ends, not if it fails; Messages fails rather "
+    "than show a cut call that looks whole in front of another block",
 }
 """What a crossing may change without being a loss, and why."""
 
@@ -195,13 +201,18 @@ def _settle_part(part: Part, ids: frozenset[str]) -> Part:
         return replace(
             part,
             annotations=tuple(_settle_annotation(each) for each in part.annotations),
-            logprobs=None if part.logprobs is None else settle_raw(part.logprobs),
+            logprobs=_settle_logprobs(part.logprobs),
             item_extra=settle_extra(part.item_extra),
         )
     if isinstance(part, Result):
         content = tuple(_settle_content(each) for each in part.content)
         return replace(part, content=content)
     return part
+
+
+def _settle_logprobs(logprobs: Raw | None) -> Raw | None:
+    """Arrays of several deltas are joined: their entries count, not the space between them."""
+    return None if logprobs is None else raw(loads(bytes(logprobs)))
 
 
 def _settle_content(part: Part) -> Part:

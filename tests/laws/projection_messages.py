@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from dragoman._json import is_strict, raw
+from dragoman._json import dumps_text, is_strict, raw
 from dragoman.core.freeform import wrap_input
 from dragoman.model.outcome import Choice, ErrorInfo, ErrorKind, FinishReason, Outcome, Usage
 from dragoman.model.parts import (
@@ -282,7 +282,12 @@ def _server_call(call: Call, book: Book) -> Call | None:
         return None
     if call.status == "failed":
         book.note("call_status")
-    return replace(call, name=name)
+    text = call.input
+    if call.kind == "code_interpreter" and text and not text.lstrip().startswith("{"):
+        # Other vendors' code tools take bare code, this one's an object.
+        text = f'{{"code":{dumps_text(text).decode()}}}'
+        text = text.removesuffix('"}') if call.status == "incomplete" else text
+    return replace(call, name=name, input=text)
 
 
 def _result(result: Result, book: Book) -> Result | None:

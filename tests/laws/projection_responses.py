@@ -75,7 +75,7 @@ def project_responses(answer: Answer) -> Projection:
     started = book.own(outcome.started_extra)
     kept = replace(
         outcome,
-        response_id=outcome.response_id or Minter("")("resp_"),
+        response_id=_response_id(outcome.response_id),
         created=outcome.created or 0,
         choices=tuple(choices),
         usage=None if outcome.usage is None else _usage(outcome.usage, book),
@@ -85,6 +85,10 @@ def project_responses(answer: Answer) -> Projection:
         completed_extra=_news(book.own(outcome.completed_extra), started),
     )
     return Projection(settle_responses(kept), frozenset(book.codes))
+
+
+def _response_id(given: str) -> str:
+    return given if given.startswith("resp_") else Minter(given)("resp_")
 
 
 def settle_responses(outcome: Outcome) -> Outcome:
@@ -262,7 +266,8 @@ def _media(media: Media, book: Book) -> Media | None:
     if media.kind != "audio":
         book.note("media_output")
         return None
-    if media.media_type is not None or media.extra is not None:
+    book.own(media.extra)
+    if media.media_type is not None:
         book.note("media_output")
     if media.data is None and media.transcript is None:
         return None

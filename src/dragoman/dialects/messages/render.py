@@ -43,6 +43,7 @@ __all__ = (
     "reasoning_block",
     "result_block",
     "wrap_text",
+    "wrapper_key",
     "write_id",
 )
 
@@ -144,9 +145,10 @@ def input_object(call: Call, book: LossBook, where: str) -> Raw:
 
     What was cut is never made to look whole: no `{}` for nothing, no closed wrapper around half a text.
     """
-    is_whole = call.status == "completed"
-    if is_whole and call.kind == "custom":
-        return Raw(wrap_text(call.input).encode("utf-8", "replace"))
+    is_whole = call.status == "completed" or (call.executor != "client" and call.status == "failed")
+    key = wrapper_key(call, call.input)
+    if is_whole and key is not None:
+        return Raw(wrap_text(call.input, key).encode("utf-8", "replace"))
     if call.kind != "custom" and is_object_text(call.input):
         return Raw(call.input.encode("utf-8", "replace"))
     if is_whole and not call.input.strip():
@@ -166,9 +168,20 @@ def is_object_text(text: str) -> bool:
     return True
 
 
-def wrap_text(text: str) -> str:
-    """A custom tool's text as the streamed form writes it, piece by piece."""
-    return '{"input":' + dumps_text(text).decode("utf-8") + "}"
+def wrapper_key(call: Call, text: str) -> str | None:
+    """The key under which text stands that is no JSON, in the object that this dialect demands; None where it is JSON.
+
+    `text` is the beginning of the input: other vendors' code tools take bare code where this one's takes an object.
+    """
+    if call.kind == "custom":
+        return "input"
+    is_code = call.kind == "code_interpreter" and call.executor != "client"
+    return "code" if is_code and text and not text.lstrip().startswith("{") else None
+
+
+def wrap_text(text: str, key: str = "input") -> str:
+    """Text as the streamed form writes it, piece by piece."""
+    return f'{{"{key}":{dumps_text(text).decode("utf-8")}}}'
 
 
 def reasoning_block(part: Reasoning, book: LossBook, where: str) -> Block | None:

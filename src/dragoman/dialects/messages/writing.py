@@ -21,6 +21,7 @@ from dragoman.dialects.messages.render import (
     note_status,
     own_extra,
     reasoning_block,
+    wrapper_key,
 )
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -42,8 +43,10 @@ _NO_PART = -1
 _NO_THOUGHT = (_NO_PART, "", 0)
 # Deltas that may be written without content, to carry fields that stand beside it.
 _EMPTY = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
-_CUSTOM_OPENING = '{"input":"'
-_CUSTOM_CLOSING = '"}'
+_WRAPPER_CLOSING = '"}'
+_WRAPPED_KINDS = frozenset(
+    {"custom", "code_interpreter"}
+)  # whose first words decide, see `wrapper_key`
 
 
 def write_event(name: str, fields: Block) -> bytes:
@@ -75,6 +78,7 @@ class BlockWriter:
         self._input = _NO_PART
         self._thought: tuple[int, str, int] = _NO_THOUGHT
         self._prefix = b""
+        self._key: str | None = None  # where text that is no JSON stands, see `wrapper_key`
 
     def start(self, event: PartStarted) -> bytes:
         if self._part != _NO_PART:
@@ -136,7 +140,12 @@ class BlockWriter:
             return self._prefix + dumps_text(event.text) + _SUFFIX
         if not self._is_mine(event.part):
             return b""
-        return self._custom(_escape(event.text))
+        if not self._is_told and isinstance(self._header, Call):
+            self._key = wrapper_key(self._header, event.text)
+        if self._key is None:
+            self._input = self._part
+            return self.input(event)
+        return self._wrapped(_escape(event.text))
 
     def output(self, event: OutputDelta) -> None:
         """What a provider's tool prints into its call is lost; a result has it, and a call that is not shown takes it along."""
@@ -244,8 +253,11 @@ class BlockWriter:
             return self._stop()
         note_status(value, self._book, self._where)
         self.complete_calls += is_client
-        if value.kind == "custom":
-            return self._custom("") + self._input_delta(_CUSTOM_CLOSING) + self._stop()
+        if not self._is_told:
+            self._key = wrapper_key(value, value.input)
+        if self._key is not None:
+            untold = "" if self._is_told else _escape(value.input)
+            return self._wrapped(untold) + self._input_delta(_WRAPPER_CLOSING) + self._stop()
         if not self._is_told:
             return self._input_delta(value.input.strip() or "{}") + self._stop()
         if not is_object_text(value.input):
@@ -273,7 +285,8 @@ class BlockWriter:
     def _open_call(self, block: Block, call: Call) -> bytes:
         out = self._open(block)
         self._prefix = self._head("input_json_delta", "partial_json")
-        if call.kind != "custom":
+        self._key = None
+        if call.kind not in _WRAPPED_KINDS:
             self._input = self._part
         return out
 
@@ -298,9 +311,9 @@ class BlockWriter:
             b'"delta":{"type":"%s","%s":' % (self._index - 1, delta.encode(), field.encode())
         )
 
-    def _custom(self, escaped: str) -> bytes:
-        """A piece of a custom tool's text, as the inside of a JSON string."""
-        opening = "" if self._is_told else _CUSTOM_OPENING
+    def _wrapped(self, escaped: str) -> bytes:
+        """A piece of text that is no JSON, as the inside of a JSON string."""
+        opening = "" if self._is_told else f'{{"{self._key}":"'
         self._is_told = True
         return self._input_delta(opening + escaped)
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from anthropic.types import Message
 from anthropic.types.beta import BetaMessage
+from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.calls import judge
@@ -452,3 +453,53 @@ def test_an_amended_part_that_is_not_shown_does_not_fail_the_stream() -> None:
         Completed(),
     ]
     assert data_of(encode(events))[-1] == {"type": "message_stop"}
+
+
+CODE = Call(
+    call_id="a",
+    name="code_interpreter",
+    kind="code_interpreter",
+    executor="provider",
+    input='print("é")\n',
+)
+
+
+def test_bare_code_stands_in_an_object() -> None:
+    assert content(CODE)[0]["input"] == {"code": CODE.input}
+    events: list[Event] = [
+        Started("m", "claude"),
+        PartStarted(0, replace(CODE, input="", status="in_progress")),
+        InputDelta(0, CODE.input[:7]),
+        InputDelta(0, CODE.input[7:]),
+        PartEnded(0, CODE),
+        Finished("stop"),
+        Completed(),
+    ]
+    pieces = [
+        each["delta"]["partial_json"]
+        for each in data_of(encode(events))
+        if each["type"] == "content_block_delta"
+    ]
+    assert json.loads("".join(pieces)) == {"code": CODE.input}
+
+
+def test_bare_code_that_came_whole_or_not_at_all_stands_in_an_object() -> None:
+    for code, wanted in ((CODE, {"code": CODE.input}), (replace(CODE, input=""), {})):
+        events: list[Event] = [
+            Started("m", "claude"),
+            PartStarted(0, replace(code, input="", status="in_progress")),
+            PartEnded(0, code),
+            Finished("stop"),
+            Completed(),
+        ]
+        pieces = [
+            each["delta"]["partial_json"]
+            for each in data_of(encode(events))
+            if each["type"] == "content_block_delta"
+        ]
+        assert json.loads("".join(pieces)) == wanted
+
+
+def test_code_in_an_object_stays_as_it_is() -> None:
+    told_code = replace(CODE, input='{ "code" : "1" }', status="failed")
+    assert b'"input":{ "code" : "1" }' in encode_body(told(told_code))
