@@ -160,6 +160,8 @@ class StreamDecoder:
     def __init__(self, reader: FrameReader, max_frame: int = MAX_FRAME_BYTES) -> None:
         self.problems: list[Problem] = []
         self._reader = reader
+        self._quick = reader.quick
+        self._found = reader.found
         self._parser = FrameParser(max_frame)
         self._count = 0
         self._broken = False
@@ -179,13 +181,26 @@ class StreamDecoder:
         return self._frame_steps(frames)
 
     def events(self, data: bytes) -> Sequence[Event]:
-        """As `feed`, for callers that have no use for the bytes."""
-        if not self._broken:
-            if self._parser.is_single(data):
-                return self._tell_one(data)
-            pieces = self._parser.pieces(data)
-            if pieces is not None:
-                return list(chain.from_iterable(self._tell(pieces)))
+        """As `feed`, for callers that have no use for the bytes.
+
+        A read that is one plain delta, as token streams come, is understood right here.
+        """
+        if self._broken:
+            return ()
+        if self._parser.is_single(data):
+            opening = self._opening
+            start = len(opening) if data.startswith(opening) else self._open(data)
+            if start and not self._reader.over and (data.isascii() or is_utf8(data)):
+                events = self._quick(data, data[start:-2])
+                if events is not None:
+                    self._count += 1
+                    if self._found:
+                        self._note_found()
+                    return events
+            return self._read(_frame(data[:-2]))
+        pieces = self._parser.pieces(data)
+        if pieces is not None:
+            return list(chain.from_iterable(self._tell(pieces)))
         return [event for step in self.feed(data) for event in step.events]
 
     def close(self) -> list[Step]:
@@ -204,28 +219,14 @@ class StreamDecoder:
             steps.append(Step(b"", events, tuple(self.problems[known:])))
         return steps
 
-    def _tell_one(self, raw: bytes) -> tuple[Event, ...]:
-        """What a frame means, its blank line included. Nearly every one is a plain delta, and is understood without a Frame.
+    def _tell(self, pieces: list[bytes]) -> list[tuple[Event, ...]]:
+        """What each frame means. Nearly every one is a plain delta, and is understood without a Frame.
 
         Its data is one line after at most an event line. What stands after that line is not looked at: with it the
         data is no JSON, and then the frame is read line by line.
         """
         reader = self._reader
-        start = len(self._opening) if raw.startswith(self._opening) else self._open(raw)
-        if start and (raw.isascii() or is_utf8(raw)):
-            events = None if reader.over else reader.quick(raw, raw[start:-2])
-            if events is not None:
-                self._count += 1
-                if reader.found:
-                    self._note_found()
-                return events
-        return self._read(_frame(raw[:-2]))
-
-    def _tell(self, pieces: list[bytes]) -> list[tuple[Event, ...]]:
-        """`_tell_one` for many frames: the same, unrolled, because calling it would cost a tenth of all the work."""
-        reader = self._reader
-        found = reader.found
-        quick = _say_nothing if reader.over else reader.quick
+        quick = _say_nothing if reader.over else self._quick
         opening = self._opening
         size = len(opening)
         told: list[tuple[Event, ...]] = []
@@ -244,7 +245,7 @@ class StreamDecoder:
                 quick = _say_nothing if reader.over else quick
             else:
                 self._count += 1
-                if found:
+                if self._found:
                     self._note_found()
             told.append(events)
         return told

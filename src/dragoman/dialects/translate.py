@@ -5,7 +5,7 @@
 A body takes the same road: it is read to the same events, and the target's body encoder folds them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from msgspec import Struct
@@ -49,25 +49,22 @@ class SerialEncoder:
     """A dialect's stream encoder behind a Serializer: takes any grammatical sequence, also one whose parts overlap."""
 
     def __init__(self, encoder: StreamEncoder) -> None:
-        self._encoder = encoder
-        self._serializer = Serializer()
+        self.dialect = encoder
+        self.serializer = Serializer()
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """What the dialect could not express, so far."""
-        return tuple(self._encoder.losses)
+        return tuple(self.dialect.losses)
 
     def encode(self, event: Event) -> bytes:
-        return b"".join(map(self._encoder.encode, self._serializer.feed(event)))
+        """The bytes of one event, and of those that waited for it."""
+        return b"".join(map(self.dialect.encode, self.serializer.feed(event)))
 
-    def encode_all(self, events: Sequence[Event]) -> bytes:
+    def encode_all(self, events: Iterable[Event]) -> bytes:
         """The same for several events, as one write."""
-        serializer = self._serializer
-        encode = self._encoder.encode
-        if len(events) == 1 and serializer.is_idle:
-            event = events[0]
-            if type(event) in PASSING:
-                return encode(event)
+        serializer = self.serializer
+        encode = self.dialect.encode
         out: list[bytes] = []
         for event in events:
             if serializer.is_idle and type(event) in PASSING:
@@ -78,7 +75,7 @@ class SerialEncoder:
 
     def close(self) -> bytes:
         """Guarantee a terminal: fails the stream if no terminal event was encoded."""
-        return self._encoder.close()
+        return self.dialect.close()
 
 
 def make_encoder(dialect: str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
@@ -105,7 +102,8 @@ class StreamTranslator:
         self._decoder = make_decoder(source, decode)
         self._restore = Restorer(names).feed if names is not None else None
         self._encoder = make_encoder(target, encode)
-        self._encode_all = self._encoder.encode_all
+        self._encode = self._encoder.dialect.encode
+        self._serializer = self._encoder.serializer
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -122,14 +120,18 @@ class StreamTranslator:
         events = self._decoder.events(data)
         if self._restore is not None:
             events = list(chain.from_iterable(map(self._restore, events)))
-        return self._encode_all(events)
+        if len(events) == 1 and self._serializer.is_idle:
+            event = events[0]
+            if type(event) in PASSING:
+                return self._encode(event)  # nearly every read of a token stream
+        return self._encoder.encode_all(events)
 
     def close(self) -> bytes:
         """The source has ended: what remains, and always a terminal in the target's own form."""
         events = [event for step in self._decoder.close() for event in step.events]
         if self._restore is not None:
             events = list(chain.from_iterable(map(self._restore, events)))
-        return self._encode_all(events) + self._encoder.close()
+        return self._encoder.encode_all(events) + self._encoder.close()
 
 
 class TranslatedBody(Struct, frozen=True):
