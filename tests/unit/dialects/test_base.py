@@ -163,3 +163,14 @@ def test_events_after_a_frame_over_the_limit_are_none() -> None:
     assert [type(event) for event in first] == [Failed]
     assert list(decoder.events(b"data: a\n\n")) == []
     assert [problem.kind for problem in decoder.problems] == ["frame_too_large"]
+
+
+def test_a_read_that_is_one_frame_keeps_its_problem() -> None:
+    decoder = StreamDecoder(QuickReader())
+    reads = [b"data: a\n\n", b"data: a\n\n", b"data: odd\n\n"]
+    assert [list(decoder.events(read)) for read in reads] == [
+        [heard(b"a")],
+        [heard(b"a")],
+        [heard(b"odd")],
+    ]
+    assert decoder.problems == [Problem(3, "odd_frame", "odd")]
