@@ -5,6 +5,7 @@ What most programs need is here; the vocabulary is in `dragoman.model`, the dial
 """
 
 from dragoman.core.calls import Verdict, judge
+from dragoman.core.failures import exception_of
 from dragoman.core.fold import fold
 from dragoman.dialects.base import (
     DecodeContext,
@@ -104,6 +105,7 @@ __all__ = (
     "Usage",
     "Verdict",
     "codec",
+    "exception_of",
     "fold",
     "judge",
     "make_decoder",

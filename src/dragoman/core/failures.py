@@ -5,10 +5,17 @@ How a dialect spells an error is its own affair (`errors.py` of the dialect); th
 
 from collections.abc import Mapping
 
-from dragoman.errors import GatewayError, RequestRefused
+from dragoman.errors import (
+    FrameTooLarge,
+    GatewayError,
+    RemoteProtocolError,
+    RequestRefused,
+    StreamTruncated,
+    UpstreamError,
+)
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
-__all__ = ("STATUS_OF_KIND", "error_info", "kind_of_status", "status_of")
+__all__ = ("STATUS_OF_KIND", "error_info", "exception_of", "kind_of_status", "status_of")
 
 STATUS_OF_KIND: Mapping[ErrorKind, int] = {
     "invalid_request": 400,
@@ -68,6 +75,22 @@ def error_info(error: GatewayError) -> ErrorInfo:
         code=code,
         param=param,
     )
+
+
+def exception_of(info: ErrorInfo) -> GatewayError:
+    """An answer's error as an exception, for programs that would rather raise it: a cut stream is StreamTruncated."""
+    match info.kind:
+        case "truncated":
+            return StreamTruncated(info.message)
+        case "protocol":
+            return RemoteProtocolError(info.message)
+        case "too_large":
+            return FrameTooLarge(info.message)
+        case _:
+            error = UpstreamError(info.message)
+            error.kind = info.kind
+            error.status = status_of(info)
+            return error
 
 
 def status_of(info: ErrorInfo) -> int:

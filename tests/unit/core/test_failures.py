@@ -5,11 +5,20 @@ from typing import get_args
 import pytest
 
 from dragoman import errors
-from dragoman.core.failures import STATUS_OF_KIND, error_info, kind_of_status, status_of
+from dragoman.core.failures import (
+    STATUS_OF_KIND,
+    error_info,
+    exception_of,
+    kind_of_status,
+    status_of,
+)
+from dragoman.core.fold import fold
+from dragoman.dialects.translate import make_decoder
 from dragoman.errors import (
     ConfigError,
     FrameTooLarge,
     GatewayError,
+    RemoteProtocolError,
     RequestRefused,
     StoreError,
     StreamTruncated,
@@ -17,6 +26,7 @@ from dragoman.errors import (
     UpstreamError,
 )
 from dragoman.model.outcome import ErrorInfo, ErrorKind
+from dragoman.model.parts import Text
 
 CLASSES: list[type[GatewayError]] = [getattr(errors, name) for name in errors.__all__]
 
@@ -103,3 +113,31 @@ def test_an_error_has_the_status_it_carries_or_that_of_its_kind(
 )
 def test_a_bare_status_has_a_kind(status: int, kind: ErrorKind) -> None:
     assert kind_of_status(status) == kind
+
+
+def test_the_error_of_an_answer_can_be_raised_as_what_it_is() -> None:
+    kinds = {
+        "truncated": StreamTruncated,
+        "protocol": RemoteProtocolError,
+        "too_large": FrameTooLarge,
+    }
+    for kind, expected in kinds.items():
+        error = exception_of(error_info(expected("why")))
+        assert type(error) is expected
+        assert (error.kind, error.message) == (kind, "why")
+    limited = exception_of(ErrorInfo(kind="rate_limit", message="slow down", status=429))
+    assert isinstance(limited, UpstreamError)
+    assert (limited.kind, limited.status) == ("rate_limit", 429)
+
+
+def test_a_stream_that_ends_early_is_stream_truncated_and_keeps_what_was_complete() -> None:
+    decoder = make_decoder("chat")
+    chunk = b'data: {"choices":[{"index":0,"delta":{"content":"half an ans"}}]}\n\n'
+    steps = decoder.feed(chunk) + decoder.close()
+    outcome = fold(event for step in steps for event in step.events)
+    assert [part.text for part in outcome.choices[0].parts if isinstance(part, Text)] == [
+        "half an ans"
+    ]
+    assert outcome.error is not None
+    with pytest.raises(StreamTruncated):
+        raise exception_of(outcome.error)
