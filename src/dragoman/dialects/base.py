@@ -227,9 +227,11 @@ class StreamDecoder:
         """
         reader = self._reader
         quick = _say_nothing if reader.over else self._quick
+        found = self._found
         opening = self._opening
         size = len(opening)
         told: list[tuple[Event, ...]] = []
+        quickly = 0  # frames not yet counted
         for piece in pieces:
             if piece.startswith(opening):
                 start = size
@@ -241,13 +243,18 @@ class StreamDecoder:
             if start and (piece.isascii() or is_utf8(piece)):
                 events = quick(piece, piece[start:])
             if events is None:
+                self._count += quickly
+                quickly = 0
                 events = self._read(_frame(piece))
                 quick = _say_nothing if reader.over else quick
             else:
-                self._count += 1
-                if self._found:
+                quickly += 1
+                if found:
+                    self._count += quickly
+                    quickly = 0
                     self._note_found()
             told.append(events)
+        self._count += quickly
         return told
 
     def _open(self, piece: bytes) -> int:
