@@ -49,8 +49,7 @@ def test_ten_times_the_argument_deltas_cost_ten_times_the_calls(source: str, tar
     assert many <= few * (LARGE / SMALL) * 1.05
 
 
-@pytest.mark.parametrize("source", DIALECTS)
-def test_a_frame_in_many_reads_is_joined_once(source: str) -> None:
+def test_a_frame_in_many_reads_is_joined_once() -> None:
     data = b'data: {"t":"' + b"x" * 1_000_000 + b'"}\n\n'
     few = calls_of(lambda: feed_in(FrameParser(), data, 10_000))
     many = calls_of(lambda: feed_in(FrameParser(), data, 1_000))
