@@ -4,16 +4,23 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv test check coverage fuzz bench-core examples lock clean
+.PHONY: help serve venv test test-clients check coverage fuzz bench bench-core bench-peers examples lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: ## run the gateway on 127.0.0.1:8787; no key and no configuration needed (ARGS="--port 9000")
+	@scripts/venv
+	@.venv/bin/python -m dragoman serve $(ARGS)
 
 venv: ## make or renew .venv from the pins in requirements/
 	@scripts/venv
 
 test: ## run every test
 	@scripts/test
+
+test-clients: ## tool round trips of the real Codex, Claude Code and Node SDKs through the gateway (npm)
+	@scripts/test-clients
 
 check: ## formatting, lint, mypy, pyright and the import rules
 	@scripts/check
@@ -23,6 +30,12 @@ coverage: ## run every test and demand full line and branch coverage of the pure
 
 fuzz: ## feed mutated bytes to every decoder, a million cases (ROUNDS=10)
 	@scripts/fuzz
+
+bench: ## CPU and memory of the gateway beside nginx, in one run
+	@scripts/bench
+
+bench-peers: ## the same with LiteLLM and Portkey, installed in environments of their own
+	@scripts/bench-peers
 
 bench-core: ## microseconds per event of every pair of dialects, beside a baseline
 	@scripts/venv

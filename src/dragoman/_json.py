@@ -88,8 +88,8 @@ def loads(data: bytes | str) -> Any:  # noqa: ANN401 -- JSON has no static type;
             raise MalformedJson(f"expected JSON, got {_excerpt(data)}: {error}") from error
 
 
-def as_object(data: bytes | str) -> dict[str, Raw]:
-    """Parse one JSON object, its values left as the bytes they came in.
+def as_object(data: bytes | str, *, is_utf8: bool = False) -> dict[str, Raw]:
+    """Parse one JSON object, its values left as the bytes they came in. `is_utf8`: that has been seen to.
 
     Raises:
         MalformedJson: not JSON, not UTF-8, or JSON of another type.
@@ -97,7 +97,7 @@ def as_object(data: bytes | str) -> dict[str, Raw]:
     try:
         fields = _decode_object(data)
         # msgspec does not look into the strings of a value it leaves raw
-        if isinstance(data, bytes) and not data.isascii():
+        if not is_utf8 and isinstance(data, bytes) and not data.isascii():
             data.decode("utf-8")
     except FAST_FAILURES:
         if not isinstance(loads(data), dict):

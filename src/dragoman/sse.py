@@ -121,7 +121,7 @@ class FrameParser:
         if not self._has_cr and _CR in data:
             self._has_cr = True
         if self._pending:
-            if not self._has_end(self._seam + data):
+            if not self._has_end(data):
                 self._hold(data)
                 return self._within_limit([]) if self._pending_size > self._max_frame else []
             self._pending.append(data)
@@ -132,21 +132,55 @@ class FrameParser:
             frames[0] = parse_lines(frames[0].raw)
         return frames if len(data) <= self._max_frame else self._within_limit(frames)
 
-    def is_single(self, data: bytes) -> bool:
-        """Whether `data` is exactly one frame, nothing waits before it, and nothing is unusual about it.
+    def is_line(self, data: bytes, start: int) -> bool:
+        """Whether `data` is exactly one frame of which one line is left at `start`, and nothing waits before it.
 
         Token streams come one frame a read; asking this is then all that splitting costs.
         """
         if self._pending or self._has_cr or self._at_start:
             return False
         size = len(data)
-        return data.find(b"\n\n") == size - 2 >= 0 and _CR not in data and size <= self._max_frame
+        return (
+            data.find(_LF, start) == size - 2
+            and data[-1] == _LF
+            and _CR not in data
+            and size <= self._max_frame
+        )
 
     def pieces(self, data: bytes) -> list[bytes] | None:
         """As `feed`, for callers that read plain frames themselves: frames as bytes, without their blank lines.
 
         None where that will not do (a CR, a byte order mark, more than the limit): call `feed`, nothing is lost.
         """
+        joined = self._joined(data)
+        if joined is None:
+            return None
+        pieces = joined.split(b"\n\n")
+        rest = pieces.pop()
+        if rest:
+            self._hold(rest)
+        return pieces
+
+    def block(self, data: bytes) -> bytes | None:
+        """As `pieces`, for callers that also split the frames themselves: all of them, with their blank lines."""
+        joined = self._joined(data)
+        if not joined:
+            return joined
+        end = joined.rfind(b"\n\n") + 2
+        if end < 2:
+            self._hold(joined)
+            return b""
+        # Where more than two line ends follow each other, they make pairs from the first on.
+        first = end - 2
+        while first and joined[first - 1] == _LF:
+            first -= 1
+        end -= (end - first) % 2
+        if end < len(joined):
+            self._hold(joined[end:])
+        return joined[:end]
+
+    def _joined(self, data: bytes) -> bytes | None:
+        """The read with what waits for it; nothing if that still waits for its end. None: call `feed`."""
         if self._has_cr or _CR in data or len(data) > self._max_frame or self._error is not None:
             return None
         if self._at_start:
@@ -156,16 +190,12 @@ class FrameParser:
         if self._pending:
             if self._pending_size + len(data) > self._max_frame:
                 return None
-            if not self._has_end(self._seam + data):
+            if not self._has_end(data):
                 self._hold(data)
-                return []
+                return b""
             self._pending.append(data)
             data = self.rest()
-        pieces = data.split(b"\n\n")
-        rest = pieces.pop()
-        if rest:
-            self._hold(rest)
-        return pieces
+        return data
 
     def close(self) -> list[Frame]:
         """The frame that was left without its end, if any.
@@ -207,8 +237,10 @@ class FrameParser:
         self._seam = (self._seam + data)[-3:] if len(data) < 3 else data[-3:]
 
     def _has_end(self, data: bytes) -> bool:
+        """Whether a frame ends in the next read, or between it and what is pending."""
         if not self._has_cr:
-            return b"\n\n" in data
+            return b"\n\n" in data or b"\n\n" in self._seam + data[:1]
+        data = self._seam + data
         end = _FRAME_END.search(data)
         return end is not None and not (end.end() == len(data) and data.endswith(b"\r"))
 

@@ -480,3 +480,48 @@ def test_a_comment_is_only_a_comment(text: str) -> None:
     assert frame.data is None
     assert frame.comment == text.encode("utf-8", "replace")
     assert not frame.invalid_utf8
+
+
+# --- for callers that read plain frames themselves ---
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"data: a\n\n", True),
+        (b"data: \n\n", True),
+        (b"data: a\n", False),
+        (b"data: a\nb", False),
+        (b"data: a\nid: 1\n\n", False),
+        (b"data: a\n\ndata: b\n\n", False),
+        (b"data: a\rb\n\n", False),
+        (b"data: " + b"a" * 20 + b"\n\n", False),
+    ],
+)
+def test_a_read_that_is_one_line_and_its_end_is_told_from_others(
+    data: bytes, *, expected: bool
+) -> None:
+    parser = FrameParser(24)
+    assert not parser.is_line(data, 6)  # it might begin with a byte order mark
+    assert parser.pieces(b"data: x\n\n") == [b"data: x"]
+    assert parser.is_line(data, 6) is expected
+    assert parser.pieces(b"data: ") == []
+    assert not parser.is_line(data, 6)
+
+
+@given(
+    st.lists(
+        st.sampled_from((b"data: a", b": c", b"\n", b"\n\n", b"\n\n\n", b"\r")), max_size=12
+    ).map(b"".join),
+    st.data(),
+)
+def test_a_block_is_the_pieces_in_one(stream: bytes, data: st.DataObject) -> None:
+    splitting, leaving = FrameParser(), FrameParser()
+    for read in data.draw(chunkings(stream)):
+        pieces, block = splitting.pieces(read), leaving.block(read)
+        if pieces is None:
+            assert block is None
+            assert splitting.feed(read) == leaving.feed(read)
+        else:
+            assert block == b"".join(piece + b"\n\n" for piece in pieces)
+    assert splitting.close() == leaving.close()

@@ -30,8 +30,12 @@ class _State(Enum):
     CUMULATIVE = auto()
 
 
-# Looked up once: members of an enum are found slowly, and this is asked for every fragment.
+# Looked up once: members of an enum are found slowly, and these are asked for with every call and fragment.
+_EMPTY = _State.EMPTY
+_ONE = _State.ONE
+_UNSURE = _State.UNSURE
 _INCREMENTAL = _State.INCREMENTAL
+_CUMULATIVE = _State.CUMULATIVE
 
 
 class InputBuffer:
@@ -40,7 +44,7 @@ class InputBuffer:
     __slots__ = ("_first", "_held", "_pieces", "_state", "_told")
 
     def __init__(self, *, is_json: bool = True) -> None:
-        self._state = _State.EMPTY if is_json else _State.INCREMENTAL
+        self._state = _EMPTY if is_json else _INCREMENTAL
         self._pieces: list[str] = []
         # Characters told; for a cumulative call also the length of the last fragment.
         self._told = 0
@@ -53,7 +57,7 @@ class InputBuffer:
 
     @property
     def is_cumulative(self) -> bool:
-        return self._state is _State.CUMULATIVE
+        return self._state is _CUMULATIVE
 
     def text(self) -> str:
         """Everything told so far."""
@@ -68,25 +72,23 @@ class InputBuffer:
         if self._state is _INCREMENTAL:
             self._pieces.append(fragment)
             return fragment
-        match self._state:
-            case _State.EMPTY:
-                self._state = _State.ONE
-                self._first = fragment
-                return self._tell(fragment)
-            case _State.ONE:
-                return self._push_second(fragment)
-            case _State.UNSURE:
-                extends = len(fragment) > len(self._held) and fragment.startswith(self._held)
-                return self._decide(is_cumulative=extends) + self.push(fragment)
-            case _:
-                return self._push_cumulative(fragment)
+        if self._state is _EMPTY:
+            self._state = _ONE
+            self._first = fragment
+            return self._tell(fragment)
+        if self._state is _ONE:
+            return self._push_second(fragment)
+        if self._state is _UNSURE:
+            extends = len(fragment) > len(self._held) and fragment.startswith(self._held)
+            return self._decide(is_cumulative=extends) + self.push(fragment)
+        return self._push_cumulative(fragment)
 
     def settle(self, whole: str | None = None) -> tuple[str, bool]:
         """The input is over. `whole`: the complete text where the protocol repeats it.
 
         Returns the last increment, and whether `whole` contradicts what was told (then `whole` is the truth).
         """
-        increment = self._decide_at_end(whole) if self._state is _State.UNSURE else ""
+        increment = self._decide_at_end(whole) if self._state is _UNSURE else ""
         if whole is None:
             return increment, False
         told = self.text()
@@ -97,12 +99,12 @@ class InputBuffer:
     def _push_second(self, fragment: str) -> str:
         extends = len(fragment) > len(self._first) and fragment.startswith(self._first)
         if not extends:
-            self._state = _State.INCREMENTAL
+            self._state = _INCREMENTAL
             return self._tell(fragment)
         if not is_prefix(self._first + fragment):
-            self._state = _State.CUMULATIVE
+            self._state = _CUMULATIVE
             return self._push_cumulative(fragment)
-        self._state = _State.UNSURE
+        self._state = _UNSURE
         self._held = fragment
         return ""
 
@@ -114,7 +116,7 @@ class InputBuffer:
 
     def _decide(self, *, is_cumulative: bool) -> str:
         held, self._held = self._held, ""
-        self._state = _State.CUMULATIVE if is_cumulative else _State.INCREMENTAL
+        self._state = _CUMULATIVE if is_cumulative else _INCREMENTAL
         return self._push_cumulative(held) if is_cumulative else self._tell(held)
 
     def _push_cumulative(self, fragment: str) -> str:

@@ -29,11 +29,16 @@ __all__ = (
 
 Fields = Mapping[str, Raw]
 
-_decode_list = typed_decoder(list[Raw])
+# Each with null, which is common, because failing is slow.
+_decode_text = typed_decoder(cast("type[str | None]", str | None))
+_decode_int = typed_decoder(cast("type[int | None]", int | None))
+_decode_object = typed_decoder(cast("type[dict[str, Raw] | None]", dict[str, Raw] | None))
+_decode_list = typed_decoder(cast("type[list[Raw] | None]", list[Raw] | None))
+_NULL = Raw(b"null")
 
 
 def is_present(value: Raw | None) -> bool:
-    return value is not None and bytes(value) != b"null"
+    return value is not None and value != _NULL
 
 
 def _view(value: Raw) -> bytes:
@@ -53,22 +58,27 @@ def read_json(value: Raw | None) -> object:
 
 def read_object(value: Raw | None) -> dict[str, Raw]:
     """The fields of an object; none if it is anything else."""
-    # The first byte decides for most: `null` is common, and failing is slow.
-    if value is None or _view(value)[:1] != b"{":
+    if value is None:
         return {}
     try:
-        return as_object(bytes(value))
+        return _decode_object(value) or {}
+    except FAST_FAILURES:
+        pass
+    try:
+        return as_object(bytes(value)) if _view(value)[:1] == b"{" else {}
     except MalformedJson:
         return {}
 
 
 def read_list(value: Raw | None) -> list[Raw] | None:
     """The entries of an array as they came; None if it is anything else."""
-    if value is None or _view(value)[:1] != b"[":
+    if value is None:
         return None
     try:
-        return _decode_list(_view(value))
+        return _decode_list(value)
     except FAST_FAILURES:
+        if _view(value)[:1] != b"[":
+            return None
         found = read_json(value)
         return [raw(entry) for entry in cast("list[object]", found)] if found else None
 
@@ -89,11 +99,10 @@ def read_text(fields: Fields, key: str) -> str | None:
     if value is None:
         return None
     try:
-        found = decode_untyped(value)
+        return _decode_text(value)
     except FAST_FAILURES:
         found = read_uncut(fields, key)
         return None if found is None else replace_lone(found)
-    return found if isinstance(found, str) else None
 
 
 def _plain(fields: Fields, key: str) -> object:
@@ -108,8 +117,14 @@ def _plain(fields: Fields, key: str) -> object:
 
 
 def read_int(fields: Fields, key: str) -> int | None:
-    value = _plain(fields, key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    value = fields.get(key)
+    if value is None:
+        return None
+    try:
+        return _decode_int(value)
+    except FAST_FAILURES:
+        found = read_json(value)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def read_float(fields: Fields, key: str) -> float | None:

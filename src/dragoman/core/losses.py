@@ -25,9 +25,16 @@ LossTable = Mapping[str, LossRule]
 class LossBook:
     """Collects the losses of one request or one answer. Each (code, where) is noted once."""
 
-    def __init__(self, table: LossTable, policy: Mapping[str, LossAction] | None = None) -> None:
+    def __init__(
+        self,
+        table: LossTable,
+        policy: Mapping[str, LossAction] | None = None,
+        *,
+        may_refuse: bool = True,
+    ) -> None:
         self._table = table
         self._policy = policy or {}
+        self._may_refuse = may_refuse
         self._noted: dict[tuple[str, str], Loss] = {}
 
     @property
@@ -42,6 +49,8 @@ class LossBook:
         """
         rule = self._table[code]
         action = self._policy.get(code, rule.action)
+        if action == "refuse" and not self._may_refuse:
+            action = "drop"
         if action == "refuse":
             message = f"{where or 'request'}: {rule.meaning}" + (f" ({detail})" if detail else "")
             raise RequestRefused(message, param=where or None, code=code)
@@ -51,8 +60,4 @@ class LossBook:
 
 def answer_book(table: LossTable, policy: Mapping[str, LossAction]) -> LossBook:
     """A book for answers: they have begun when a loss turns up, and what it is too late to refuse is dropped."""
-    actions: dict[str, LossAction] = {}
-    for code, rule in table.items():
-        action = policy.get(code, rule.action)
-        actions[code] = "drop" if action == "refuse" else action
-    return LossBook(table, actions)
+    return LossBook(table, policy, may_refuse=False)

@@ -100,6 +100,14 @@ class Serializer:
         if self.is_idle and type(event) in PASSING:
             return (event,)
         match event:
+            # Those that an idle Serializer is asked about come first: a case costs as much as all before it.
+            case PartStarted():
+                return self._start(event)
+            case PartEnded():
+                return self._end(event)
+            case Finished() | Failed() | Completed():
+                self._check_closed(event)
+                return (event,)
             case (
                 TextDelta()
                 | InputDelta()
@@ -112,13 +120,6 @@ class Serializer:
                 | Noticed()
             ):
                 return self._pass(event)
-            case PartStarted():
-                return self._start(event)
-            case PartEnded():
-                return self._end(event)
-            case Finished() | Failed() | Completed():
-                self._check_closed(event)
-                return (event,)
             case Started() | UsageReported() | LimitsReported():
                 return (event,)
             case _:

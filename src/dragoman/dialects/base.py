@@ -12,7 +12,7 @@ A dialect package has
 This module does no I/O and knows no vendor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, takewhile
 from typing import Literal, Protocol
 
@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
 from dragoman.core.schemas import SchemaRules
 from dragoman.errors import FrameTooLarge, MalformedJson
-from dragoman.model.events import Event
+from dragoman.model.events import Event, Finished
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem, Repair
 from dragoman.model.parts import CallKind, Dialect
 from dragoman.model.request import Tool
@@ -32,11 +32,18 @@ __all__ = (
     "EncodeContext",
     "EncodedRequest",
     "FrameReader",
+    "Look",
+    "Mark",
     "Step",
     "StreamDecoder",
     "StreamEncoder",
     "Target",
+    "Watch",
 )
+
+_LF = 0x0A
+_LONG_OPENING = 256
+"""An event line and `data: ` take less than this: the longest name that a vendor has is of 50 characters."""
 
 
 class Step(Struct, frozen=True, gc=False):
@@ -84,6 +91,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """What one upstream accepts. Each dialect has a default; an operator's table may override it per model.
 
     default_max_tokens: sent where the dialect demands a limit and the client gave none.
+    max_tokens_field: Chat only, which of its two names for that limit the upstream reads.
     builtin: the kinds of provider-run tools this upstream has. strict: whether it knows strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
     """
@@ -93,6 +101,7 @@ class Target(Struct, frozen=True, kw_only=True):
     ids: IdLimits
     schemas: SchemaRules
     default_max_tokens: int = 8192
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     builtin: frozenset[CallKind] = frozenset()
     strict: bool = True
     user_first: bool = False
@@ -120,8 +129,8 @@ class FrameReader(Protocol):
     def quick(self, piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
         """What a frame means that is nothing but the next delta of an open part; None for every other frame.
 
-        `read` gives the same for the same frame; this is how nearly all of them are read. `piece` is the frame, with or
-        without its blank line, `data` what follows its only `data: `, if it is one line; if it is not, it is no JSON.
+        `read` gives the same for the same frame; this is how nearly all of them are read. `piece` is the frame, at least
+        up to its data, `data` what follows its only `data: `, if it is one line; if it is not, it is no JSON.
         """
         ...
 
@@ -151,6 +160,76 @@ class StreamEncoder(Protocol):
         ...
 
 
+Mark = tuple[object, ...]
+"""What a frame opens, closes or ends on the wire, with the ids and names it says it by. Begins with its lane: marks of
+one lane come in one order, those of different lanes (Chat's choices) in any."""
+
+
+class Look(Struct, frozen=True, gc=False):
+    """What a watch sees in a frame that every client can use.
+
+    said: how many characters of tool input it brings. model: the model it names. is_settled: the wire has closed
+    something that the encoder would close later; `Watch.catch_up` makes it do so. is_stray: the frame means nothing, and
+    there are clients that stumble over it. is_error: it is the dialect's own failure.
+    """
+
+    marks: tuple[Mark, ...] = ()
+    said: int = 0
+    model: str | None = None
+    is_settled: bool = False
+    is_stray: bool = False
+    is_error: bool = False
+
+
+class Watch(Protocol):
+    """Tells regular frames of one stream from others: those that every known client can use as they are.
+
+    `encoder` writes what a client would have seen so far; it speaks from the first irregular frame on. `harmless` are
+    the problems a reader reports that no client minds. `ending`: the terminal frame, where one stands for all.
+    `model_path`: where a frame has the name of its model. `has_default_input`: a call without input means `{}`.
+    """
+
+    harmless: frozenset[str]
+    ending: bytes
+    model_path: tuple[str, ...]
+    has_default_input: bool
+
+    @property
+    def encoder(self) -> StreamEncoder: ...
+
+    def look(self, frame: Frame, data: bytes) -> Look | None:
+        """What a frame says; None if there is a client that cannot use it."""
+        ...
+
+    def plain(self, data: bytes) -> bytes | None:
+        """The data to pass on for a plain delta (see `FrameReader.quick`): as it came, but for the model's name."""
+        ...
+
+    def input_size(self, data: bytes) -> int:
+        """How many characters of tool input a plain delta brings."""
+        ...
+
+    def outline(self, stream: bytes) -> list[Mark]:
+        """The marks of what the encoder wrote."""
+        ...
+
+    def catch_up(self) -> bytes:
+        """Make the encoder say what the wire has said by now (see `Look.is_settled`)."""
+        ...
+
+    def follow(self, data: bytes) -> None:
+        """The encoder goes on counting after this frame, the last that was passed on."""
+        ...
+
+    def mend(self, event: Finished) -> Finished:
+        """The end of a choice without a word of the upstream's that no client knows."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """What keeps a silent connection open while the upstream's own frames are passed on."""
+        ...
+
+
 class StreamDecoder:
     """Feeds a FrameReader: splits reads into frames, survives bad ones, stops at the terminal event.
 
@@ -160,7 +239,7 @@ class StreamDecoder:
     def __init__(self, reader: FrameReader, max_frame: int = MAX_FRAME_BYTES) -> None:
         self.problems: list[Problem] = []
         self._reader = reader
-        self._quick = reader.quick
+        self._quick: Callable[[bytes, bytes], tuple[Event, ...] | None] = reader.quick
         self._found = reader.found
         self._parser = FrameParser(max_frame)
         self._count = 0
@@ -187,20 +266,20 @@ class StreamDecoder:
         """
         if self._broken:
             return ()
-        if self._parser.is_single(data):
-            opening = self._opening
-            start = len(opening) if data.startswith(opening) else self._open(data)
-            if start and not self._reader.over and (data.isascii() or is_utf8(data)):
-                events = self._quick(data, data[start:-2])
-                if events is not None:
-                    self._count += 1
-                    if self._found:
-                        self._note_found()
-                    return events
-            return self._read(_frame(data[:-2]))
-        pieces = self._parser.pieces(data)
-        if pieces is not None:
-            return list(chain.from_iterable(self._tell(pieces)))
+        opening = self._opening
+        start = len(opening) if data.startswith(opening) else self._open(data)
+        if start and self._parser.is_line(data, start) and (data.isascii() or is_utf8(data)):
+            line = data[start:-2]
+            events = self._quick(data, line)
+            if events is None:
+                return self._read(Frame(data, line))
+            self._count += 1
+            if self._found:
+                self._note_found()
+            return events
+        block = self._parser.block(data)
+        if block is not None:
+            return list(chain.from_iterable(self._tell_block(block))) if block else ()
         return [event for step in self.feed(data) for event in step.events]
 
     def close(self) -> list[Step]:
@@ -214,10 +293,23 @@ class StreamDecoder:
         steps = self._frame_steps(frames)
         if not self._reader.over:
             events = self._reader.end()
+            self._quick = _say_nothing
             known = len(self.problems)
             self._note_found()
             steps.append(Step(b"", events, tuple(self.problems[known:])))
         return steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the terminal event was told: what follows means nothing."""
+        return self._reader.over
+
+    def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
+        """The stream ends here, by no word of its own: what closes its open parts, and the failure. Nothing if over."""
+        if self._reader.over:
+            return ()
+        self._quick = _say_nothing
+        return self._reader.fail(error)
 
     def _tell(self, pieces: list[bytes]) -> list[tuple[Event, ...]]:
         """What each frame means. Nearly every one is a plain delta, and is understood without a Frame.
@@ -225,13 +317,12 @@ class StreamDecoder:
         Its data is one line after at most an event line. What stands after that line is not looked at: with it the
         data is no JSON, and then the frame is read line by line.
         """
-        reader = self._reader
-        quick = _say_nothing if reader.over else self._quick
+        quick = self._quick
         found = self._found
         opening = self._opening
         size = len(opening)
         told: list[tuple[Event, ...]] = []
-        quickly = 0  # frames not yet counted
+        before = self._count
         for piece in pieces:
             if piece.startswith(opening):
                 start = size
@@ -239,30 +330,65 @@ class StreamDecoder:
                 start = self._open(piece)
                 opening = self._opening
                 size = len(opening)
+                quick = self._quick
             events = None
             if start and (piece.isascii() or is_utf8(piece)):
                 events = quick(piece, piece[start:])
             if events is None:
-                self._count += quickly
-                quickly = 0
-                events = self._read(_frame(piece))
-                quick = _say_nothing if reader.over else quick
-            else:
-                quickly += 1
-                if found:
-                    self._count += quickly
-                    quickly = 0
-                    self._note_found()
+                self._count = before + len(told)
+                events = self._read(_frame(piece, start))
+                quick = self._quick
+            elif found:
+                self._count = before + len(told) + 1
+                self._note_found()
             told.append(events)
-        self._count += quickly
+        self._count = before + len(told)
+        return told
+
+    def _tell_block(self, block: bytes) -> list[tuple[Event, ...]]:
+        """The same for frames that came in one read, where most begin alike: as the one in the middle does.
+
+        So they are split where such a frame begins, which costs a third of finding each end and each beginning. What is
+        then more than one line has other frames behind it.
+        """
+        middle = block.find(b"\n\n", len(block) // 2) + 2
+        self._open(block[middle : middle + _LONG_OPENING])
+        opening = self._opening
+        quick = self._quick
+        found = self._found
+        before = self._count
+        lines = block.split(b"\n\n" + opening)
+        lines[-1] = lines[-1][:-2]
+        told = self._tell(lines[0].split(b"\n\n"))
+        quick = _say_nothing if self._reader.over else quick
+        for line in lines[1:]:
+            events = None
+            if _LF not in line and (line.isascii() or is_utf8(line)):
+                events = quick(opening, line)
+            if events is None:
+                self._count = before + len(told)
+                told += self._tell((opening + line).split(b"\n\n"))
+                quick = _say_nothing if self._reader.over else quick
+                continue
+            if found:
+                self._count = before + len(told) + 1
+                self._note_found()
+            told.append(events)
+        self._count = before + len(told)
         return told
 
     def _open(self, piece: bytes) -> int:
-        """Where the data of a plain frame begins; 0 if it is none. The next frame mostly begins alike."""
+        """Where the data of a plain frame begins; 0 if it is none. The next frame mostly begins alike.
+
+        `quick` is tried if the event is not named, or is named a delta: failing costs it twice what it costs to succeed.
+        """
         start = piece.find(b"\n") + 7 if piece.startswith(b"event: ") else 6
         if not piece.startswith(b"data: ", start - 6):
             return 0
-        self._opening = piece[:start]
+        self._opening = opening = piece[:start]
+        is_hopeful = start == len(b"data: ") or b"delta" in opening
+        reader = self._reader
+        self._quick = reader.quick if is_hopeful and not reader.over else _say_nothing
         return start
 
     def _read(self, frame: Frame) -> tuple[Event, ...]:
@@ -279,6 +405,8 @@ class StreamDecoder:
             reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
         if reader.found:
             self._note_found()
+        if self._reader.over:  # by now
+            self._quick = _say_nothing
         return events
 
     def _frame_steps(self, frames: list[Frame]) -> list[Step]:
@@ -313,14 +441,13 @@ class StreamDecoder:
 
 
 def _say_nothing(_piece: bytes, _data: bytes, /) -> None:
-    """Stands for `quick` after the end: no delta means anything then."""
+    """Stands for `quick` where it would say nothing: for frames named otherwise, and after the end."""
 
 
-def _frame(piece: bytes) -> Frame:
-    """A frame from what stood before its blank line. The common shape is read at once."""
+def _frame(piece: bytes, start: int) -> Frame:
+    """A frame from what stood before its blank line. `start`: where the data of a plain one begins, or 0."""
     raw = piece + b"\n\n"
-    head, _, data = piece.partition(b"\ndata: ")
-    is_plain = head.startswith(b"event: ") and b"\n" not in head and data and b"\n" not in data
-    if is_plain and (piece.isascii() or is_utf8(piece)):
-        return Frame(raw, data)
+    line = piece[start:]
+    if start and _LF not in line and (piece.isascii() or is_utf8(piece)):
+        return Frame(raw, line)
     return parse_lines(raw, is_first=False)

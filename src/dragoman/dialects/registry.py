@@ -15,11 +15,12 @@ from dragoman.dialects.base import (
     Step,
     StreamEncoder,
     Target,
+    Watch,
 )
 from dragoman.errors import ConfigError
 from dragoman.model.events import Event
-from dragoman.model.outcome import ErrorInfo, LossAction
-from dragoman.model.request import Request
+from dragoman.model.outcome import ErrorInfo, LossAction, Repair
+from dragoman.model.request import Request, Turn
 
 __all__ = ("CODECS", "BodyEncoder", "Codec", "RequestEncoder", "codec")
 
@@ -45,10 +46,13 @@ class Codec(Struct, frozen=True, kw_only=True):
     name: str
     reader: Callable[[DecodeContext], FrameReader]
     encoder: Callable[[EncodeContext], StreamEncoder]
+    watch: Callable[[EncodeContext], Watch]
     read_body: Callable[[bytes, DecodeContext], Step]
     encode_body: BodyEncoder
+    is_regular_body: Callable[[bytes, EncodeContext], bool]
     decode_request: Callable[[bytes], Request]
     encode_request: RequestEncoder
+    pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
     decode_error: Callable[[bytes, int | None], ErrorInfo]
     encode_error: Callable[[ErrorInfo], bytes]
     target: Target
@@ -60,10 +64,13 @@ CODECS: Mapping[str, Codec] = {
         name="chat",
         reader=chat.ChatReader,
         encoder=chat.ChatEncoder,
+        watch=chat.ChatWatch,
         read_body=chat.read_body,
         encode_body=chat.encode_body,
+        is_regular_body=chat.is_regular_body,
         decode_request=chat.decode_request,
         encode_request=chat.encode_request,
+        pair_turns=chat.pair_turns,
         decode_error=chat.decode_error,
         encode_error=chat.encode_error,
         target=chat.DEFAULT_TARGET,
@@ -73,10 +80,13 @@ CODECS: Mapping[str, Codec] = {
         name="responses",
         reader=responses.ResponsesReader,
         encoder=responses.ResponsesEncoder,
+        watch=responses.ResponsesWatch,
         read_body=responses.read_body,
         encode_body=responses.encode_body,
+        is_regular_body=responses.is_regular_body,
         decode_request=responses.decode_request,
         encode_request=responses.encode_request,
+        pair_turns=responses.pair_turns,
         decode_error=responses.decode_error,
         encode_error=responses.encode_error,
         target=responses.DEFAULT_TARGET,
@@ -86,10 +96,13 @@ CODECS: Mapping[str, Codec] = {
         name="messages",
         reader=messages.MessagesReader,
         encoder=messages.MessagesEncoder,
+        watch=messages.MessagesWatch,
         read_body=messages.read_body,
         encode_body=messages.encode_body,
+        is_regular_body=messages.is_regular_body,
         decode_request=messages.decode_request,
         encode_request=messages.encode_request,
+        pair_turns=messages.pair_turns,
         decode_error=messages.decode_error,
         encode_error=messages.encode_error,
         target=messages.DEFAULT_TARGET,

@@ -147,6 +147,10 @@ class QuickReader(EchoReader):
     )
 )
 def test_events_alone_are_those_of_the_steps(reads: list[bytes]) -> None:
+    assert [problem.frame for problem in compare_events_and_steps(reads)] == [2, 5]
+
+
+def compare_events_and_steps(reads: list[bytes]) -> list[Problem]:
     with_steps, alone = StreamDecoder(QuickReader()), StreamDecoder(QuickReader())
     steps = [step for read in reads for step in with_steps.feed(read)] + with_steps.close()
     events = [event for read in reads for event in alone.events(read)]
@@ -154,7 +158,32 @@ def test_events_alone_are_those_of_the_steps(reads: list[bytes]) -> None:
     assert events == [event for step in steps for event in step.events]
     assert alone.problems == with_steps.problems
     assert [problem for step in steps for problem in step.problems] == with_steps.problems
-    assert [problem.frame for problem in alone.problems] == [2, 5]
+    return alone.problems
+
+
+FRAMES = (
+    b"data: a\n\n",
+    b"data: odd\n\n",
+    b"data: \xc3\xa9\n\n",
+    b"data: \xff\n\n",
+    b"data: a\ndata: b\n\n",
+    b"event: x.delta\ndata: a\n\n",
+    b"event: x.delta\ndata: odd\n\n",
+    b"event: x.delta\ndata: bad\n\n",
+    b"event: x\ndata: a\n\n",
+    b"event: " + b"x" * 300 + b".delta\ndata: a\n\n",
+    b": c\n\n",
+    b"\n",
+    b"data: end\n\n",
+)
+
+
+@given(st.lists(st.sampled_from(FRAMES), max_size=16).map(b"".join), st.data())
+def test_frames_that_begin_alike_and_others_mean_the_same_in_one_read(
+    stream: bytes, data: st.DataObject
+) -> None:
+    compare_events_and_steps([stream])
+    compare_events_and_steps(data.draw(chunkings(stream)))
 
 
 def test_events_after_a_frame_over_the_limit_are_none() -> None:

@@ -47,6 +47,7 @@ from dragoman.sse import encode_comment
 __all__ = ("ChatEncoder",)
 
 _NO_CONTEXT = EncodeContext()
+_STARTED = Started()
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -139,6 +140,10 @@ class ChatEncoder:
             refuse(event, "the answer has not started")
         choice = self._choices[index] = ChoiceState()
         return self._parts.envelope.chunk(index, {"role": "assistant", "content": ""}), choice
+
+    def open_choice(self, index: int) -> bytes:
+        """The role of a choice, if it has not been told, before the choice says anything."""
+        return self._choice(index, _STARTED)[0]
 
     def _start_part(self, event: PartStarted) -> bytes:
         role, choice = self._choice(event.choice, event)

@@ -47,6 +47,8 @@ _TAKES: dict[type[Part], type[Event]] = {
     Media: MediaDelta,
 }
 
+_NO_ENVELOPE = Envelope({})
+
 
 class ChoiceState:
     """What has been written of one choice."""
@@ -85,7 +87,7 @@ class PartWriter:
         self._mint = mint
         self._legacy = legacy
         self._open: dict[int, _OpenPart] = {}
-        self.envelope = Envelope({})
+        self.envelope = _NO_ENVELOPE
 
     # --- deltas -------------------------------------------------------------------------------------------------------
 

@@ -31,11 +31,11 @@ from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.dialects.chat.write_tools import ToolWriter, is_named
 from dragoman.dialects.chat.write_turns import MessageWriter, wire_name
 from dragoman.errors import MalformedJson, RequestRefused
-from dragoman.model.outcome import LossAction
+from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import Request
+from dragoman.model.request import Request, Turn
 
-__all__ = ("MAPPED", "NORMALISED", "decode_request", "encode_request")
+__all__ = ("MAPPED", "NORMALISED", "decode_request", "encode_request", "pair_turns")
 
 NORMALISED: Mapping[str, str] = {
     "nulls": "a field that is null is left out",
@@ -187,7 +187,7 @@ def encode_request(
     own = dict(own_fields(request.extra))
     is_own = request.extra is not None and request.extra.dialect == "chat"
     note_foreign(book, request.extra, "request")
-    paired, pairing = pair_results(request.turns)
+    paired, pairing = pair_turns(request)
     turns, merging = merge_turns(paired)
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [wire_name(call) for call in calls if call.executor == "client"]
@@ -199,7 +199,7 @@ def encode_request(
     if request.parallel_calls is not None and ("tools" in fields or LEGACY_TOOLS in fields):
         fields["parallel_tool_calls"] = request.parallel_calls
     fields |= _write_stream(request, own, is_own=is_own)
-    fields |= _write_limits(request, own)
+    fields |= _write_limits(request, own, target)
     fields |= _write_sampling(request, own, book)
     fields |= write_format(request.response_format, book)
     fields |= write_reasoning(request.reasoning, book)
@@ -207,6 +207,11 @@ def encode_request(
     _note_unsaid(request, book)
     repairs = (*pairing, *merging, *messages.repairs, *tools.repairs)
     return EncodedRequest(dumps_document({**fields, **own}), names, book.losses, repairs)
+
+
+def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """The conversation with its calls and results paired, and what was done to it."""
+    return pair_results(request.turns)
 
 
 def _write_stream(request: Request, own: dict[str, Raw], *, is_own: bool) -> dict[str, object]:
@@ -220,12 +225,16 @@ def _write_stream(request: Request, own: dict[str, Raw], *, is_own: bool) -> dic
     return {**fields, "stream_options": options} if options else fields
 
 
-def _write_limits(request: Request, own: dict[str, Raw]) -> dict[str, object]:
-    """Every server reads `max_tokens`; OpenAI's reasoning models alone insist on the newer name."""
+def _write_limits(request: Request, own: dict[str, Raw], target: Target) -> dict[str, object]:
+    """Nearly every server reads `max_tokens`; OpenAI's reasoning models insist on the newer name.
+
+    A client that used the newer name means it, whatever the target reads by default.
+    """
     if request.max_tokens is None:
         return {}
     newer = own.pop("max_completion_tokens", None)
-    return {"max_tokens" if newer is None else "max_completion_tokens": request.max_tokens}
+    field = target.max_tokens_field if newer is None else "max_completion_tokens"
+    return {field: request.max_tokens}
 
 
 def _write_sampling(request: Request, own: dict[str, Raw], book: LossBook) -> dict[str, object]:

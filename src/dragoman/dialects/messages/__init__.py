@@ -5,7 +5,13 @@ from dragoman.dialects.messages.decode import MessagesReader
 from dragoman.dialects.messages.encode import MessagesEncoder
 from dragoman.dialects.messages.errors import decode_error, encode_error
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES
-from dragoman.dialects.messages.request import NORMALISED, decode_request, encode_request
+from dragoman.dialects.messages.regular import MessagesWatch, is_regular_body
+from dragoman.dialects.messages.request import (
+    NORMALISED,
+    decode_request,
+    encode_request,
+    pair_turns,
+)
 
 __all__ = (
     "DEFAULT_TARGET",
@@ -13,10 +19,13 @@ __all__ = (
     "NORMALISED",
     "MessagesEncoder",
     "MessagesReader",
+    "MessagesWatch",
     "decode_error",
     "decode_request",
     "encode_body",
     "encode_error",
     "encode_request",
+    "is_regular_body",
+    "pair_turns",
     "read_body",
 )

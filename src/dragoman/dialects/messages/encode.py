@@ -119,6 +119,10 @@ class MessagesEncoder:
         self._held.append(out)
         return b""
 
+    def open_block(self) -> bytes:
+        """The start of the open text or thinking block, if that still waits for its first words."""
+        return self._begun() + self._blocks.open() if self._is_hot else b""
+
     def close(self) -> bytes:
         """Fail the stream if nothing has ended it."""
         if self._is_over:

@@ -43,11 +43,11 @@ from dragoman.dialects.messages.tools import (
 )
 from dragoman.dialects.messages.wire import MAPPED_FIELDS
 from dragoman.errors import MalformedJson, RequestRefused
-from dragoman.model.outcome import LossAction
+from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
-from dragoman.model.request import Request
+from dragoman.model.request import Request, Turn
 
-__all__ = ("NORMALISED", "decode_request", "encode_request")
+__all__ = ("NORMALISED", "decode_request", "encode_request", "pair_turns")
 
 NORMALISED: Mapping[str, str] = {
     "nulls": "a field that is null is left out",
@@ -123,7 +123,7 @@ def encode_request(
     own = dict(own_extra(request.extra))
     note_foreign(book, request.extra, "request")
     continues = _continues(own)
-    paired, pairing = pair_results(request.turns, continues=continues)
+    paired, pairing = pair_turns(request)
     turns, merging = merge_turns(paired)
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
@@ -152,6 +152,11 @@ def encode_request(
     body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *duplicates)
     return EncodedRequest(body, names, book.losses, repairs)
+
+
+def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """The conversation with its calls and results paired, and what was done to it."""
+    return pair_results(request.turns, continues=_continues(dict(own_extra(request.extra))))
 
 
 def _stop(value: Raw, path: str) -> str:

@@ -103,6 +103,11 @@ class BlockWriter:
             case _:
                 assert_never(header)
 
+    def open(self) -> bytes:
+        """The start of the block of the open part, where that waits for its first words."""
+        is_waiting = self._part != _NO_PART and not self._is_open
+        return self._opened() if is_waiting else b""
+
     def drop(self, part: int) -> None:
         """A part that is not written: all that is said of it is ignored."""
         self._dropped.add(part)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dragoman._json import Raw
+from dragoman._json import FAST_FAILURES, Raw
 from dragoman.dialects.responses.fields import (
     Fields,
     extra_of,
@@ -21,6 +21,7 @@ from dragoman.dialects.responses.wire import (
     REASON_OF_FINISH,
     RESPONSE_FIELDS,
     RUNNING_STATUSES,
+    decode_usage,
 )
 from dragoman.model.events import Started
 from dragoman.model.outcome import FinishReason, Usage
@@ -28,6 +29,7 @@ from dragoman.model.parts import Extra
 
 __all__ = ("Finish", "read_end", "read_finish", "read_started", "read_usage")
 
+_NOT_EARLY = RESPONSE_FIELDS | LATE_FIELDS
 _USAGE_FIELDS = frozenset(
     {
         "input_tokens",
@@ -42,12 +44,11 @@ _USAGE_FIELDS = frozenset(
 def read_started(fields: Fields) -> Started:
     """The beginning. All that has no home rides in `extra`, except what is known only at the end."""
     created = read_float(fields, "created_at")
-    early = {key: value for key, value in fields.items() if key not in LATE_FIELDS}
     return Started(
         response_id=read_text(fields, "id") or "",
         model=read_text(fields, "model") or "",
         created=None if created is None else int(created),
-        extra=extra_of(early, RESPONSE_FIELDS),
+        extra=extra_of(fields, _NOT_EARLY),
     )
 
 
@@ -56,8 +57,9 @@ def read_end(fields: Fields, started: Extra | None) -> Extra | None:
     told: Mapping[str, Raw] = {} if started is None else started.fields
     news = {
         key: value
-        for key, value in without(fields, RESPONSE_FIELDS).items()
-        if (is_present(value) if key in LATE_FIELDS else bytes(told.get(key, b"")) != bytes(value))
+        for key, value in fields.items()
+        if key not in RESPONSE_FIELDS
+        and (is_present(value) if key in LATE_FIELDS else told.get(key) != value)
     }
     return Extra("responses", news) if news else None
 
@@ -98,6 +100,27 @@ def read_finish(fields: Fields, event: str) -> Finish:
 
 
 def read_usage(value: Raw | None) -> Usage | None:
+    if value is None or not is_present(value):
+        return None
+    try:
+        usage = decode_usage(value)
+    except FAST_FAILURES:
+        return _read_odd_usage(value)
+    inputs, outputs = usage.input_tokens_details, usage.output_tokens_details
+    return Usage(
+        input=usage.input_tokens,
+        output=usage.output_tokens,
+        cached=inputs.cached_tokens,
+        cache_write=inputs.cache_write_tokens,
+        reasoning=outputs.reasoning_tokens,
+        input_audio=inputs.audio_tokens,
+        output_audio=outputs.audio_tokens,
+        total=usage.total_tokens,
+    )
+
+
+def _read_odd_usage(value: Raw) -> Usage | None:
+    """Counts that are missing or of another type, and fields that have no home."""
     fields = read_object(value)
     if not fields:
         return None

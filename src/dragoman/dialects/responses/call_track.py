@@ -43,6 +43,7 @@ class CallTrack:
         "ended",
         "header",
         "is_json",
+        "is_started",
         "part",
         "position",
         "push_plain",
@@ -60,6 +61,7 @@ class CallTrack:
         )
         self.position = position
         self.part = NOT_STARTED
+        self.is_started = False
         self.early = (
             ""  # input that stood in `output_item.added`: used only if nothing else tells it
         )
@@ -70,10 +72,6 @@ class CallTrack:
         self._half = ""
         self._waiting: list[str] = []
         self._contradiction: str | None = None
-
-    @property
-    def is_started(self) -> bool:
-        return self.part != NOT_STARTED
 
     @property
     def has_waited(self) -> bool:
@@ -92,6 +90,7 @@ class CallTrack:
     def start(self, part: int) -> list[Event]:
         """The name is known: tell what has waited. The caller has announced the part."""
         self.part = part
+        self.is_started = True
         self.wire = None if self._half else self._native
         told = "".join(self.buffer.push(fragment) for fragment in self._waiting)
         self._waiting.clear()
@@ -142,7 +141,8 @@ class CallTrack:
             out += self.top_up(self.early)
         increment, _ = self.buffer.settle()
         out += self._tell(increment)
-        out += self._tell(self.buffer.push(replace_lone(self._half)))
+        if self._half:
+            out += self._tell(self.buffer.push(replace_lone(self._half)))
         if status == "completed" and self.empty and not self.buffer.text().strip():
             # An empty input that the protocol closed is the empty object, on every wire.
             out += self._tell(self.buffer.push(self.empty))

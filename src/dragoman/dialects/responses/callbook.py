@@ -6,6 +6,7 @@ fragment of input. Names and ids are set once: the first that are not empty win.
 
 from msgspec.structs import replace
 
+from dragoman._json import Raw
 from dragoman.core.names import resolve_name
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.responses.call_track import CallTrack
@@ -16,7 +17,11 @@ from dragoman.dialects.responses.fields import (
     first_byte,
     read_text,
 )
-from dragoman.dialects.responses.items import read_call, read_function_like
+from dragoman.dialects.responses.items import (
+    read_call,
+    read_function_like,
+    read_regular_call,
+)
 from dragoman.dialects.responses.shelf import Item
 from dragoman.dialects.responses.telling import Telling
 from dragoman.dialects.responses.wire import (
@@ -59,9 +64,9 @@ class CallBook:
         """The provider gave the result itself."""
         self._answered.add(call_id)
 
-    def open(self, item: Item, fields: Fields) -> None:
+    def open(self, item: Item, raw_item: Raw, fields: Fields) -> None:
         """A call item was announced."""
-        call = self._read(item, fields)
+        call = self._read(item, raw_item, fields)
         self._inspect(item, fields, call)
         header = replace(call, input="", status="in_progress", item_id=item.id)
         if item.calls:
@@ -129,7 +134,7 @@ class CallBook:
         if item.type == "message" and track.is_started:
             self.end(track, "completed", None)
 
-    def finish(self, item: Item, fields: Fields, status: PartStatus) -> None:
+    def finish(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
         """A call item is complete."""
         spec = CALL_ITEMS[item.type]
         value = fields.get(spec.field)
@@ -137,7 +142,7 @@ class CallBook:
             self._found.append(
                 ("object_input", f"expected {spec.field} as a string, got JSON of another type")
             )
-        self._complete_call(item, item.calls[0], self._read(item, fields), status)
+        self._complete_call(item, item.calls[0], self._read(item, raw_item, fields), status)
 
     def finish_inner(self, item: Item, number: int, fields: Fields) -> None:
         """The n-th call inside a message is complete."""
@@ -183,7 +188,10 @@ class CallBook:
                 )
             )
 
-    def _read(self, item: Item, fields: Fields) -> Call:
+    def _read(self, item: Item, raw_item: Raw, fields: Fields) -> Call:
+        call = read_regular_call(raw_item) if item.type == "function_call" else None
+        if call is not None:
+            return call
         if read_text(fields, "type") in CALL_ITEMS:
             return read_call(CALL_ITEMS[item.type], fields)
         # The item calls itself `tool_use` or the like; its own id is the best there is.
@@ -229,7 +237,7 @@ class CallBook:
                 f"expected one call at a time, got {header.name!r} inside {self._open.header.name!r}",
             )
         self._open = track
-        number = telling.start(replace(header, input="", status="in_progress"))
+        number = telling.start(header)
         telling.out += track.start(number)
         if not item.is_shared:
             telling.live[item.id] = track

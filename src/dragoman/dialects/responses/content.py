@@ -68,7 +68,8 @@ def read_content(
 
 
 def read_annotations(value: Raw | None) -> tuple[Annotation, ...]:
-    return tuple(read_annotation(entry) for entry in read_list(value) or ())
+    entries = read_list(value)
+    return tuple(map(read_annotation, entries)) if entries else ()
 
 
 def read_logprobs(value: Raw | None) -> Raw | None:

@@ -115,9 +115,12 @@ class ResponsesReader:
         return (Noticed("comment", "responses", "", Raw(dumps_text(text))),)
 
     def _read_event(self, frame: Frame, data: bytes) -> tuple[Event, ...]:
-        if frame.is_done:
-            return self._read_done()
-        fields = as_object(data)
+        try:
+            fields = as_object(data, is_utf8=True)
+        except MalformedJson:
+            if frame.is_done:
+                return self._read_done()
+            raise
         name = read_text(fields, "type") or ""
         if not name:
             name = frame.name.decode("utf-8", "replace")
@@ -159,9 +162,10 @@ class ResponsesReader:
                     ("unknown_event", f"expected an event of the protocol, got {name!r}")
                 )
             else:
-                self._start({}, is_regular=False)
+                if not self._started:
+                    self._start({}, is_regular=False)
                 if handler(self._ledger, fields):
-                    if not fields.keys() <= ENVELOPE_FIELDS:
+                    if not ENVELOPE_FIELDS.issuperset(fields):
                         unknown = without(fields, ENVELOPE_FIELDS)
                         self._emit(Noticed("fields", "responses", name, raw(unknown)))
                     return

@@ -146,6 +146,14 @@ class ResponsesEncoder:
             return b""
         return self._handlers[kind](event)
 
+    def close_message(self) -> bytes:
+        """The end of a message whose texts have ended, without waiting for what comes after it."""
+        return self._items.flush() if self._state is _State.OPEN else b""
+
+    def continue_from(self, sequence: int) -> None:
+        """The number of the next event."""
+        self._events.sequence = sequence
+
     def _is_late(self, event: Event) -> bool:
         is_aside = isinstance(event, PartStarted) and event.choice != 0
         return self._state is _State.OPEN and type(event) in _ABOUT_PARTS and not is_aside

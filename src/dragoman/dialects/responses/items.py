@@ -4,7 +4,7 @@ An item is one part. The same functions serve answers and conversations; what di
 is the business of the modules that call them.
 """
 
-from dragoman._json import Raw, is_strict
+from dragoman._json import FAST_FAILURES, Raw, is_strict
 from dragoman.core.seals import seals_from_encrypted
 from dragoman.dialects.responses.fields import (
     Fields,
@@ -29,6 +29,7 @@ from dragoman.dialects.responses.wire import (
     REASONING_FIELDS,
     RESULT_ITEMS,
     CallSpec,
+    decode_call,
 )
 from dragoman.model.parts import (
     Call,
@@ -47,12 +48,24 @@ __all__ = (
     "read_call",
     "read_function_like",
     "read_item",
+    "read_regular_call",
     "reasoning_fields",
 )
 
 ItemPart = Reasoning | Call | Result | Opaque
 
-_CALL_FIELDS = frozenset({"type", "id", "status", "namespace"})
+_CALL_FIELDS = {
+    # by type and the field of the input: the fields of a call item that have a home
+    (spec.type, field): frozenset(
+        {
+            *("type", "id", "status", "namespace", field),
+            *(() if spec.name else ("name",)),
+            *(("call_id",) if spec.has_call_id else ()),
+        }
+    )
+    for spec in CALL_ITEMS.values()
+    for field in (spec.field, "actions")
+}
 _LIKE_FIELDS = frozenset(
     {
         "arguments",
@@ -95,7 +108,6 @@ def read_call(spec: CallSpec, fields: Fields) -> Call:
     """A call. Its id is "" where the item has none, its name "" where that is still to come."""
     item_id = read_text(fields, "id") or None
     field = _input_field(spec, fields)
-    known = (_CALL_FIELDS if spec.name else _CALL_FIELDS | {"name"}) | {field}
     return Call(
         # `call_id` is the join key; the item's own id only where there is none.
         call_id=find_call_id(fields) or item_id or "",
@@ -106,7 +118,23 @@ def read_call(spec: CallSpec, fields: Fields) -> Call:
         executor=_executor(spec, fields),
         status=read_status(fields),
         item_id=item_id,
-        extra=extra_of(fields, known | {"call_id"} if spec.has_call_id else known),
+        extra=extra_of(fields, _CALL_FIELDS[spec.type, field]),
+    )
+
+
+def read_regular_call(item: Raw) -> Call | None:
+    """A function call with nothing odd about it, as `read_call` reads it; None for every other item."""
+    try:
+        call = decode_call(item)
+    except FAST_FAILURES:
+        return None
+    return Call(
+        call_id=call.call_id or call.id,
+        name=call.name,
+        input=call.arguments,
+        namespace=call.namespace or None,
+        status=call.status,
+        item_id=call.id or None,
     )
 
 

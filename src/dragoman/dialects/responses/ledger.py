@@ -52,6 +52,8 @@ __all__ = ("CLIENT_INPUT", "Ledger")
 CLIENT_INPUT = frozenset({"function_call", "custom_tool_call", "message"})
 """The items that input of a client's call may belong to. Backends confuse the kinds, and put calls in messages."""
 
+_KNOWN_ITEMS = frozenset({"message", "reasoning", *CALL_ITEMS, *RESULT_ITEMS, *OPAQUE_ITEMS})
+
 
 class Ledger:
     """The parts of one answer."""
@@ -85,7 +87,7 @@ class Ledger:
         item.announced = True
         item.type = kind
         item.id = item.id or item_id
-        self._inspect(item, fields)
+        self._inspect(item, item_id, fields)
         self._open(item, raw_item, fields)
         if kind == "message" and not is_complete:
             for number, entry in enumerate(read_list(fields.get("content")) or ()):
@@ -142,7 +144,7 @@ class Ledger:
         if item.type == "message":
             self._finish_message(item, fields, status)
         elif item.calls:
-            self.calls.finish(item, fields, status)
+            self.calls.finish(item, raw_item, fields, status)
         else:
             value = read_item(raw_item, fields, executor="provider")
             if item.reasoning is not None and not item.reasoning.ended:
@@ -155,7 +157,7 @@ class Ledger:
         if item.type == "message":
             item.extra = extra_of(fields, MESSAGE_FIELDS)
         elif item.type in CALL_ITEMS:
-            self.calls.open(item, fields)
+            self.calls.open(item, raw_item, fields)
         else:
             self._open_other(item, read_item(raw_item, fields, executor="provider"))
 
@@ -171,9 +173,9 @@ class Ledger:
             case _:
                 raise AssertionError("calls have a book of their own")
 
-    def _inspect(self, item: Item, fields: Fields) -> None:
+    def _inspect(self, item: Item, item_id: str | None, fields: Fields) -> None:
         """What clients stumble over although it can be read."""
-        kind, item_id = item.type, read_text(fields, "id")
+        kind = item.type
         if not item_id:
             self.shelf.note(item, "missing_id", f"expected an id in the {kind} item")
         elif kind in STRICT_PREFIXES and not item_id.startswith(PREFIXES[kind]):
@@ -360,7 +362,7 @@ def _kind(fields: Fields) -> str:
     kind = read_text(fields, "type") or ""
     if kind in FUNCTION_LIKE:
         return "function_call"
-    if kind in CALL_ITEMS or kind in RESULT_ITEMS or kind in OPAQUE_ITEMS or kind == "reasoning":
+    if kind in _KNOWN_ITEMS:
         return kind
     entries = read_list(fields.get("content")) or ()
     if any(read_text(read_object(entry), "type") in FUNCTION_LIKE for entry in entries):

@@ -42,11 +42,11 @@ from dragoman.dialects.responses.tool_choice import read_choice, write_choice
 from dragoman.dialects.responses.tools import read_tools, write_tools
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.errors import MalformedJson, RequestRefused
-from dragoman.model.outcome import LossAction
+from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra, Opaque, Result, Text
 from dragoman.model.request import Request, Turn
 
-__all__ = ("DEFAULT_TARGET", "NORMALISED", "decode_request", "encode_request")
+__all__ = ("DEFAULT_TARGET", "NORMALISED", "decode_request", "encode_request", "pair_turns")
 
 NORMALISED: Mapping[str, str] = {
     # what a request that came in this dialect does not keep
@@ -178,9 +178,7 @@ def encode_request(
     """
     book = LossBook(LOSSES, policy)
     is_native = request.extra is not None and request.extra.dialect == "responses"
-    turns, repairs = pair_results(
-        _settled(request.turns) if is_native else request.turns, continues=_continues(request)
-    )
+    turns, repairs = pair_turns(request)
     names = NameMap.build(request.tools, _used(turns), target.names, flatten=False)
     body: JsonObject = {"model": request.model}
     instructions = instructions_of(turns, book)
@@ -196,6 +194,14 @@ def encode_request(
     body.update(write_state(request, is_native=is_native))
     _note_losses(request, book)
     return EncodedRequest(dumps({**body, **_rest(request, body)}), names, book.losses, repairs)
+
+
+def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """The conversation with its calls and results paired, and what was done to it."""
+    is_native = request.extra is not None and request.extra.dialect == "responses"
+    return pair_results(
+        _settled(request.turns) if is_native else request.turns, continues=_continues(request)
+    )
 
 
 def _settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

@@ -133,9 +133,8 @@ class Shelf:
 
     def match(self, position: int, fields: Fields) -> Item | None:
         """The streamed item that an entry of the final output repeats: by id, by call, by place, by what it says."""
-        kind = read_text(fields, "type") or ""
         item_id = read_text(fields, "id")
-        for item in self._candidates(position, kind, item_id, fields):
+        for item in self._candidates(position, item_id, fields):
             if item is not None and not item.matched:
                 item.matched = True
                 if item_id and item.id and item.id != item_id:
@@ -148,10 +147,11 @@ class Shelf:
         return None
 
     def _candidates(
-        self, position: int, kind: str, item_id: str | None, fields: Fields
+        self, position: int, item_id: str | None, fields: Fields
     ) -> Iterator[Item | None]:
         if item_id:
             yield self._by_id.get(item_id)
+        kind = read_text(fields, "type") or ""
         calls = self._index_calls()
         call_id = find_call_id(fields)
         if call_id:

@@ -97,7 +97,7 @@ class TextTrack:
         """The wire says what the whole text is: tell what is missing."""
         if not whole:
             return []
-        told = "".join(self.pieces)
+        told = self._told()
         if not whole.startswith(told):
             self._contradiction = whole
             return []
@@ -114,7 +114,8 @@ class TextTrack:
         out: list[Event] = []
         if not self.pieces and self.early:
             out += self.top_up(self.early)
-        out += self._tell(replace_lone(self._half), None)
+        if self._half:
+            out += self._tell(replace_lone(self._half), None)
         self.ended = True
         self.wire = None
         amended = self._contradiction is not None
@@ -125,9 +126,9 @@ class TextTrack:
                     f"expected the finished text to begin with its deltas, got another in part {self.part}",
                 )
             )
-        text = "".join(self.pieces) if self._contradiction is None else self._contradiction
+        text = self._told() if self._contradiction is None else self._contradiction
         value = self.header if self.value is None else self.value
-        if isinstance(value, Text):
+        if isinstance(value, Text) and (value.annotations or self._annotations):
             for annotation in value.annotations[len(self._annotations) :]:
                 out += self.annotate(annotation)
             value = replace(value, annotations=value.annotations or tuple(self._annotations))
@@ -135,6 +136,12 @@ class TextTrack:
             value = replace(value, logprobs=join_logprobs(self._logprobs))
         out.append(PartEnded(self.part, replace(value, text=text, status=status), amended))
         return out
+
+    def _told(self) -> str:
+        """Everything told so far, joined once: the wire repeats the whole three times."""
+        if len(self.pieces) > 1:
+            self.pieces = ["".join(self.pieces)]
+        return self.pieces[0] if self.pieces else ""
 
     def _tell(self, text: str, logprobs: Raw | None) -> list[Event]:
         if not text:

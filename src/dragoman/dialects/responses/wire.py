@@ -57,7 +57,9 @@ __all__ = (
     "RefusalDelta",
     "ResultSpec",
     "SummaryTextDelta",
+    "decode_call",
     "decode_delta",
+    "decode_usage",
 )
 
 # --- deltas: the only events read by a typed decoder, because they are nearly all events -----------------------------
@@ -118,6 +120,44 @@ Delta = (
 )
 
 decode_delta = typed_decoder(cast("type[Delta]", Delta))
+
+# --- what is regular is read at once; with any other field, or one of another type, it is read field by field --------
+
+
+class RegularCall(
+    Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="type", tag="function_call"
+):
+    call_id: str
+    name: str
+    arguments: str
+    status: PartStatus
+    id: str = ""
+    namespace: str | None = None
+
+
+decode_call = typed_decoder(RegularCall)
+
+
+class InputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    audio_tokens: int | None = None
+
+
+class OutputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+
+
+class RegularUsage(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: InputDetails = InputDetails()
+    output_tokens_details: OutputDetails = OutputDetails()
+
+
+decode_usage = typed_decoder(RegularUsage)
 
 # --- events ----------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from chat_requests import (
     CACHE,
@@ -13,11 +14,13 @@ from chat_requests import (
     decode,
     decode_turns,
     encode,
+    foreign,
     messages,
 )
 from dragoman._json import Raw
 from dragoman.core.results import ERROR_MARK
 from dragoman.dialects.chat import (
+    DEFAULT_TARGET,
     NORMALISED,
     decode_request,
     encode_request,
@@ -311,6 +314,16 @@ def test_both_limits_come_back() -> None:
     assert (body["max_tokens"], body["max_completion_tokens"]) == (5, 7)
     assert decode(max_tokens=5).max_tokens == 5
     assert encode(decode(max_tokens=5))["max_tokens"] == 5
+
+
+def test_the_limit_goes_by_the_name_that_the_target_reads() -> None:
+    newer = replace(DEFAULT_TARGET, max_tokens_field="max_completion_tokens")
+    body = encode(decode(max_tokens=5), newer)
+    assert (body["max_completion_tokens"], "max_tokens" in body) == (5, False)
+    body = encode(foreign(max_tokens=5), newer)
+    assert (body["max_completion_tokens"], "max_tokens" in body) == (5, False)
+    assert encode(decode(max_completion_tokens=5))["max_completion_tokens"] == 5
+    assert "max_completion_tokens" not in encode(decode(), newer)
 
 
 def test_unpaired_history_is_repaired_and_reported() -> None:  # M103

@@ -372,3 +372,11 @@ def test_half_of_a_character_in_a_call_waits_for_the_other() -> None:
     )
     texts = [event.text for event in events if isinstance(event, InputDelta)]
     assert texts == ['"', "😀", '"']
+
+
+def test_half_a_character_that_ends_the_input_of_a_call_is_replaced() -> None:
+    half = b"data: " + json.dumps(args_delta('"\ud83d')).encode("ascii") + b"\n\n"
+    cut = function_call(status="incomplete")
+    events = told([created(), added(function_call()), half, done(cut), completed([cut])])
+    texts = [event.text for event in events if isinstance(event, InputDelta)]
+    assert texts == ['"', "\ufffd"]

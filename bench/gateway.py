@@ -1,0 +1,204 @@
+"""What the gateway costs beside nginx: `make bench`, and beside other gateways: `make bench-peers`.
+
+Three loads, each on every contestant in turn and all of it repeated; the medians are told. Flood: whole streams at once,
+which shows the translator and the HTTP parsers. Paced: 3,200 events a second on 32 streams, one event per read as tokens
+come, which shows wake-ups and system calls. Small: 1 KB in and out, not streamed. Only ratios of one run mean anything.
+
+One stream of every contestant is read whole and checked before anything is measured.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import gateway_targets as targets
+from gateway_peers import start_peers
+from gateway_processes import Service, pin, pss_kib, raise_file_limit
+from gateway_report import MODES, Memory, Mode, Peer, Row, print_tables
+from gateway_targets import Contestant, Pair
+from load import Figures, Load, run_load, verify
+from msgspec import structs
+
+_PAIRS = "chat:responses,responses:chat,chat:chat,messages:chat"
+_HELD_STREAMS = 1000
+_HELD_SECONDS = 6.0
+
+Measured = dict[tuple[str, Mode], list[Figures]]
+
+
+def load_of(contestant: Contestant, mode: Mode) -> Load:
+    base = contestant.load()
+    share = contestant.share
+    if mode == "flood":
+        return structs.replace(base, connections=16, requests=max(8, round(150 * share)))
+    if mode == "paced":
+        streams = contestant.paced_streams
+        model = f"{base.model}-p10-x200"
+        return structs.replace(base, model=model, connections=streams, requests=streams * 2)
+    requests = max(32, round(3000 * share))
+    return structs.replace(base, connections=32, requests=requests, is_stream=False)
+
+
+def check(contestants: Sequence[Contestant]) -> None:
+    """Raises RuntimeError for a contestant that does not deliver what the mock said."""
+    for each in contestants:
+        fault = verify(each.load())
+        if fault:
+            raise RuntimeError(f"{each.label}: {fault}")
+
+
+def measure(contestants: Sequence[Contestant], rounds: int) -> Measured:
+    """All contestants in turn, load by load, so that a busy machine disturbs them alike."""
+    measured: Measured = {}
+    for turn in range(rounds + 1):
+        for mode in MODES:
+            for each in contestants:
+                figures = run_load(load_of(each, mode), each.service.pid)
+                if figures.failed:
+                    raise RuntimeError(f"{each.label}, {mode}: {figures.first_fault}")
+                if turn:  # the first turn warms up
+                    measured.setdefault((each.label, mode), []).append(figures)
+        said = f"round {turn} of {rounds}" if turn else "warm"
+        print(f"bench: {said}", file=sys.stderr, flush=True)
+    return measured
+
+
+def row_of(label: str, measured: Measured) -> Row:
+    median = statistics.median
+    flood, paced, small = (measured[label, mode] for mode in MODES)
+    return Row(
+        label=label,
+        cpu={
+            "flood": median(each.cpu_per_event for each in flood),
+            "paced": median(each.cpu_per_event for each in paced),
+            "small": median(each.cpu_per_request for each in small),
+        },
+        latency_us=median(each.latency_us for each in paced),
+        latency_p99_us=median(each.latency_p99_us for each in paced),
+    )
+
+
+def memory_of(contestant: Contestant, *, is_judged: bool) -> Memory:
+    """Of a service that was only just started: idle, and with a thousand streams of an event a second each."""
+    idle = pss_kib(contestant.service.pid) / 1024
+    load = contestant.load()
+    run_load(structs.replace(load, requests=32))
+    held = structs.replace(
+        load,
+        model=f"{load.model}-p1000-x60",
+        connections=_HELD_STREAMS,
+        requests=_HELD_STREAMS,
+        hold=_HELD_SECONDS,
+    )
+    figures = run_load(held, contestant.service.pid)
+    if figures.open_held < _HELD_STREAMS:
+        fault = figures.first_fault or f"{figures.open_held} are open"
+        raise RuntimeError(f"{contestant.label}: expected {_HELD_STREAMS} open streams; {fault}")
+    return Memory(
+        label=contestant.label,
+        idle_mib=idle,
+        held_mib=figures.pss_held_mib,
+        streams=figures.open_held,
+        stream_kib=figures.kib_per_stream,
+        is_judged=is_judged,
+    )
+
+
+class Bench:
+    """The services of one run, which end with it."""
+
+    def __init__(self, home: Path, services: ExitStack) -> None:
+        self._home = home
+        self._services = services
+        self.mock = self._keep(targets.start_mock(home))
+        self.nginx: Service | None = None
+
+    def _keep(self, service: Service) -> Service:
+        self._services.callback(service.stop)
+        return service
+
+    def memory(self, pairs: Sequence[Pair], nginx: str | None) -> list[Memory]:
+        """A fresh process for each: what one load leaves behind would flatter the next."""
+        found: list[Memory] = []
+        if nginx:
+            service = self._keep(targets.start_nginx(nginx, self._home, self.mock.port))
+            plain = Contestant(label="nginx", door="chat", service=service)
+            found.append(memory_of(plain, is_judged=False))
+            service.stop()
+        for pair in pairs:
+            service = self._keep(targets.start_gateway(self._home, self.mock.port))
+            contestant = targets.gateway_contestant(service, pair)
+            found.append(memory_of(contestant, is_judged=True))
+            service.stop()
+        return found
+
+    def contestants(self, pairs: Sequence[Pair], nginx: str | None) -> list[Contestant]:
+        found = [Contestant(label="mock, no gateway", door="chat", service=self.mock)]
+        if nginx:
+            service = self._keep(targets.start_nginx(nginx, self._home, self.mock.port))
+            doors = dict.fromkeys(pair.door for pair in pairs)
+            found += [
+                Contestant(label=f"nginx {door}", door=door, service=service) for door in doors
+            ]
+        gateway = self._keep(targets.start_gateway(self._home, self.mock.port))
+        found += [targets.gateway_contestant(gateway, pair) for pair in pairs]
+        return found
+
+    def peers(self) -> dict[str, Contestant]:
+        started = start_peers(self._home, self.mock.port)
+        for each in started.values():
+            self._keep(each.service)
+        return started
+
+
+def run(bench: Bench, pairs: Sequence[Pair], rounds: int, *, with_peers: bool) -> int:
+    nginx = targets.nginx_program()
+    if nginx is None:
+        print(f"bench: {targets.NGINX_MISSING}", file=sys.stderr)
+    memory = bench.memory(pairs, nginx)
+    print("bench: memory measured", file=sys.stderr, flush=True)
+    contestants = bench.contestants(pairs, nginx)
+    peers = bench.peers() if with_peers else {}
+    everyone = [*contestants, *peers.values()]
+    check(everyone)
+    measured = measure(everyone, rounds)
+    rows = {each.label: row_of(each.label, measured) for each in everyone}
+    for pair in pairs:
+        rows[targets.gateway_label(pair)].reference = rows.get(f"nginx {pair.door}")
+    beside = [
+        Peer(name=name, row=rows[peer.label], ours=rows[targets.gateway_label(pair)])
+        for name, peer in peers.items()
+        if (pair := targets.pair_of(f"{peer.door}:{peer.upstream}")) in pairs
+    ]
+    over = print_tables(list(rows.values()), memory, beside, rows["mock, no gateway"])
+    print(f"\n{over} over the bar" if over else "\neverything within the bars")
+    return 1 if over or nginx is None else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What the gateway costs beside nginx.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", default=_PAIRS, help="door:upstream, separated by commas")
+    parser.add_argument("--peers", action="store_true", help="measure other gateways as well")
+    given = parser.parse_args()
+    try:
+        pairs = [targets.pair_of(text) for text in given.pairs.split(",")]
+    except ValueError as error:
+        parser.error(str(error))
+    raise_file_limit()
+    pin(os.getpid(), is_target=False)
+    with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as home, ExitStack() as services:
+        try:
+            return run(Bench(Path(home), services), pairs, given.rounds, with_peers=given.peers)
+        except RuntimeError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

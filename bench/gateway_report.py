@@ -1,0 +1,126 @@
+"""The bars, and the tables that hold the measured medians against them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+__all__ = ("BARS", "MODES", "Bars", "Memory", "Mode", "Peer", "Row", "print_tables")
+
+Mode = Literal["flood", "paced", "small"]
+MODES: tuple[Mode, ...] = ("flood", "paced", "small")
+
+
+class Bars(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gateway may cost: at most so many times nginx per mode, so much memory; at least so much less than a peer."""
+
+    times_nginx: Mapping[Mode, float]
+    idle_mib: float
+    stream_kib: float
+    peers: Mapping[str, Mapping[Mode, float]]
+
+
+BARS = Bars(
+    times_nginx={"flood": 5.0, "paced": 2.5, "small": 8.0},
+    idle_mib=45.0,
+    stream_kib=30.0,
+    peers={
+        "Portkey": {"flood": 6.0, "paced": 2.0, "small": 8.0},
+        "LiteLLM": {"flood": 100.0, "paced": 8.0, "small": 50.0},
+    },
+)
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One contestant's medians. `reference` is the row its ratios are taken against; only ours have one."""
+
+    label: str
+    cpu: dict[Mode, float]
+    latency_us: float
+    latency_p99_us: float
+    reference: "Row | None" = None
+
+
+class Memory(msgspec.Struct, kw_only=True):
+    """One contestant's memory: fresh, and with `streams` open."""
+
+    label: str
+    idle_mib: float
+    held_mib: float
+    streams: int
+    stream_kib: float
+    is_judged: bool = False
+
+
+class Peer(msgspec.Struct, kw_only=True):
+    """Another gateway's row, and ours that does the same work."""
+
+    name: str
+    row: Row
+    ours: Row
+
+
+def print_tables(
+    rows: Sequence[Row], memory: Sequence[Memory], peers: Sequence[Peer], mock: Row
+) -> int:
+    """Prints everything; returns how many figures are over their bars."""
+    return _print_cpu(rows, mock) + _print_memory(memory) + _print_peers(peers)
+
+
+def _print_cpu(rows: Sequence[Row], mock: Row) -> int:
+    heads = ("flood µs/event", "paced µs/event", "small µs/request")
+    over = 0
+    print(f"\n{'CPU':<30}" + "".join(f"{head:>22}" for head in heads) + f"{'added latency µs':>20}")
+    for row in rows:
+        cells: list[str] = []
+        for mode in MODES:
+            verdict = ""
+            base = row.reference
+            if base is not None and base.cpu[mode]:
+                ratio = row.cpu[mode] / base.cpu[mode]
+                is_over = ratio > BARS.times_nginx[mode]
+                over += is_over
+                verdict = f"{ratio:5.2f}× {'OVER' if is_over else 'ok':<4}"
+            cells.append(f"{row.cpu[mode]:>10.2f} {verdict:<11}")
+        added = f"{row.latency_us - mock.latency_us:.0f} (p99 {row.latency_p99_us - mock.latency_p99_us:.0f})"
+        print(f"{row.label:<30}" + "".join(cells) + f"{added:>20}")
+    bars = "".join(f"{'':>10} {BARS.times_nginx[mode]:5.2f}×     " for mode in MODES)
+    print(f"{'bar, times nginx':<30}{bars}")
+    return over
+
+
+def _print_memory(memory: Sequence[Memory]) -> int:
+    over = 0
+    print(f"\n{'memory (PSS)':<30}{'idle MiB':>16}{'MiB with streams':>24}{'KiB per stream':>22}")
+    for each in memory:
+        idle, stream = f"{each.idle_mib:.1f}", f"{each.stream_kib:.1f}"
+        if each.is_judged:
+            is_over = (each.idle_mib > BARS.idle_mib, each.stream_kib > BARS.stream_kib)
+            over += sum(is_over)
+            idle += " OVER" if is_over[0] else " ok"
+            stream += " OVER" if is_over[1] else " ok"
+        held = f"{each.held_mib:.1f} ({each.streams})"
+        print(f"{each.label:<30}{idle:>16}{held:>24}{stream:>22}")
+    print(f"{'bar':<30}{BARS.idle_mib:>16.0f}{'':>24}{BARS.stream_kib:>22.0f}")
+    return over
+
+
+def _print_peers(peers: Sequence[Peer]) -> int:
+    over = 0
+    if peers:
+        print(f"\n{'a peer costs … times ours':<30}" + "".join(f"{mode:>24}" for mode in MODES))
+    for peer in peers:
+        cells: list[str] = []
+        for mode in MODES:
+            if not peer.row.cpu[mode]:
+                cells.append(f"{'not measured':>24}")
+                continue
+            ratio = peer.row.cpu[mode] / peer.ours.cpu[mode]
+            bar = BARS.peers[peer.name][mode]
+            is_over = ratio < bar
+            over += is_over
+            cells.append(
+                f"{ratio:>9.1f}× (bar {bar:.0f}) {'OVER' if is_over else 'ok':<4}".rjust(24)
+            )
+        print(f"{peer.name + ', ' + peer.ours.label:<30}" + "".join(cells))
+    return over

@@ -1,0 +1,90 @@
+"""The real Claude Code CLI, in a home of its own, kept from calling anyone but the gateway."""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clients.stack import KEY
+
+__all__ = ("ClaudeCode", "ClaudeRun")
+
+HERE = Path(__file__).parent
+BINARY = HERE / "node_modules" / ".bin" / "claude"
+RUN_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class ClaudeRun:
+    """What `claude -p` printed: every message of the conversation, the last one the result."""
+
+    code: int
+    events: list[dict[str, Any]]
+    stderr: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        ends = [event for event in self.events if event.get("type") == "result"]
+        return ends[-1] if ends else {"is_error": True, "result": self.stderr}
+
+    @property
+    def text(self) -> str:
+        return str(self.result.get("result", ""))
+
+    @property
+    def is_error(self) -> bool:
+        return bool(self.result.get("is_error"))
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The tool_use blocks as Claude Code understood them."""
+        return [
+            block
+            for event in self.events
+            if event.get("type") == "assistant"
+            for block in event["message"]["content"]
+            if block["type"] == "tool_use"
+        ]
+
+
+class ClaudeCode:
+    """An installation: its home and a folder to work in."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.home.mkdir(parents=True)
+        self.work.mkdir()
+        self.url = url
+
+    def run(self, model: str, prompt: str, *options: str) -> ClaudeRun:
+        command = [str(BINARY), "-p", prompt, "--output-format", "stream-json", "--verbose"]
+        command += ["--model", model, "--allowedTools", "Bash", "Write", "Read", *options]
+        ran = subprocess.run(
+            command,
+            cwd=self.work,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=self._environment(model),
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+        events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(b"{")]
+        return ClaudeRun(ran.returncode, events, ran.stderr.decode(errors="replace"))
+
+    def _environment(self, model: str) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "CLAUDE_CONFIG_DIR": str(self.home / ".claude"),
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_AUTH_TOKEN": KEY,
+            "ANTHROPIC_SMALL_FAST_MODEL": model,
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_ERROR_REPORTING": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_MAX_RETRIES": "1",
+        }

@@ -1,0 +1,129 @@
+"""The real Codex CLI, in a home of its own.
+
+Which tools Codex offers depends on the model's name, so the models here are copies of catalogue entries under names
+that the gateway routes by: `to-chat-gpt-5.5` is to Codex what `gpt-5.5` is. A name that no entry has (`to-chat-plain`)
+gets what Codex gives to models it does not know.
+"""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clients.model import DIALECTS
+from clients.stack import KEY
+
+__all__ = ("MCP", "Codex", "CodexRun")
+
+HERE = Path(__file__).parent
+BINARY = HERE / "node_modules" / ".bin" / "codex"
+COPIED = ("gpt-5.5", "gpt-6.1-sol")
+RUN_SECONDS = 60.0
+
+CONFIG = """
+model_provider = "gateway"
+model_catalog_json = "{catalog}"
+web_search = "disabled"
+
+[model_providers.gateway]
+name = "gateway"
+base_url = "{url}/v1"
+env_key = "GATEWAY_KEY"
+wire_api = "responses"
+request_max_retries = {retries}
+stream_max_retries = {retries}
+
+[analytics]
+enabled = false
+"""
+MCP = """
+[mcp_servers.probe]
+command = "{python}"
+args = ["{server}"]
+"""
+
+
+@dataclass
+class CodexRun:
+    """What `codex exec --json` printed."""
+
+    code: int
+    events: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    stderr: str = ""
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        return [
+            event["item"]
+            for event in self.events
+            if event["type"] == "item.completed" and event["item"]["type"] == kind
+        ]
+
+    @property
+    def text(self) -> str:
+        """The last thing the model said."""
+        said = self.items("agent_message")
+        return said[-1]["text"] if said else ""
+
+    @property
+    def errors(self) -> list[str]:
+        """What the turn failed with."""
+        return [
+            event["error"]["message"] for event in self.events if event["type"] == "turn.failed"
+        ]
+
+
+class Codex:
+    """An installation: its home, its catalogue, and a folder to work in."""
+
+    def __init__(self, folder: Path, url: str, *, retries: int = 0, mcp: str = "") -> None:
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.home.mkdir(parents=True)
+        self.work.mkdir()
+        catalog = self.home / "models.json"
+        catalog.write_text(json.dumps(self._catalog()), encoding="utf-8")
+        config = CONFIG.format(url=url, retries=retries, catalog=catalog)
+        (self.home / "config.toml").write_text(config + mcp, encoding="utf-8")
+
+    def run(self, model: str, prompt: str) -> CodexRun:
+        return self._exec("-m", model, prompt)
+
+    def resume(self, model: str, prompt: str) -> CodexRun:
+        """The next turn of the last session."""
+        return self._exec("resume", "--last", "-m", model, prompt)
+
+    def _exec(self, *arguments: str) -> CodexRun:
+        options = ["--json", "--skip-git-repo-check", "--sandbox", "danger-full-access"]
+        ran = subprocess.run(
+            [BINARY, "exec", *options, "-C", str(self.work), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=self._environment(),
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+        events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(b"{")]
+        return CodexRun(ran.returncode, events, ran.stderr.decode(errors="replace"))
+
+    def _environment(self) -> dict[str, str]:
+        home = str(self.home)
+        return {"PATH": os.environ["PATH"], "HOME": home, "CODEX_HOME": home, "GATEWAY_KEY": KEY}
+
+    def _catalog(self) -> dict[str, Any]:
+        ran = subprocess.run(
+            [BINARY, "debug", "models"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=self._environment(),
+            timeout=RUN_SECONDS,
+            check=True,
+        )
+        known = {entry["slug"]: entry for entry in json.loads(ran.stdout)["models"]}
+        copies = [
+            {**known[slug], "slug": f"to-{dialect}-{slug}", "upgrade": None}
+            for slug in COPIED
+            for dialect in DIALECTS
+        ]
+        return {"models": [*known.values(), *copies]}

@@ -1,0 +1,57 @@
+"""Fixtures of the client tests: the model, the gateway in front of it and the drivers, one of each per process."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from clients.gateway import serve_gateway
+from clients.model import DIALECTS, Model, serve
+from clients.stack import DIRECT, Stack
+from clients.worker import Worker
+
+
+@pytest.fixture(scope="session")
+def model_server() -> Iterator[tuple[Model, str]]:
+    model = Model()
+    with serve(model) as upstream:
+        yield model, upstream.url
+        assert upstream.failures == []
+
+
+@pytest.fixture(scope="session")
+def gateway_url(
+    model_server: tuple[Model, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    with serve_gateway(model_server[1], tmp_path_factory.mktemp("gateway")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Worker]:
+    worker = Worker(["node", "drivers/worker.mjs"])
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(scope="session")
+def langchain() -> Iterator[Worker]:
+    worker = Worker([".venv/bin/python", "drivers/langchain_worker.py"])
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(params=DIALECTS)
+def gateway(
+    request: pytest.FixtureRequest, model_server: tuple[Model, str], gateway_url: str
+) -> Stack:
+    """The model behind the gateway, in each dialect."""
+    return Stack(model_server[0], gateway_url, request.param)
+
+
+@pytest.fixture(params=(DIRECT, *DIALECTS))
+def stack(request: pytest.FixtureRequest, model_server: tuple[Model, str]) -> Stack:
+    """The same, and the model alone: a failure there is one of the drivers or of the model, not of the gateway."""
+    model, url = model_server
+    if request.param != DIRECT:
+        url = request.getfixturevalue("gateway_url")
+    return Stack(model, url, request.param)

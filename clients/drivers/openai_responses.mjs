@@ -1,0 +1,89 @@
+// The OpenAI SDK over Responses: plain, raw stream, stream helper. The whole output is replayed in the next request.
+
+import OpenAI from 'openai';
+
+import { converse } from './transcript.mjs';
+
+const declare = (tool) =>
+  tool.custom
+    ? { type: 'custom', name: tool.name, description: tool.description }
+    : { type: 'function', name: tool.name, description: tool.description, parameters: tool.schema, strict: false };
+
+function answer(item, transcript) {
+  if (item.type === 'function_call') {
+    const output = transcript.call(item.call_id, item.name, item.arguments, JSON.parse(item.arguments));
+    return [{ type: 'function_call_output', call_id: item.call_id, output }];
+  }
+  if (item.type === 'custom_tool_call') {
+    const output = transcript.call(item.call_id, item.name, item.input, item.input);
+    return [{ type: 'custom_tool_call_output', call_id: item.call_id, output }];
+  }
+  return [];
+}
+
+async function loop(job, transcript, ask) {
+  const client = new OpenAI({ baseURL: `${job.url}/v1`, apiKey: job.key, maxRetries: job.retries });
+  const request = {
+    model: job.model,
+    instructions: 'You are a helpful assistant.',
+    input: [{ role: 'user', content: job.prompt }],
+    tools: job.tools.map(declare),
+    include: ['reasoning.encrypted_content'],
+    store: false,
+  };
+  await converse(async () => {
+    const response = await ask(client, request);
+    if (response.status !== 'completed') throw new Error(`status ${response.status}`);
+    if (!response.usage) throw new Error('no usage');
+    transcript.say(response.output_text);
+    const results = response.output.flatMap((item) => answer(item, transcript));
+    request.input.push(...response.output, ...results);
+    return results.length > 0;
+  });
+}
+
+// Built from the item events alone, and compared with what the last event says.
+async function accumulate(client, request) {
+  const items = [];
+  for await (const event of await client.responses.create({ ...request, stream: true })) {
+    const item = items[event.output_index];
+    switch (event.type) {
+      case 'response.output_item.added':
+        items[event.output_index] = structuredClone(event.item);
+        break;
+      case 'response.function_call_arguments.delta':
+        item.arguments += event.delta;
+        break;
+      case 'response.custom_tool_call_input.delta':
+        item.input += event.delta;
+        break;
+      case 'response.failed':
+        throw new Error(`response.failed: ${event.response.error?.message}`);
+      case 'error':
+        throw new Error(`error: ${event.message}`);
+      case 'response.completed': {
+        const { output } = event.response;
+        if (output.length !== items.length) throw new Error(`${items.length} items came, ${output.length} in the end`);
+        output.forEach((whole, index) => {
+          for (const key of ['id', 'call_id', 'arguments', 'input']) {
+            if (whole[key] !== items[index][key]) throw new Error(`${key}: ${items[index][key]}, then ${whole[key]}`);
+          }
+        });
+        const parts = output.flatMap((whole) => (whole.type === 'message' ? whole.content : []));
+        return { ...event.response, output_text: parts.map((part) => part.text).join('') };
+      }
+    }
+  }
+  throw new Error('the stream ended without response.completed');
+}
+
+export const modes = {
+  create: (job, transcript) => loop(job, transcript, (client, request) => client.responses.create(request)),
+  stream: (job, transcript) => loop(job, transcript, accumulate),
+  helper: (job, transcript) =>
+    loop(job, transcript, async (client, request) => {
+      const response = await client.responses.stream(request).finalResponse();
+      if (response.error) throw new Error(`${response.status}: ${response.error.message}`);
+      return response;
+    }),
+};

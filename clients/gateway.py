@@ -1,0 +1,89 @@
+"""The gateway as an operator starts it: a process with a configuration file, ready when /healthz says so."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clients.model import DIALECTS
+
+__all__ = ("serve_gateway",)
+
+START_SECONDS = 20.0
+STOP_SECONDS = 15.0
+
+# Retries are few and short, so that tests of failures end soon; clients add their own.
+CONFIG = """
+[server]
+shutdown_grace = 1.0
+
+[retry]
+attempts = 2
+base_delay = 0.05
+max_wait = 2.0
+
+{upstreams}
+"""
+UPSTREAM = """
+[upstreams.{dialect}]
+kind = "{dialect}"
+base_url = "{url}/v1"
+api_key = "sk-upstream"
+
+[[routes]]
+model = "to-{dialect}-*"
+upstream = "{dialect}"
+"""
+
+
+@contextmanager
+def serve_gateway(upstream_url: str, folder: Path) -> Generator[str]:
+    """The address of a gateway in front of that server, which speaks all dialects. Its log is in the folder."""
+    upstreams = "".join(UPSTREAM.format(dialect=name, url=upstream_url) for name in DIALECTS)
+    config = folder / "dragoman.toml"
+    config.write_text(CONFIG.format(upstreams=upstreams), encoding="utf-8")
+    port = _free_port()
+    log = folder / "gateway.log"
+    command = [sys.executable, "-m", "dragoman", "serve", "--config", str(config)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--port", str(port)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={name: value for name, value in os.environ.items() if "API_KEY" not in name},
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait(url, process, log)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{url}/healthz", timeout=1):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.05)
+    said = log.read_text(encoding="utf-8", errors="replace")[-4000:]
+    raise AssertionError(f"the gateway did not start within {START_SECONDS} s:\n{said}")

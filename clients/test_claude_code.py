@@ -1,0 +1,127 @@
+"""The real Claude Code CLI through the gateway, to every dialect of upstream."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clients.claude_code import ClaudeCode, ClaudeRun
+from clients.model import Model
+from clients.script import Call, Dialect, Fault, ModelTurn, Script
+from clients.stack import Stack
+
+DOOR: Dialect = "messages"
+
+
+def bash(command: str) -> Call:
+    return Call("Bash", json.dumps({"command": command, "description": "é"}, ensure_ascii=False))
+
+
+ECHO = bash("echo marker-77")
+
+
+def name(stack: Stack, kind: str = "m") -> str:
+    """A model that the gateway sends there."""
+    return f"to-{stack.to(DOOR)}-{kind}"
+
+
+def describe(run: ClaudeRun, model: Model) -> str:
+    lines = [
+        f"exit code {run.code}, {run.stderr[-2000:]}",
+        *(str(each)[:1000] for each in run.events),
+    ]
+    lines += [f"objections: {model.objections}"]
+    lines += [f"{heard.request.path}: {heard.text()[-3000:]}" for heard in model.heard]
+    return "\n".join(lines)
+
+
+def check(run: ClaudeRun, stack: Stack) -> None:
+    """Claude Code is content, and so is the model: every call has come back with its result."""
+    model, to = stack.model, stack.to(DOOR)
+    report = describe(run, model)
+    assert model.objections == [], report
+    assert (run.code, run.is_error) == (0, False), report
+    assert [heard.dialect for heard in model.heard] == [to] * (len(model.script.turns) + 1), report
+    # It asks again without `stream` when it could not read one: that must not have been needed.
+    assert all(heard.conversation.stream for heard in model.heard), report
+    last = model.heard[-1].conversation
+    assert [call.id for call in last.calls] == model.call_ids(to), report
+    # The results come in the order in which the commands ended.
+    results = {result.id: result.text for result in last.results}
+    assert sorted(results) == sorted(model.call_ids(to)), report
+    quoted = [results[call_id] for call_id in model.call_ids(to)]
+    assert run.text == " | ".join((model.script.closing, *quoted))
+
+
+def test_text_alone(stack: Stack, tmp_path: Path) -> None:
+    stack.model.play(Script())
+    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "say it")
+    check(run, stack)
+    assert run.text == "Results:"
+
+
+def test_text_then_shell_call(stack: Stack, tmp_path: Path) -> None:
+    stack.model.play(Script((ModelTurn("First „this“.", (ECHO,)),)))
+    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
+    check(run, stack)
+    assert run.text == "Results: | marker-77"
+
+
+def test_parallel_calls_in_two_rounds(stack: Stack, tmp_path: Path) -> None:
+    first = ModelTurn(calls=(ECHO, bash("echo marker-78"), bash("echo marker-79")))
+    second = ModelTurn("Then this.", (bash("echo marker-80"),))
+    stack.model.play(Script((first, second)))
+    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
+    check(run, stack)
+    assert run.text == "Results: | marker-77 | marker-78 | marker-79 | marker-80"
+
+
+def test_arguments_arrive_as_the_model_wrote_them(stack: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, stack.url)
+    content = 'Zürich "q" \\ \t{"input": "é"} 東京 😀 \u2028\u0085 12345678901234567890\n'
+    target = claude.work / "notes é.txt"
+    written = json.dumps({"file_path": str(target), "content": content}, ensure_ascii=False)
+    stack.model.play(Script((ModelTurn(calls=(Call("Write", written),)),)))
+    run = claude.run(name(stack), "write it")
+    check(run, stack)
+    assert target.read_text(encoding="utf-8") == content
+    assert [call["input"] for call in run.calls()] == [json.loads(written)]
+
+
+def test_thinking_does_not_disturb_the_calls(stack: Stack, tmp_path: Path) -> None:
+    turns = (
+        ModelTurn("Ah.", (ECHO,), thinking="I shall run it."),
+        ModelTurn(calls=(bash("echo marker-78"),), thinking="And again."),
+    )
+    stack.model.play(Script(turns))
+    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
+    check(run, stack)
+
+
+@pytest.mark.parametrize("how", ["error", "cut", "end"])
+def test_failure_in_the_middle_of_a_call_is_told_and_runs_nothing(
+    gateway: Stack, tmp_path: Path, how: str
+) -> None:
+    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    gateway.model.play(Script((ModelTurn("Ah.", (ECHO,)),), fault))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    report = describe(run, gateway.model)
+    assert run.is_error, report
+    assert "marker-77" not in run.text, report
+    # One request, one without a stream, and the retries of both.
+    assert len(gateway.model.heard) <= 8, report
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+def test_http_error_ends_the_run(gateway: Stack, tmp_path: Path, status: int) -> None:
+    gateway.model.play(Script((ModelTurn(calls=(ECHO,)),), Fault(status=status)))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    report = describe(run, gateway.model)
+    assert run.is_error, report
+    assert len(gateway.model.heard) <= 8, report
+
+
+def test_failure_that_passes_is_not_seen(gateway: Stack, tmp_path: Path) -> None:
+    gateway.model.play(Script((ModelTurn(calls=(ECHO,)),), Fault(status=503, times=1)))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    assert run.text == "Results: | marker-77", describe(run, gateway.model)

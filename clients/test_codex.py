@@ -1,0 +1,190 @@
+"""The real Codex CLI through the gateway, to every dialect of upstream."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clients.codex import MCP, Codex, CodexRun
+from clients.model import Model
+from clients.script import Call, Dialect, Fault, ModelTurn, Script
+from clients.stack import Stack
+
+HERE = Path(__file__).parent
+Install = Callable[..., Codex]
+
+DOOR: Dialect = "responses"
+
+
+def shell(command: str) -> Call:
+    return Call("exec_command", json.dumps({"cmd": command}, ensure_ascii=False))
+
+
+ECHO = shell("echo marker-77")
+
+
+def name(stack: Stack, kind: str = "m") -> str:
+    """A model that the gateway sends there."""
+    return f"to-{stack.to(DOOR)}-{kind}"
+
+
+def describe(run: CodexRun, model: Model) -> str:
+    lines = [f"exit code {run.code}, {run.stderr[-1000:]}", *map(str, run.events)]
+    lines += [f"objections: {model.objections}"]
+    lines += [f"{heard.request.path}: {heard.text()[-3000:]}" for heard in model.heard]
+    return "\n".join(lines)
+
+
+def check(run: CodexRun, stack: Stack) -> None:
+    """Codex is content, and so is the model: every call has come back with its result."""
+    model, to = stack.model, stack.to(DOOR)
+    report = describe(run, model)
+    assert model.objections == [], report
+    assert (run.code, run.errors) == (0, []), report
+    assert [heard.dialect for heard in model.heard] == [to] * (len(model.script.turns) + 1), report
+    last = model.heard[-1].conversation
+    assert [call.id for call in last.calls] == model.call_ids(to), report
+    assert [result.id for result in last.results] == model.call_ids(to), report
+    assert run.text == " | ".join((model.script.closing, *(each.text for each in last.results)))
+
+
+@pytest.mark.parametrize("kind", ["plain", "gpt-5.5", "gpt-6.1-sol"])
+def test_text_alone(stack: Stack, tmp_path: Path, kind: str) -> None:
+    stack.model.play(Script())
+    run = Codex(tmp_path, stack.url).run(name(stack, kind), "say it")
+    check(run, stack)
+    assert run.text == "Results:"
+
+
+@pytest.mark.parametrize("kind", ["plain", "gpt-5.5"])
+def test_shell_call(stack: Stack, tmp_path: Path, kind: str) -> None:
+    stack.model.play(Script((ModelTurn(calls=(ECHO,)),)))
+    run = Codex(tmp_path, stack.url).run(name(stack, kind), "run it")
+    check(run, stack)
+    (command,) = run.items("command_execution")
+    assert (command["aggregated_output"], command["exit_code"]) == ("marker-77\n", 0)
+    assert "marker-77" in run.text
+
+
+def test_text_then_parallel_calls_in_two_rounds(stack: Stack, tmp_path: Path) -> None:
+    first = ModelTurn("First „these“.", (ECHO, shell("echo marker-78"), shell("echo marker-79")))
+    second = ModelTurn("Then this.", (shell("echo marker-80"),))
+    stack.model.play(Script((first, second)))
+    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-5.5"), "run it")
+    check(run, stack)
+    outputs = {item["aggregated_output"] for item in run.items("command_execution")}
+    assert outputs == {f"marker-{number}\n" for number in range(77, 81)}
+    said = [item["text"] for item in run.items("agent_message")]
+    assert said[:2] == ["First „these“.", "Then this."]
+
+
+def test_arguments_arrive_byte_for_byte(stack: Stack, tmp_path: Path) -> None:
+    text = r'{ "cmd" : "printf %s \u0027Z\u00fcrich \"q\" \\\\ 東京 😀 \ud83d\ude00\u0027", "yield_time_ms":1000 }'
+    stack.model.play(Script((ModelTurn(calls=(Call("exec_command", text),)),)))
+    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-5.5"), "run it")
+    check(run, stack)
+    (command,) = run.items("command_execution")
+    assert command["aggregated_output"] == 'Zürich "q" \\\\ 東京 😀 😀'
+    (call,) = stack.model.heard[-1].conversation.calls
+    assert (
+        text in stack.model.heard[-1].text() if stack.to(DOOR) == "messages" else call.input == text
+    )
+
+
+def test_patch_is_applied(stack: Stack, tmp_path: Path) -> None:
+    codex = Codex(tmp_path, stack.url)
+    (codex.work / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    patch = (
+        "*** Begin Patch\n*** Update File: notes.txt\n@@\n one\n-two\n"
+        '+"zwei" \\ {"input": "é"} 😀\n*** Add File: new.txt\n+fresh\n*** End Patch\n'
+    )
+    stack.model.play(Script((ModelTurn(calls=(Call("apply_patch", patch, custom=True),)),)))
+    run = codex.run(name(stack, "gpt-5.5"), "patch it")
+    check(run, stack)
+    (change,) = run.items("file_change")
+    assert change["status"] == "completed"
+    notes = (codex.work / "notes.txt").read_text(encoding="utf-8")
+    assert notes == 'one\n"zwei" \\ {"input": "é"} 😀\n'
+    assert (codex.work / "new.txt").read_text(encoding="utf-8") == "fresh\n"
+
+
+def test_script_of_a_code_mode_model_is_run(stack: Stack, tmp_path: Path) -> None:
+    source = 'const r = await tools.exec_command({cmd: "echo marker-77"});\ntext(r.output + "é");\n'
+    call = Call("exec", source, namespace="functions", custom=True)
+    stack.model.play(Script((ModelTurn("Code.", (call,)),)))
+    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-6.1-sol"), "run it")
+    check(run, stack)
+    assert "marker-77\né" in run.text
+
+
+def test_tool_in_a_namespace_is_called(stack: Stack, tmp_path: Path) -> None:
+    mcp = MCP.format(python=sys.executable, server=HERE / "mcp_probe.py")
+    codex = Codex(tmp_path, stack.url, mcp=mcp)
+    call = Call("echo_text", '{"text": "marker-77 é"}', namespace="mcp__probe")
+    stack.model.play(Script((ModelTurn(calls=(call,)),)))
+    run = codex.run(name(stack, "plain"), "echo it")
+    check(run, stack)
+    (item,) = run.items("mcp_tool_call")
+    assert (item["server"], item["tool"], item["status"]) == ("probe", "echo_text", "completed")
+    assert "echo: marker-77 é" in run.text
+
+
+def test_thinking_does_not_disturb_the_calls(stack: Stack, tmp_path: Path) -> None:
+    turns = (
+        ModelTurn("Ah.", (ECHO,), thinking="I shall run it."),
+        ModelTurn(calls=(shell("echo marker-78"),), thinking="And again."),
+    )
+    stack.model.play(Script(turns))
+    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-5.5"), "run it")
+    check(run, stack)
+
+
+def test_next_turn_of_a_session_has_the_whole_history(stack: Stack, tmp_path: Path) -> None:
+    codex = Codex(tmp_path, stack.url)
+    stack.model.play(Script((ModelTurn("Ah.", (ECHO, shell("echo marker-78"))),)))
+    check(codex.run(name(stack, "gpt-5.5"), "run it"), stack)
+    stack.model.play(stack.model.script)
+    run = codex.resume(name(stack, "gpt-5.5"), "and then?")
+    report = describe(run, stack.model)
+    assert (run.code, stack.model.objections) == (0, []), report
+    (heard,) = stack.model.heard
+    assert [call.id for call in heard.conversation.calls] == stack.model.call_ids(stack.to(DOOR)), (
+        report
+    )
+    assert "marker-78" in run.text, report
+
+
+@pytest.mark.parametrize("how", ["error", "cut", "end"])
+def test_failure_in_the_middle_of_a_call_is_told_and_runs_nothing(
+    gateway: Stack, tmp_path: Path, how: str
+) -> None:
+    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    gateway.model.play(Script((ModelTurn("Ah.", (ECHO,)),), fault))
+    run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-5.5"), "run it")
+    report = describe(run, gateway.model)
+    assert run.code == 1, report
+    (message,) = run.errors
+    assert "stream closed before response.completed" not in message, report
+    if how == "error":
+        assert "scripted failure" in message, report
+    assert run.items("command_execution") == [], report
+    assert len(gateway.model.heard) == 1, report
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+def test_http_error_ends_the_turn(gateway: Stack, tmp_path: Path, status: int) -> None:
+    gateway.model.play(Script((ModelTurn(calls=(ECHO,)),), Fault(status=status)))
+    run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-5.5"), "run it")
+    report = describe(run, gateway.model)
+    assert run.code == 1, report
+    assert len(run.errors) == 1, report
+    assert len(gateway.model.heard) <= 2, report
+
+
+def test_failure_that_passes_is_not_seen(gateway: Stack, tmp_path: Path) -> None:
+    fault = Fault(status=503, times=1)
+    gateway.model.play(Script((ModelTurn(calls=(ECHO,)),), fault))
+    run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-5.5"), "run it")
+    assert (run.code, "marker-77" in run.text) == (0, True), describe(run, gateway.model)

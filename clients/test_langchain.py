@@ -1,0 +1,39 @@
+"""LangChain through the gateway: its three chat models, whole and streamed, to every dialect of upstream."""
+
+import pytest
+
+from clients.scenarios import SCENARIOS, TOOLS, Mode, check_round_trip, describe
+from clients.script import Call, Fault, ModelTurn, Script
+from clients.stack import Stack
+from clients.worker import Worker
+
+MODES = (
+    Mode("langchain-chat", "invoke", "chat", streams=False),
+    Mode("langchain-chat", "stream", "chat", streams=True),
+    Mode("langchain-responses", "invoke", "responses", streams=False),
+    Mode("langchain-responses", "stream", "responses", streams=True),
+    Mode("langchain-anthropic", "invoke", "messages", streams=False),
+    Mode("langchain-anthropic", "stream", "messages", streams=True),
+)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_round_trip(stack: Stack, langchain: Worker, mode: Mode, scenario: str) -> None:
+    stack.model.play(Script(SCENARIOS[scenario]))
+    seen = langchain.run(stack.job(mode.client, mode.mode, mode.door, TOOLS))
+    check_round_trip(stack, mode, seen)
+
+
+@pytest.mark.parametrize("how", ["error", "cut", "end"])
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode.streams], ids=str)
+def test_failure_in_the_middle_of_a_call_is_an_error_and_runs_nothing(
+    gateway: Stack, langchain: Worker, mode: Mode, how: str
+) -> None:
+    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    turn = ModelTurn("One moment.", (Call("get_weather", '{"city": "Paris"}'),))
+    gateway.model.play(Script((turn,), fault))
+    seen = langchain.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))
+    assert seen.error is not None, describe(gateway.model, seen)
+    assert seen.error["kind"] != "driver", describe(gateway.model, seen)
+    assert seen.calls == []

@@ -1,0 +1,84 @@
+"""The SDKs of Node through the gateway: every way to use them, to every dialect of upstream."""
+
+import pytest
+
+from clients.scenarios import MODES, SCENARIOS, TOOLS, Mode, check_round_trip, describe
+from clients.script import Call, Fault, ModelTurn, Script
+from clients.stack import Stack
+from clients.worker import Worker
+
+HALF = (ModelTurn("One moment.", (Call("get_weather", '{"city": "Paris"}'),)),)
+# The chat helpers of the SDK know functions only.
+CUSTOM = [
+    mode
+    for mode in MODES
+    if mode.client == "openai-responses"
+    or (mode.client == "openai-chat" and mode.mode in ("create", "stream"))
+]
+STREAMED = [mode for mode in MODES if mode.streams]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_round_trip(stack: Stack, node: Worker, mode: Mode, scenario: str) -> None:
+    stack.model.play(Script(SCENARIOS[scenario]))
+    seen = node.run(stack.job(mode.client, mode.mode, mode.door, TOOLS))
+    check_round_trip(stack, mode, seen)
+
+
+@pytest.mark.parametrize("mode", CUSTOM, ids=str)
+def test_custom_tool_gets_its_text(stack: Stack, node: Worker, mode: Mode) -> None:
+    text = 'print("é")\n\tif x < 1: {"input": "😀 \\u00e9"}\u2028\n'
+    stack.model.play(Script((ModelTurn(calls=(Call("run_code", text, custom=True),)),)))
+    tool = {"name": "run_code", "description": "Runs code.", "custom": True}
+    seen = node.run(stack.job(mode.client, mode.mode, mode.door, [tool]))
+    report = describe(stack.model, seen)
+    assert seen.error is None, report
+    assert stack.model.objections == [], report
+    assert [(call.name, call.text) for call in seen.calls] == [("run_code", text)], report
+    assert len(seen.texts) == 2, report
+    last = stack.model.heard[-1].conversation
+    assert [call.id for call in last.calls] == stack.model.call_ids(stack.to(mode.door))
+    assert [result.id for result in last.results] == stack.model.call_ids(stack.to(mode.door))
+
+
+@pytest.mark.parametrize("how", ["error", "cut", "end"])
+@pytest.mark.parametrize("mode", STREAMED, ids=str)
+def test_failure_in_the_middle_of_a_call_is_an_error_and_runs_nothing(
+    gateway: Stack, node: Worker, mode: Mode, how: str
+) -> None:
+    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    gateway.model.play(Script(HALF, fault))
+    seen = node.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))
+    assert seen.error is not None, describe(gateway.model, seen)
+    assert seen.error["kind"] != "driver", describe(gateway.model, seen)
+    assert seen.calls == []
+    assert len(gateway.model.heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "tries"), [(400, 400, 1), (401, 401, 1), (429, 429, 2), (500, 500, 2)]
+)
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_http_error_reaches_the_client_with_its_status(
+    gateway: Stack, node: Worker, mode: Mode, status: int, told: int, tries: int
+) -> None:
+    gateway.model.play(Script(HALF, Fault(status=status)))
+    seen = node.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))
+    assert seen.error is not None, describe(gateway.model, seen)
+    assert seen.error["status"] == told, describe(gateway.model, seen)
+    assert "scripted failure" in seen.error["message"]
+    assert len(gateway.model.heard) == tries
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_passing_failure_is_retried_unseen(
+    gateway: Stack, node: Worker, mode: Mode, status: int
+) -> None:
+    fault = Fault(status=status, headers=(("retry-after", "0"),), times=1)
+    gateway.model.play(Script(SCENARIOS["single"], fault))
+    seen = node.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))
+    assert seen.error is None, describe(gateway.model, seen)
+    assert len(seen.calls) == 1
+    assert len(gateway.model.heard) == 3

@@ -1,0 +1,64 @@
+"""`dragoman check`: whether the configuration works, what it amounts to, and whether the upstreams answer."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from dragoman.cli.loading import add_serving_options, settings_of
+from dragoman.cli.options import Options
+from dragoman.cli.screen import CLEAN, PROBLEMS, show
+from dragoman.inspection.layout import Line, Span, Style
+from dragoman.inspection.visible import visible_line
+from dragoman.server.config import check_surroundings, find_file
+from dragoman.server.config_text import to_toml
+from dragoman.server.masking import masked
+from dragoman.server.settings import Settings
+
+if TYPE_CHECKING:
+    from dragoman.server.probe import Finding
+
+__all__ = ("configure",)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit code: 0 everything is in order, 1 an upstream does not answer or refuses its key, "
+        "2 the configuration cannot work."
+    )
+    add_serving_options(parser)
+    parser.add_argument(
+        "--offline", action="store_true", help="look at the configuration only; try no upstream"
+    )
+    parser.set_defaults(run=_check)
+
+
+def _check(options: Options) -> int:
+    settings = settings_of(options)
+    check_surroundings(settings, os.environ)
+    file = find_file(options.config, os.environ)
+    show(tuple(_configuration(settings, "no file" if file is None else str(file))))
+    if options.offline:
+        return CLEAN
+    from dragoman.server.probe import probe_all  # noqa: PLC0415 - needs the gateway's dependencies
+
+    findings = asyncio.run(probe_all(settings.upstreams, os.environ))
+    show(tuple(_findings(findings)))
+    return CLEAN if all(finding.is_ok for finding in findings) else PROBLEMS
+
+
+def _configuration(settings: Settings, source: str) -> Iterator[Line]:
+    yield (Span(f"# {visible_line(source)}, with environment, flags and defaults", "faint"),)
+    for line in to_toml(masked(settings)).splitlines():
+        style: Style = "title" if line.startswith("[") else "plain"
+        yield (Span(visible_line(line), style),)
+
+
+def _findings(findings: "Sequence[Finding]") -> Iterator[Line]:
+    width = max(len(finding.upstream) for finding in findings)
+    yield ()
+    for finding in findings:
+        verdict = Span("ok    ", "good") if finding.is_ok else Span("FAILED", "bad")
+        name = f"{finding.upstream:<{width}}  "
+        yield (Span(name, "strong"), verdict, Span(f"  {visible_line(finding.detail)}"))

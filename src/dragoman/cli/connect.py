@@ -1,0 +1,45 @@
+"""`dragoman connect`: what to paste into a client."""
+
+import argparse
+import os
+from urllib.parse import urlsplit
+
+from dragoman.cli.loading import add_config_option
+from dragoman.cli.options import Options
+from dragoman.cli.screen import CLEAN, write
+from dragoman.errors import ConfigError
+from dragoman.inspection.visible import visible
+from dragoman.server.config import load_settings
+from dragoman.server.connect import CLIENTS, connection_of, snippet
+
+__all__ = ("configure",)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Exit code: 0 printed, 2 the configuration cannot work."
+    parser.add_argument("client", metavar="CLIENT", choices=tuple(CLIENTS), help=", ".join(CLIENTS))
+    add_config_option(parser)
+    parser.add_argument(
+        "--url", help="where the gateway is (default: where the configuration says)"
+    )
+    parser.add_argument("--model", help="the model to ask for")
+    parser.set_defaults(run=_connect)
+
+
+def _connect(options: Options) -> int:
+    settings = load_settings(options.config, os.environ)
+    if options.url is not None:
+        _check_url(options.url)
+    connection = connection_of(settings, options.url, options.model)
+    write(visible(snippet(options.client, connection)).encode())
+    return CLEAN
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"--url: expected an address such as http://127.0.0.1:8787, got {url!r}")

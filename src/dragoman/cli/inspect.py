@@ -1,0 +1,105 @@
+"""`dragoman inspect`: what a recorded answer holds. What is computed lives in `dragoman.inspection`."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import BinaryIO, get_args
+
+from dragoman.cli.options import Options
+from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
+from dragoman.errors import GatewayError, RequestRefused
+from dragoman.inspection.examine import examine
+from dragoman.inspection.layout import lay_out
+from dragoman.inspection.present import loss_lines, problem_lines, to_json
+from dragoman.inspection.recognise import DialectName, recognise
+from dragoman.inspection.rewrite import rewrite
+
+__all__ = ("configure",)
+
+_MAX_INPUT = 1024 * 1024 * 1024  # it is held in memory; recorded answers have megabytes
+_READ_SIZE = 1024 * 1024
+_PIPED_WIDTH = 100
+_MAX_WIDTH = 120  # longer lines are hard to read on any terminal
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    dialects = get_args(DialectName)
+    parser.epilog = "Exit code: 0 clean, 1 problems found, 2 nothing to read."
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="a recorded SSE stream, JSON lines or JSON body; - or nothing: standard input",
+    )
+    parser.add_argument(
+        "--from",
+        dest="dialect",
+        choices=("auto", *dialects),
+        default="auto",
+        help="the dialect of the recording (default: auto, by its own shape)",
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument(
+        "--to",
+        dest="target",
+        choices=dialects,
+        help="write the answer in this dialect, and the problems to standard error",
+    )
+    output.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+    parser.set_defaults(run=_inspect)
+
+
+def _inspect(options: Options) -> int:
+    source = "standard input" if options.file in (None, "-") else str(options.file)
+    try:
+        recognised = recognise(_read(options.file), _chosen(options.dialect))
+        report = examine(recognised)
+        if options.target is not None:
+            rewritten = rewrite(recognised, options.target)
+            write(rewritten.data)
+            complain(problem_lines(report.problems), source)
+            complain(loss_lines(rewritten.losses), source)
+        elif options.json:
+            write(to_json(report))
+        else:
+            width = min(shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns, _MAX_WIDTH)
+            show(tuple(lay_out(report, source, width)))
+    except GatewayError as error:
+        complain([error.message], source)
+        return CANNOT_WORK
+    return PROBLEMS if report.problems else CLEAN
+
+
+def _chosen(name: str) -> DialectName | None:
+    return next((dialect for dialect in get_args(DialectName) if dialect == name), None)
+
+
+def _read(file: str | None) -> bytes:
+    """The whole input.
+
+    Raises:
+        RequestRefused: there is none, or it cannot be read.
+    """
+    if file is None and sys.stdin.isatty():
+        raise RequestRefused("expected a FILE, or a recording piped in; got neither")
+    try:
+        if file is None or file == "-":
+            return _read_all(sys.stdin.buffer)
+        with Path(file).open("rb") as stream:
+            return _read_all(stream)
+    except OSError as error:
+        raise RequestRefused(f"expected a readable file: {error.strerror or error}") from error
+
+
+def _read_all(stream: BinaryIO) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := stream.read(_READ_SIZE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MAX_INPUT:
+            raise RequestRefused(f"expected a recording of at most {_MAX_INPUT:,} bytes, got more")
+    if not pieces:
+        raise RequestRefused("expected a recorded answer, got an empty file")
+    return b"".join(pieces)

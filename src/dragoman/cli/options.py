@@ -1,0 +1,37 @@
+"""What the command line said. One namespace for all commands; each reads the options that it declared."""
+
+import argparse
+from collections.abc import Callable
+
+from dragoman.inspection.recognise import DialectName
+
+__all__ = ("Options",)
+
+
+class Options(argparse.Namespace):
+    """`run` is the command, from options to an exit code."""
+
+    run: "Callable[[Options], int]"
+
+    # inspect
+    file: str | None
+    dialect: str
+    target: DialectName | None
+    json: bool
+
+    # serve, check, connect
+    config: str | None
+    host: str | None
+    port: int | None
+    workers: int | None
+    upstream: str | None
+    log_format: str | None
+    log_level: str | None
+
+    # check
+    offline: bool
+
+    # connect
+    client: str
+    url: str | None
+    model: str | None

@@ -1,0 +1,424 @@
+"""The frames of a stream on their way through, each passed on, held, left out or told anew.
+
+A FrameReader around the dialect's own: the decoder feeds it, the relay takes what it has to say. See `relay`.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from itertools import chain, pairwise
+
+from msgspec.structs import replace
+
+from dragoman._json import FAST_FAILURES, dumps_text, escape_separators
+from dragoman.core.aliases import NameMap
+from dragoman.core.members import replace_member
+from dragoman.core.restore import Restorer
+from dragoman.core.tally import NOTED, Tally
+from dragoman.dialects.base import FrameReader, Look, Mark, Watch
+from dragoman.dialects.translate import SerialEncoder
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Finished,
+    InputDelta,
+    Noticed,
+    PartEnded,
+    PartStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from dragoman.model.outcome import ErrorInfo
+from dragoman.model.parts import Call, Opaque
+from dragoman.sse import Frame
+
+__all__ = ("BLANK", "BLANKS", "Passage")
+
+_BOM = b"\xef\xbb\xbf"
+_LF = 0x0A
+BLANK = b"\n\n"
+BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+"""What ends a frame: as we write it, and as others do."""
+_PING = Noticed("ping")
+
+_UNNOTED = frozenset({TextDelta, InputDelta, ReasoningDelta})
+
+_TELLING_FRAGMENTS = 3
+"""A wire that resends everything shows it by the third fragment of a call (`core.calls.InputBuffer`)."""
+
+_MANY = 512
+"""Thoughts the encoder may be behind by. Telling it of many at once is cheaper; keeping all would hold each twice."""
+
+
+class _Verdict(Enum):
+    REGULAR = auto()
+    EARLY = auto()  # ahead of what the encoder knows: to be held
+    IRREGULAR = auto()
+
+
+class Passage:
+    """`is_passing` until the encoder had to speak, for the `reason` given then. `tally` counts what the client sees."""
+
+    def __init__(
+        self, reader: FrameReader, watch: Watch, *, model: str | None, names: NameMap | None
+    ) -> None:
+        self.is_passing = True
+        self.reason = ""
+        self.tally = Tally()
+        self.encoder = SerialEncoder(watch.encoder)
+        self.over = False
+        self.found = reader.found
+        self._reader = reader
+        self._read_plain = reader.quick
+        self.watch = watch
+        self._pass_plain = watch.plain
+        self._model = model
+        self._restore = Restorer(names).feed if names is not None else None
+        self.out: list[bytes] = []  # what the client gets; `take` it
+        self._held: list[tuple[bytes, bytes]] = []  # frames, and what the encoder says instead
+        self._ahead: dict[object, list[Mark]] = {}  # lane -> marks the encoder has not made yet
+        self._owed = 0  # characters of input that frames brought and no event has told
+        # Of plain deltas the encoder is told later, and only what it keeps: that there was one, and what was thought.
+        self._latest: Event | None = None
+        self._thoughts: list[ReasoningDelta] = []
+        self._fragments = 0  # of the open call, still to be compared with what is told of them
+        self._is_wary = False  # fragments are to be compared, or frames are held
+        self._last = b""  # the data of the last frame that was passed on
+        self._opaque: set[int] = set()
+        self._streamed: set[int] = set()  # calls for the client, whose input comes as text
+
+    def take(self) -> bytes:
+        """What the client gets by now."""
+        out = self.out
+        if len(out) == 1:
+            return out.pop()
+        data = b"".join(out)
+        out.clear()
+        return data
+
+    def keep_alive(self) -> bytes:
+        return self.watch.keep_alive() if self.is_passing else self.encoder.encode(_PING)
+
+    # --- a FrameReader --------------------------------------------------------------------------------------------------
+
+    def quick(self, piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
+        events = self._read_plain(piece, data)
+        if events is None:
+            return None
+        if not self.is_passing:
+            self._speak(events)
+            return events
+        line = self._pass_plain(data)
+        if line is not data or self._is_wary or not data.isascii():
+            self._pass_with_care(_whole(piece, data), data, line, events)
+            return events
+        self._last = data
+        if events:
+            event = events[0]
+            if type(event) is ReasoningDelta:
+                self._keep_thought(event)
+            else:
+                self._latest = event
+        self.out.append(piece if piece[-1] == _LF else _whole(piece, data))
+        return events
+
+    def read(self, frame: Frame) -> tuple[Event, ...]:
+        """Raises MalformedJson, as every reader: such a frame is left out."""
+        data = frame.data
+        if data is not None and self.is_passing and _is_spelled_otherwise(frame, data):
+            events = self._read_plain(frame.raw, data)
+            if events is not None:
+                self._pass_with_care(frame.raw, data, self._pass_plain(data), events)
+                return events
+        try:
+            events = self._reader.read(frame)
+        finally:
+            self.over = self._reader.over
+        if not self.is_passing:
+            self._speak(events)
+        elif data is None:
+            if not frame.name:  # an event without data makes some clients parse nothing
+                self._pass_comment(frame.raw)
+        elif data.strip():
+            self._judge(frame, data, events)
+        return events
+
+    def end(self) -> tuple[Event, ...]:
+        events = self._reader.end()
+        self.over = True
+        if not self.is_passing:
+            self._speak(events)
+            return events
+        ending = self.watch.ending
+        restored = self._restored(events)
+        shadow = self._encode(restored)
+        reason = self._problem(but="missing_end")
+        is_whole = isinstance(events[-1], Completed) and not reason
+        look = Look(tuple(self.watch.outline(ending)))
+        if (
+            ending
+            and is_whole
+            and restored == list(events)
+            and self._compare(look, shadow, restored) is _Verdict.REGULAR
+        ):
+            self._release(ending)
+        else:
+            self._turn(shadow, reason or "out_of_step")
+        return events
+
+    def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
+        events = self._reader.fail(error)
+        self.over = True
+        if self.is_passing:
+            self._turn(self._encode(self._restored(events)), error.kind)
+        else:
+            self._speak(events)
+        return events
+
+    # --- plain deltas -----------------------------------------------------------------------------------------------------
+
+    def _pass_with_care(
+        self, raw: bytes, data: bytes, line: bytes | None, events: tuple[Event, ...]
+    ) -> None:
+        """A plain delta where something is to be looked at, or to be changed."""
+        reason = self._problem()
+        if self._fragments and self._is_misread(data, events):
+            reason = reason or "cumulative_input"
+        if line is None or reason:
+            self._turn(self._encode(events), reason or "unusable_frame")
+            return
+        line = escape_separators(line)
+        if line is not data:
+            raw = _replaced(raw, data, line)
+        if self._held:
+            self._held.append((raw, self._encode(events)))
+            return
+        self._last = data
+        for event in events:
+            if type(event) is ReasoningDelta:
+                self._keep_thought(event)
+            else:
+                self._latest = event
+        self.out.append(raw)
+
+    def _is_misread(self, data: bytes, events: tuple[Event, ...]) -> bool:
+        """Whether a fragment of input was not told as it came: the wire resends everything, or may be doing so."""
+        event = events[0] if events else None
+        if event is not None and not isinstance(event, InputDelta):
+            return False
+        said = self.watch.input_size(data)
+        if said:
+            self._fragments -= 1
+            self._is_wary = self._fragments > 0 or bool(self._held)
+        return said != (0 if event is None else len(event.text))
+
+    def _keep_thought(self, event: ReasoningDelta) -> None:
+        self._thoughts.append(event)
+        if len(self._thoughts) >= _MANY:
+            self._tell_plain()
+
+    def _tell_plain(self) -> None:
+        """Tell the encoder of the deltas that were passed on without it. Thoughts it repeats at their end."""
+        if self._thoughts:
+            first, text = self._thoughts[0], "".join([event.text for event in self._thoughts])
+            self._thoughts.clear()
+            self.encoder.encode(replace(first, text=text))
+        if self._latest is not None:
+            self.encoder.encode(self._latest)
+            self._latest = None
+
+    # --- all other frames ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, frame: Frame, data: bytes, events: tuple[Event, ...]) -> None:
+        restored = self._restored(events)
+        look = None if _LF in data else self.watch.look(frame, data)
+        if self._is_stray(look, restored):
+            self._encode([event for event in restored if not isinstance(event, Noticed)])
+            return
+        if look is not None and look.is_error and not self._held and not frame.invalid_utf8:
+            self.out.append(self._raw(frame, data, look) or frame.raw)
+            return
+        shadow = self._encode(restored)
+        raw = None if look is None else self._raw(frame, data, look)
+        reason = self._objection(frame, events, restored)
+        if look is None or raw is None or reason:
+            self._turn(shadow, reason or "unusable_frame")
+            return
+        if look.is_settled:
+            shadow += self.watch.catch_up()
+        match self._compare(look, shadow, restored):
+            case _Verdict.REGULAR:
+                self._last = data
+                self._release(raw)
+            case _Verdict.EARLY:
+                self._held.append((raw, shadow))
+                self._is_wary = True
+            case _Verdict.IRREGULAR:
+                self._turn(shadow, "out_of_step")
+
+    def _objection(self, frame: Frame, events: Sequence[Event], restored: list[Event]) -> str:
+        """What speaks against a frame besides its own look; "" for nothing."""
+        problem = self._problem()
+        if problem:
+            return problem
+        if frame.invalid_utf8:
+            return "invalid_utf8"
+        if restored != list(events):
+            return "restored_name"
+        is_amended = any(isinstance(event, PartEnded) and event.amended for event in events)
+        return "amended_part" if is_amended else ""
+
+    def _is_stray(self, look: Look | None, events: Sequence[Event]) -> bool:
+        """Whether a frame is left out: it says nothing that an answer consists of, and some client stumbles over it."""
+        if look is not None and look.is_stray:
+            return not self._is_about_opaque(events)
+        is_unknown = [isinstance(event, Noticed) and event.kind == "unknown" for event in events]
+        return bool(events) and all(is_unknown) and not self._is_about_opaque(events)
+
+    def _is_about_opaque(self, events: Sequence[Event]) -> bool:
+        return any(isinstance(event, Noticed) and event.part in self._opaque for event in events)
+
+    def _raw(self, frame: Frame, data: bytes, look: Look) -> bytes | None:
+        """The frame as it is passed on; None if the model's name cannot be replaced in it."""
+        raw = frame.raw.removeprefix(_BOM) if frame.is_first else frame.raw
+        if not raw.endswith(BLANKS):
+            raw = raw.rstrip(b"\r\n") + BLANK
+        line: bytes | None = data
+        if self._model is not None and look.model not in (None, self._model):
+            line = replace_member(data, self.watch.model_path, dumps_text(self._model))
+        if line is not None and not line.isascii():
+            line = escape_separators(line)
+        return line if line is None else _replaced(raw, data, line)
+
+    def _compare(self, look: Look, shadow: bytes, events: Sequence[Event]) -> _Verdict:
+        """Whether the client, who sees the frame, then stands where the encoder stands."""
+        ahead = self._ahead
+        for mark in look.marks:
+            ahead.setdefault(mark[0], []).append(mark)
+        try:
+            made = self.watch.outline(shadow)
+        except FAST_FAILURES:
+            return _Verdict.IRREGULAR
+        for mark in made:
+            lane = ahead.get(mark[0])
+            if not lane or lane.pop(0) != mark:
+                return _Verdict.IRREGULAR
+        self._owed += look.said - sum(map(len, self._told(events)))
+        if not self.encoder.serializer.is_idle:
+            return _Verdict.IRREGULAR
+        if any(ahead.values()):
+            return _Verdict.EARLY
+        return _Verdict.IRREGULAR if self._owed else _Verdict.REGULAR
+
+    def _told(self, events: Sequence[Event]) -> Iterator[str]:
+        """The input of the client's calls that events tell, but for a `{}` that stands for no input at all."""
+        for event, after in pairwise([*events, None]):
+            if isinstance(event, InputDelta) and event.part in self._streamed:
+                is_default = event.text == "{}" and isinstance(after, PartEnded)
+                if not (is_default and self.watch.has_default_input):
+                    yield event.text
+
+    def _problem(self, but: str = "") -> str:
+        """The kind of the first problem of this frame that some client minds."""
+        harmless = self.watch.harmless
+        return next(
+            (kind for kind, _ in self.found if kind not in harmless and kind != but),
+            "",
+        )
+
+    # --- the way out ------------------------------------------------------------------------------------------------------
+
+    def _pass_comment(self, raw: bytes) -> None:
+        raw = raw if raw.endswith(BLANKS) else raw + BLANK
+        if self._held:
+            self._held.append((raw, raw))
+        else:
+            self.out.append(raw)
+
+    def _release(self, raw: bytes) -> None:
+        if self._held:
+            self.out.extend(held for held, _ in self._held)
+            self._held.clear()
+            self._is_wary = self._fragments > 0
+        self.out.append(raw)
+
+    def _turn(self, shadow: bytes, reason: str) -> None:
+        """From here on the encoder speaks: also of the frames that were held."""
+        self.is_passing = False
+        self.reason = reason
+        self.out.extend(instead for _, instead in self._held)
+        self._held.clear()
+        self.out.append(shadow)
+
+    def _encode(self, events: Sequence[Event]) -> bytes:
+        """What the encoder says of a frame. It numbers its events after the last frame that was passed on."""
+        for event in events:
+            if type(event) in NOTED:
+                self.tally.note(event)
+            if isinstance(event, PartStarted):
+                self._note_start(event)
+            elif isinstance(event, PartEnded):
+                self._fragments = 0
+                self._is_wary = bool(self._held)
+        self._tell_plain()
+        if not self._held and self._last:
+            self.watch.follow(self._last)
+            self._last = b""
+        return self.encoder.encode_all(events)
+
+    def _speak(self, events: Sequence[Event]) -> None:
+        if len(events) == 1 and type(events[0]) in _UNNOTED and self._is_direct:
+            self.out.append(self.encoder.dialect.encode(events[0]))
+            return
+        told = self._restored(events)
+        for event in told:
+            if type(event) in NOTED:
+                self.tally.note(event)
+            if isinstance(event, PartStarted):
+                self._note_start(event)
+        if not self._is_stray(None, told):
+            self.out.append(self.encoder.encode_all(told))
+
+    def _note_start(self, event: PartStarted) -> None:
+        header = event.header
+        if isinstance(header, Opaque):
+            self._opaque.add(event.part)
+        elif isinstance(header, Call):
+            self._fragments = _TELLING_FRAGMENTS
+            self._is_wary = True
+            if header.executor == "client":
+                self._streamed.add(event.part)
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether the encoder may be given a delta without further thought."""
+        return self.encoder.serializer.is_idle and self._restore is None
+
+    def _restored(self, events: Sequence[Event]) -> list[Event]:
+        """The events in the client's terms."""
+        mended = [
+            self.watch.mend(event) if isinstance(event, Finished) else event for event in events
+        ]
+        if self._restore is None:
+            return mended
+        return list(chain.from_iterable(map(self._restore, mended)))
+
+
+def _is_spelled_otherwise(frame: Frame, data: bytes) -> bool:
+    """Whether a frame of one data line has CRLF, or no space after its colon: then plain deltas are not told apart."""
+    is_usual = frame.raw.startswith((b"data: ", b"event: ")) and not frame.raw.endswith(b"\r\n")
+    return not is_usual and not frame.invalid_utf8 and _LF not in data
+
+
+def _whole(piece: bytes, data: bytes) -> bytes:
+    """A plain frame: `piece` is all of it, or lacks its blank line, or ends before its data."""
+    if piece[-1] == _LF:
+        return piece
+    return piece + BLANK if piece.endswith(data) else piece + data + BLANK
+
+
+def _replaced(raw: bytes, data: bytes, line: bytes) -> bytes:
+    """The frame with another data line."""
+    if line is data:
+        return raw
+    start = raw.index(data)
+    return raw[:start] + line + raw[start + len(data) :]

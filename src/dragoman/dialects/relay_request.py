@@ -1,0 +1,149 @@
+"""A request for an upstream of the client's own dialect: its bytes as they came, with only what must change changed.
+
+What must change is the model's name where a route renames it, and `stream` where the gateway wants it otherwise; both
+are edited in place. Everything else a client says to its own dialect is its own affair, unknown members and all. Only
+where the upstream is known to refuse it is the request written anew by the dialect's encoder:
+
+    a call without its result, or a result without its call
+    ids and names beyond the target's limits
+    tools, schemas and fields that the target's table rules out, where an operator changed that table
+    what only this gateway can read: seals of another provider in an envelope, thoughts without a seal
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw, dumps_text
+from dragoman.core.aliases import NameMap, alias_id
+from dragoman.core.members import set_members
+from dragoman.core.schemas import SchemaRules, fix_schema
+from dragoman.core.seals import ENVELOPE
+from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.registry import Codec, codec
+from dragoman.model.outcome import LossAction
+from dragoman.model.parts import Call, Part, Reasoning, Result
+from dragoman.model.request import Request, Tool
+
+__all__ = ("relay_request",)
+
+_OFFERED = ("function", "custom")
+_INCLUDE_USAGE = b'{"include_usage":true}'
+_SEALED = b'"' + ENVELOPE.encode("ascii")  # as a JSON string begins that holds our envelope
+
+# Agents send the same tools with every request of a session: a hundred tools of ten sessions.
+_SCHEMAS_KEPT = 1024
+
+
+def relay_request(  # noqa: PLR0913 -- what is asked, of whom, and what to change
+    body: bytes,
+    request: Request,
+    *,
+    dialect: str,
+    target: Target,
+    model: str,
+    stream: bool | None = None,
+    policy: Mapping[str, LossAction] | None = None,
+) -> EncodedRequest:
+    """The request to send. `request` is what `body` means; `stream` is None to leave that to the client.
+
+    Raises:
+        RequestRefused: it must be written anew, and says what the policy refuses to lose.
+    """
+    names = _names(request, target)
+    if names is None or _SEALED in body or not _is_acceptable(request, codec(dialect), target):
+        changed = _changed(request, model, stream=stream)
+        return codec(dialect).encode_request(changed, target, policy)
+    values: dict[str, bytes | None] = {}
+    if model != request.model:
+        values["model"] = dumps_text(model)
+    if stream is not None and stream != bool(request.stream):
+        values["stream"] = b"true" if stream else b"false"
+        if dialect == "chat":
+            # Chat reports usage only when asked, and refuses the options of a stream where there is none.
+            values["stream_options"] = _INCLUDE_USAGE if stream else None
+    return EncodedRequest(set_members(body, values) if values else body, names)
+
+
+def _changed(request: Request, model: str, *, stream: bool | None) -> Request:
+    """The same changes, to a request that is written anew."""
+    if stream is None or stream == bool(request.stream):
+        return replace(request, model=model)
+    return replace(request, model=model, stream=stream, include_usage=True if stream else None)
+
+
+def _names(request: Request, target: Target) -> NameMap | None:
+    """The names of the tools, if the target takes them all as they are."""
+    offered = [tool for tool in request.tools if tool.kind in _OFFERED]
+    used = [
+        (part.namespace, part.name)
+        for part in _parts(request)
+        if isinstance(part, Call) and part.executor == "client" and part.kind in _OFFERED
+    ]
+    flatten = target.dialect != "responses"
+    names = NameMap.build(offered, used, target.names, flatten=flatten)
+    is_same = all(
+        wire == name and (space is None or not flatten)
+        for (space, name), wire in names.wires.items()
+    )
+    return names if is_same else None
+
+
+def _is_acceptable(request: Request, dialect: Codec, target: Target) -> bool:
+    _, repairs = dialect.pair_turns(request)
+    return (
+        not repairs
+        and all(_is_welcome(part, target) for part in _parts(request))
+        and all(_is_fitting(tool, target, dialect.target) for tool in request.tools)
+        and _has_its_limit(request, target)
+        and (not target.user_first or _begins_with_user(request))
+    )
+
+
+def _parts(request: Request) -> Iterator[Part]:
+    return (part for turn in request.turns for part in turn.parts)
+
+
+def _is_welcome(part: Part, target: Target) -> bool:
+    match part:
+        case Call(executor="client", call_id=call_id) | Result(executor="client", call_id=call_id):
+            return not call_id or alias_id(call_id, target.ids) == call_id
+        case Reasoning(seals=seals):
+            # Anthropic refuses thinking that it has not signed: it came from another upstream.
+            return bool(seals) or target.dialect != "messages"
+        case _:
+            return True
+
+
+def _is_fitting(tool: Tool, target: Target, default: Target) -> bool:
+    """Whether the target takes a tool as it is. By the dialect's own table that is for the upstream to say."""
+    if tool.kind == "custom":
+        return target.dialect != "chat" or "custom" in target.builtin
+    if tool.kind != "function":
+        return target.builtin == default.builtin or tool.kind in (*target.builtin, "other")
+    if tool.strict and not target.strict:
+        return False
+    return (
+        tool.schema is None
+        or target.schemas == default.schemas
+        or _is_fitting_schema(bytes(tool.schema), target.schemas, tool.strict)
+    )
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _is_fitting_schema(schema: bytes, rules: SchemaRules, strict: bool | None) -> bool:  # noqa: FBT001 -- a cache's key
+    return not fix_schema(Raw(schema), rules, strict=strict)[2]
+
+
+def _has_its_limit(request: Request, target: Target) -> bool:
+    """Chat has two names for the limit, and an upstream may know only one."""
+    if target.dialect != "chat" or request.max_tokens is None:
+        return True
+    own = {} if request.extra is None else request.extra.fields
+    return "max_completion_tokens" in own or target.max_tokens_field == "max_tokens"
+
+
+def _begins_with_user(request: Request) -> bool:
+    roles = (turn.role for turn in request.turns if turn.role not in ("system", "developer"))
+    return next(roles, "user") == "user"

@@ -1,0 +1,1 @@
+"""The gateway: any client dialect in front of any upstream."""

@@ -1,0 +1,109 @@
+"""Who is calling: a key in `Authorization: Bearer`, `x-api-key` or `api-key`, against the operator's keys.
+
+Pure. Keys are compared as SHA-256 digests, every one of them every time, in constant time: neither the length of a key
+nor how much of it was right can be told from the time an answer takes. Whether an address may be listened on without
+keys is decided where the gateway is configured.
+"""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from hmac import compare_digest
+
+from msgspec import Struct
+
+from dragoman.server.refusals import Unauthorized
+
+__all__ = ("Caller", "KeyRing")
+
+_ID_LENGTH = (
+    8  # hex digits: enough to tell callers apart in a debug log, far too few to find a key by
+)
+
+
+class Caller(Struct, frozen=True, gc=False):
+    """One who may be served.
+
+    key: what an upstream gets that passes the caller's key on. None: the caller gave none.
+    id: tells callers apart where a log needs to; a key cannot be found from it.
+    """
+
+    key: str | None = None
+    id: str = ""
+
+
+_ANYONE = Caller()
+
+
+class KeyRing:
+    """The operator's keys. Without any, everyone is served, and a key that is given is kept for the upstream."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self, api_keys: Iterable[str] = ()) -> None:
+        keys = [key.encode("utf-8") for key in api_keys]
+        self._digests = [(sha256(key).digest(), _caller(key)) for key in keys]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no key is asked for."""
+        return not self._digests
+
+    def identify(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller | None:
+        """The caller, or None if it may not be served; `refusal` says why. `headers` are ASGI's: lower-case names.
+
+        A client may give one of the operator's keys in one header and its own provider key in another: then the second
+        is what goes to an upstream that passes the caller's key on.
+        """
+        given = _given(headers)
+        if not self._digests:
+            return _caller(given[0]) if given else _ANYONE
+        known: Caller | None = None
+        other: bytes | None = None
+        for key in given:
+            found = self._find(key)
+            if found is not None:
+                known = known or found
+            else:
+                other = other or key
+        if known is None or other is None:
+            return known
+        return Caller(_text(other), known.id)
+
+    def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:
+        """What to tell a caller that `identify` does not know."""
+        came = "the key that came is not one of them" if _given(headers) else "none came"
+        return Unauthorized(
+            "expected one of this gateway's API keys, as `Authorization: Bearer <key>` or as `x-api-key: <key>`; "
+            + came,
+            code="invalid_api_key",
+        )
+
+    def _find(self, key: bytes) -> Caller | None:
+        digest = sha256(key).digest()
+        found: Caller | None = None
+        for known, caller in self._digests:
+            if compare_digest(known, digest):
+                found = caller
+        return found
+
+
+def _given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """The keys that came, the bearer token first: with two, it is the more deliberate one."""
+    given: list[bytes] = []
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, token = value.partition(b" ")
+            if scheme.lower() == b"bearer" and (token := token.strip()):
+                given.insert(0, token)
+        elif name in (b"x-api-key", b"api-key") and (token := value.strip()):
+            given.append(token)
+    return given
+
+
+def _caller(key: bytes) -> Caller:
+    return Caller(_text(key), sha256(b"dragoman caller\0" + key).hexdigest()[:_ID_LENGTH])
+
+
+def _text(key: bytes) -> str:
+    # Header values are bytes; latin-1 is what the way to the upstream turns them back with.
+    return key.decode("latin-1")

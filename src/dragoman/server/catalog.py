@@ -1,0 +1,159 @@
+"""GET /v1/models and /v1/models/{id}: the names a client may ask for, in the shape its dialect expects.
+
+Pure functions of the settings. The list is for pickers, so it has names and no globs: those that routes spell out, those
+that an upstream's table or a route's `upstream_model` mentions and that lead there, and the rehearsal's scenarios. What
+an upstream has besides is its own to list. A single name is known if some route takes it, listed or not.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from dragoman._json import dumps_document
+from dragoman.errors import RequestRefused
+from dragoman.model.parts import Dialect
+from dragoman.server.estimates import estimate_tokens
+from dragoman.server.routing import Attempt, Router
+from dragoman.server.settings import Settings
+from dragoman.upstream.rehearsal import SCENARIOS
+from dragoman.upstream.rehearsal.scenarios import find_scenario
+
+__all__ = (
+    "Model",
+    "dialect_of_caller",
+    "estimate_tokens",
+    "find_model",
+    "known_models",
+    "list_models",
+)
+
+_WILD = frozenset("*?[")
+# Anthropic documents the epoch for a release date that is not known.
+_UNKNOWN_DATE = "1970-01-01T00:00:00Z"
+# Of Anthropic's own list; theirs is also the limit of `limit`.
+_MAX_PAGE = 1000
+
+
+class Model(Struct, frozen=True):
+    """A name, and the upstream that answers to it."""
+
+    name: str
+    upstream: str
+
+
+def dialect_of_caller(headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
+    """`messages` for Anthropic's clients, by the headers they send, `chat` for all others."""
+    has_key = is_anthropic = False
+    for name, value in headers:
+        if name in (b"anthropic-version", b"anthropic-beta"):
+            return "messages"
+        if name == b"x-api-key":
+            has_key = True
+        elif name == b"user-agent":
+            agent = value.lower()
+            is_anthropic = b"anthropic" in agent or b"claude" in agent
+    return "messages" if has_key and is_anthropic else "chat"
+
+
+def known_models(settings: Settings) -> tuple[Model, ...]:
+    """The names for a picker, in the order of the routes and of the upstreams."""
+    router = Router(settings)
+    found: dict[str, Model] = {}
+    for name, wanted in _candidates(settings):
+        if name in found or _WILD & set(name):
+            continue
+        attempt = _first(router, name)
+        # A name out of an upstream's own table is only known if asking for it leads to that upstream.
+        if attempt is not None and (wanted is None or attempt == Attempt(wanted, name)):
+            found[name] = Model(name, attempt.upstream)
+    return tuple(found.values())
+
+
+def list_models(settings: Settings, dialect: str, query: Mapping[str, str] | None = None) -> bytes:
+    """The body for GET /v1/models. `query`: Anthropic's `limit`, `after_id` and `before_id`.
+
+    Raises:
+        RequestRefused: `limit` is not a number from 1 to 1000.
+    """
+    models = known_models(settings)
+    if dialect != "messages":
+        return dumps_document({"object": "list", "data": [_openai(model) for model in models]})
+    page, has_more = _page(models, query or {})
+    return dumps_document(
+        {
+            "data": [_anthropic(model) for model in page],
+            "has_more": has_more,
+            "first_id": page[0].name if page else None,
+            "last_id": page[-1].name if page else None,
+        }
+    )
+
+
+def find_model(settings: Settings, dialect: str, name: str) -> bytes:
+    """The body for GET /v1/models/{name}.
+
+    Raises:
+        RequestRefused: nothing here takes this model (404, code `model_not_found`).
+    """
+    attempt = Router(settings).plan(name)[0]
+    if settings.upstreams[attempt.upstream].kind == "rehearsal":
+        find_scenario(attempt.model)
+    model = Model(name, attempt.upstream)
+    return dumps_document(_anthropic(model) if dialect == "messages" else _openai(model))
+
+
+def _candidates(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Names that may be models, each with the upstream that must turn out to answer to it, if it matters."""
+    for route in settings.routes:
+        yield route.model, None
+    for route in settings.routes:
+        if route.upstream_model is not None:
+            yield route.upstream_model, route.upstream
+    for name, upstream in settings.upstreams.items():
+        for model in SCENARIOS if upstream.kind == "rehearsal" else upstream.models:
+            yield model, name
+
+
+def _first(router: Router, name: str) -> Attempt | None:
+    try:
+        return router.plan(name)[0]
+    except RequestRefused:
+        return None
+
+
+def _page(models: tuple[Model, ...], query: Mapping[str, str]) -> tuple[tuple[Model, ...], bool]:
+    """The part of the list that is asked for, and whether it goes on in that direction."""
+    size = _limit(query.get("limit"))
+    names = [model.name for model in models]
+    after, before = query.get("after_id"), query.get("before_id")
+    if before is not None and before in names:
+        end = names.index(before)
+        start = max(0, end - size)
+        return models[start:end], start > 0
+    start = names.index(after) + 1 if after is not None and after in names else 0
+    return models[start : start + size], start + size < len(models)
+
+
+def _limit(text: str | None) -> int:
+    # Anthropic gives 20 unless told otherwise; clients that show a picker do not all ask for the rest.
+    if text is None:
+        return _MAX_PAGE
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MAX_PAGE):
+        raise RequestRefused(
+            f"limit: expected a number from 1 to {_MAX_PAGE}, got {text[:40]!r}", param="limit"
+        )
+    return int(text)
+
+
+def _openai(model: Model) -> dict[str, object]:
+    return {"id": model.name, "object": "model", "created": 0, "owned_by": model.upstream}
+
+
+def _anthropic(model: Model) -> dict[str, object]:
+    return {
+        "type": "model",
+        "id": model.name,
+        "display_name": model.name,
+        "created_at": _UNKNOWN_DATE,
+        "lifecycle": "active",
+    }

@@ -1,0 +1,290 @@
+"""Whether settings can work: what is missing is filled in, what contradicts itself is refused.
+
+`complete` is for settings from anywhere, a file or a program. `check_surroundings` looks at what they refer to on this
+machine, and is asked by whoever is about to serve.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from math import isfinite
+from typing import get_args
+from urllib.parse import urlsplit
+
+from msgspec import structs
+
+from dragoman.dialects.registry import CODECS
+from dragoman.errors import ConfigError
+from dragoman.model.parts import CallKind
+from dragoman.server.config_values import key_path, suggestion
+from dragoman.server.masking import PASS_ON, mask_url
+from dragoman.server.routing import split_fallback
+from dragoman.server.settings import ServerSettings, Settings
+from dragoman.upstream.headers import NOT_CONFIGURABLE
+from dragoman.upstream.settings import ModelLimits, RetrySettings, Route, UpstreamSettings
+
+__all__ = ("REHEARSAL", "check_surroundings", "complete", "config_error", "is_loopback")
+
+REHEARSAL = "rehearsal"
+"""The upstream there is when nobody named one."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]+")
+# RFC 9110: a field name is a token; a value has visible characters, spaces and tabs. Beyond ASCII servers differ.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_KEY = re.compile(r"[\x21-\x7e]+")
+_HIGHEST_PORT = 65535
+# An hour: longer waits are mistakes of unit.
+_LONGEST_WAIT = 3600.0
+
+
+def complete(settings: Settings) -> Settings:
+    """Settings that can be served: with an upstream and with routes. Complete ones come back as they are.
+
+    Raises:
+        ConfigError: they cannot work; every reason is a line of the message.
+    """
+    upstreams = settings.upstreams or {REHEARSAL: UpstreamSettings(kind="rehearsal")}
+    routes = settings.routes
+    if not routes and len(upstreams) == 1:
+        routes = (Route(model="*", upstream=next(iter(upstreams))),)
+    completed = structs.replace(settings, upstreams=upstreams, routes=routes)
+    complaints = [
+        *_server(completed.server),
+        *_retry(completed.retry),
+        *_upstreams(completed),
+        *_routes(completed),
+    ]
+    if complaints:
+        raise config_error(complaints)
+    return completed
+
+
+def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
+    """The environment variables and files that settings name must be there.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    complaints: list[str] = []
+    for name, upstream in settings.upstreams.items():
+        path = key_path("upstreams", name)
+        variable = upstream.api_key_env
+        if variable is not None and not environ.get(variable):
+            complaints.append(
+                f"{path}.api_key_env: expected a key in the environment variable {variable}, it is not set"
+            )
+        if upstream.ca_file is not None and not os.access(upstream.ca_file, os.R_OK):
+            complaints.append(f"{path}.ca_file: expected a readable file, got {upstream.ca_file!r}")
+    if complaints:
+        raise config_error(complaints)
+
+
+def config_error(complaints: list[str]) -> ConfigError:
+    return ConfigError("\n".join(complaints))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _server(server: ServerSettings) -> Iterator[str]:
+    if not server.host.strip():
+        yield "server.host: expected an address to listen on, got an empty string"
+    elif not is_loopback(server.host) and not server.api_keys:
+        yield (
+            f"server.host: {server.host} can be reached from other machines, and anyone there could use your keys: "
+            "set api_keys in [server] (or DRAGOMAN_API_KEYS), or listen on 127.0.0.1"
+        )
+    if not 0 <= server.port <= _HIGHEST_PORT:
+        yield f"server.port: expected a port from 0 to {_HIGHEST_PORT}, got {server.port}"
+    for index, key in enumerate(server.api_keys):
+        if not _KEY.fullmatch(key):
+            yield f"server.api_keys[{index}]: expected visible ASCII characters without spaces, got others or none"
+    for index, origin in enumerate(server.cors_origins):
+        if not _ORIGIN.fullmatch(origin):
+            yield (
+                f'server.cors_origins[{index}]: expected "*" or an origin such as "https://example.org" '
+                f"(no path, no slash at the end), got {origin!r}"
+            )
+    for name in (
+        *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_streams"),
+        "keep_alive_interval",
+    ):
+        yield from _positive(server, name, "server")
+    if not 0 <= server.shutdown_grace <= _LONGEST_WAIT:
+        yield (
+            f"server.shutdown_grace: expected seconds from 0 to {_LONGEST_WAIT:.0f}, "
+            f"got {server.shutdown_grace}"
+        )
+
+
+def _positive(holder: object, name: str, path: str, *, may_be_zero: bool = False) -> Iterator[str]:
+    value: object = getattr(holder, name)
+    if not isinstance(value, int | float):
+        return
+    if not isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
+        least = "0 or more" if may_be_zero else "more than 0"
+        yield f"{path}.{name}: expected {least}, got {value}"
+
+
+def _retry(retry: RetrySettings) -> Iterator[str]:
+    yield from _positive(retry, "attempts", "retry")
+    for name in ("base_delay", "max_delay", "max_wait"):
+        yield from _positive(retry, name, "retry", may_be_zero=True)
+
+
+def _upstreams(settings: Settings) -> Iterator[str]:
+    if len(settings.upstreams) > 1 and not settings.routes:
+        names = list(settings.upstreams)
+        yield (
+            f"routes: expected at least one, there are {len(names)} upstreams ({', '.join(names)}); "
+            f'add for example [[routes]] model = "*" upstream = "{names[0]}"'
+        )
+    for name, upstream in settings.upstreams.items():
+        path = key_path("upstreams", name)
+        if not _NAME.fullmatch(name):
+            yield f"{path}: expected a name of letters, digits, `_`, `.` and `-`"
+        yield from _upstream(upstream, path)
+        if _is_own_address(settings.server, upstream.base_url):
+            yield f"{path}.base_url: {mask_url(upstream.base_url)} is this gateway's own address"
+
+
+def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    yield from _base_url(upstream, path)
+    yield from _credentials(upstream, path)
+    if "codex" in upstream.also:
+        yield f'{path}.also: expected of "chat", "responses", "messages"; got "codex"'
+    if upstream.proxy is not None:
+        yield from _address(upstream.proxy, f"{path}.proxy", may_have_user=True)
+    for name, value in upstream.headers.items():
+        yield from _header(name, value, key_path(f"{path}.headers", name))
+    for name in ("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections"):
+        yield from _positive(upstream, name, path)
+    known = sorted({kind for codec in CODECS.values() for kind in codec.losses})
+    for name in upstream.losses:
+        if name not in known:
+            hint = suggestion(name, known) or f"; known: {', '.join(known)}"
+            yield f"{key_path(f'{path}.losses', name)}: unknown kind of loss{hint}"
+    yield from _limits(upstream.limits, f"{path}.limits")
+    for glob, limits in upstream.models.items():
+        yield from _limits(limits, key_path(f"{path}.models", glob))
+
+
+def _header(name: str, value: str, path: str) -> Iterator[str]:
+    if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+        yield f"{path}: expected a header's name and value, in ASCII and without line breaks"
+    elif name.lower() in NOT_CONFIGURABLE:
+        yield f"{path}: expected another header; this one is made for each connection"
+
+
+def _base_url(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    if upstream.kind == "rehearsal":
+        if upstream.base_url:
+            yield f"{path}.base_url: a rehearsal answers by itself and has no address; leave it out"
+    elif not upstream.base_url:
+        yield f"{path}.base_url: expected an http:// or https:// address, it is missing"
+    else:
+        yield from _address(upstream.base_url, f"{path}.base_url")
+
+
+def _address(url: str, path: str, *, may_have_user: bool = False) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+        parts = urlsplit("")
+    if not usable or url != url.strip():
+        yield f"{path}: expected an address such as http://127.0.0.1:8000/v1, got {mask_url(url)!r}"
+    elif parts.query or parts.fragment:
+        yield f"{path}: expected an address without `?` and `#`, got {mask_url(url)!r}; a query goes into `query`"
+    elif "@" in parts.netloc and not may_have_user:
+        yield (
+            f"{path}: expected an address without user and password, got {mask_url(url)!r}; "
+            "use api_key, api_key_env or headers"
+        )
+
+
+def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    if upstream.api_key is not None and upstream.api_key_env is not None:
+        yield f"{path}: expected api_key or api_key_env, got both"
+    if upstream.api_key is not None and not _KEY.fullmatch(upstream.api_key):
+        yield (
+            f'{path}.api_key: expected a key (visible ASCII characters without spaces) or "{PASS_ON}", '
+            "got other characters or none"
+        )
+    if upstream.api_key_env is not None and not upstream.api_key_env.strip():
+        yield f"{path}.api_key_env: expected the name of an environment variable, got an empty string"
+
+
+def _limits(limits: ModelLimits, path: str) -> Iterator[str]:
+    for name in ("max_name_length", "max_id_length", "default_max_tokens"):
+        yield from _positive(limits, name, path)
+    for name, pattern in (("name_pattern", limits.name_pattern), ("id_pattern", limits.id_pattern)):
+        if pattern is None:
+            continue
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"{path}.{name}: expected a regular expression for one character, got {pattern!r}: {error}"
+    kinds = get_args(CallKind)
+    for index, kind in enumerate(limits.builtin_tools or ()):
+        if kind not in kinds:
+            hint = suggestion(kind, kinds) or f"; known: {', '.join(kinds)}"
+            yield f'{path}.builtin_tools[{index}]: unknown kind of tool "{kind}"{hint}'
+
+
+def _is_own_address(server: ServerSettings, base_url: str) -> bool:
+    """Requests sent there would come back. Easily done: clients are pointed here by the same variables."""
+    try:
+        parts = urlsplit(base_url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    return port == server.port and (
+        host == server.host.lower() or (is_loopback(host) and _listens_on_loopback(server.host))
+    )
+
+
+def _listens_on_loopback(host: str) -> bool:
+    return is_loopback(host) or host in ("0.0.0.0", "::", "[::]")  # noqa: S104 - compared, not bound
+
+
+def _routes(settings: Settings) -> Iterator[str]:
+    names = list(settings.upstreams)
+    seen: dict[str, int] = {}
+    for index, route in enumerate(settings.routes):
+        path = f"routes[{index}]"
+        if not route.model.strip():
+            yield f'{path}.model: expected a model\'s name or a glob such as "gpt-*", got an empty string'
+        earlier = seen.get("*", seen.get(route.model))
+        if earlier is not None:
+            yield f"{path}.model: never reached, routes[{earlier}] takes `{route.model}` first"
+        seen.setdefault(route.model, index)
+        if route.upstream_model is not None and not route.upstream_model.strip():
+            yield f"{path}.upstream_model: expected a model's name, got an empty string"
+        yield from _upstream_named(route.upstream, names, f"{path}.upstream")
+        tried = [route.upstream]
+        for place, entry in enumerate(route.fallback):
+            where = f"{path}.fallback[{place}]"
+            name, model = split_fallback(entry)
+            yield from _upstream_named(name, names, where)
+            if model == "":
+                yield f"{where}: expected `name` or `name=model`, got {entry!r}"
+            if entry in tried:
+                yield f"{where}: {entry!r} has been tried by then; each place once"
+            tried.append(entry)
+
+
+def _upstream_named(name: str, known: list[str], path: str) -> Iterator[str]:
+    if name not in known:
+        hint = suggestion(name, known) or f"; there are: {', '.join(known)}"
+        yield f'{path}: there is no upstream "{name}"{hint}'

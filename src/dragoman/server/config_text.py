@@ -1,0 +1,69 @@
+"""Settings as the TOML that would give them, for people to read. Mask them first (`masking.masked`)."""
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from msgspec import Struct, structs
+
+from dragoman._json import dumps
+from dragoman.server.config_values import key_path
+from dragoman.server.settings import Settings
+
+__all__ = ("to_toml",)
+
+
+def to_toml(settings: Settings) -> str:
+    """Every value that counts, defaults too; what is empty or not set is left out."""
+    return "\n".join(_struct(settings, "")).lstrip("\n") + "\n"
+
+
+def _struct(value: Struct, path: str) -> Iterator[str]:
+    return _table({name: getattr(value, name) for name in value.__struct_fields__}, path)
+
+
+def _table(fields: Mapping[str, object], path: str) -> Iterator[str]:
+    """Plain values first: in TOML they belong to the table whose head came last."""
+    lines = [
+        f"{key_path('', name)} = {_value(each)}"
+        for name, each in fields.items()
+        if not _holds_structs(each) and each is not None and each not in ((), {}, "")
+    ]
+    if lines and path:
+        yield f"\n[{path}]"
+    yield from lines
+    for name, each in fields.items():
+        below = key_path(path, name)
+        if isinstance(each, Struct):
+            yield from _struct(each, below)
+        elif _holds_structs(each) and isinstance(each, dict):
+            yield from _table(cast("dict[str, object]", each), below)
+        elif _holds_structs(each) and isinstance(each, tuple):
+            for item in cast("tuple[Struct, ...]", each):
+                yield f"\n[[{below}]]"
+                yield from _table(structs.asdict(item), "")
+
+
+def _holds_structs(value: object) -> bool:
+    """Whether it needs heads of its own: a struct, a list of them or a table of them."""
+    match value:
+        case Struct():
+            return True
+        case tuple():
+            return any(isinstance(each, Struct) for each in cast("tuple[object, ...]", value))
+        case dict():
+            items = cast("dict[str, object]", value).values()
+            return any(isinstance(each, Struct) for each in items)
+        case _:
+            return False
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return (
+            "{ " + ", ".join(f"{key_path('', key)} = {_value(each)}" for key, each in pairs) + " }"
+        )
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_value(each) for each in cast("tuple[object, ...]", value)) + "]"
+    # JSON's strings, numbers and booleans are TOML's.
+    return dumps(value).decode()

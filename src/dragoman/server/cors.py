@@ -1,0 +1,125 @@
+"""CORS, for clients that run in a browser or in Electron: which origins may read answers. Off unless configured.
+
+Origins are `*`, literal (`app://obsidian.md`) or globs (`http://localhost:*`, `https://*.example.org`); a star stands for
+letters, digits, dots and hyphens of a host or a port, and never for a slash, a colon or an at sign.
+
+Keys travel in headers that a page sets itself, never in cookies, so credentials are not allowed for.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from starlette.types import Send
+
+from dragoman.server.refusals import Forbidden
+
+__all__ = ("Cors", "check_origin")
+
+HeaderList = list[tuple[bytes, bytes]]
+
+# What a page may read besides the body. Rate limits have no wildcard, so the usual ones are spelled out.
+EXPOSED = (
+    *("x-request-id", "request-id", "x-dragoman-loss", "x-dragoman-estimate", "retry-after", "retry-after-ms"),
+    *("x-should-retry", "openai-processing-ms"),
+    *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
+    *(
+        f"anthropic-ratelimit-{kind}-{word}"
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+        for word in ("limit", "remaining", "reset")
+    ),
+)  # fmt: skip
+_EXPOSE = (b"access-control-expose-headers", ", ".join(EXPOSED).encode("ascii"))
+_METHODS = (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS")
+# Chrome keeps a preflight's answer for two hours at most; a changed setting should be seen sooner.
+_MAX_AGE = (b"access-control-max-age", b"600")
+_USUAL_HEADERS = b"authorization, content-type, x-api-key, anthropic-version, anthropic-beta"
+
+# Origins come from clients: long ones are not kept.
+_LONGEST_REMEMBERED = 256
+
+_HEADER_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
+_LOOPBACK = re.compile(rb"https?://(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
+
+
+class Cors:
+    """The origins of one configuration."""
+
+    def __init__(self, origins: Iterable[str] = ()) -> None:
+        patterns = tuple(origins)
+        self.is_on = bool(patterns)
+        self._is_any = "*" in patterns
+        self._patterns = [_compile(pattern) for pattern in patterns]
+        self._known = lru_cache(maxsize=256)(self._answer)
+
+    def allows(self, origin: bytes) -> bool:
+        """Whether pages of this origin may read answers."""
+        return self._is_any or any(pattern.fullmatch(origin) for pattern in self._patterns)
+
+    def headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> HeaderList:
+        """What every answer carries, errors too: a page cannot read the reason of a failure otherwise."""
+        if not self.is_on:
+            return []
+        origin = _value(request_headers, b"origin")
+        is_short = origin is None or len(origin) <= _LONGEST_REMEMBERED
+        return list(self._known(origin) if is_short else self._answer(origin))
+
+    async def preflight(self, request_headers: HeaderList, send: Send) -> None:
+        """Answer an OPTIONS request. A preflight carries no key, so none is asked for."""
+        headers = self.preflight_headers(request_headers)
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    def preflight_headers(self, request_headers: HeaderList) -> HeaderList:
+        """The headers of the answer to a preflight. Without the allowing ones the browser stops there."""
+        headers = self.headers(request_headers)
+        headers.append((b"vary", b"access-control-request-headers"))
+        if not any(name == b"access-control-allow-origin" for name, _ in headers):
+            return headers
+        asked = _value(request_headers, b"access-control-request-headers")
+        names = asked if asked and _HEADER_NAMES.fullmatch(asked) else _USUAL_HEADERS
+        headers += [_METHODS, (b"access-control-allow-headers", names), _MAX_AGE]
+        if _value(request_headers, b"access-control-request-private-network") == b"true":
+            # A page of the open web asks for an address in the user's own network: ours, on loopback.
+            headers.append((b"access-control-allow-private-network", b"true"))
+        return headers
+
+    def _answer(self, origin: bytes | None) -> tuple[tuple[bytes, bytes], ...]:
+        if self._is_any:
+            return ((b"access-control-allow-origin", b"*"), _EXPOSE)
+        vary = (b"vary", b"origin")
+        if origin is None or not self.allows(origin):
+            return (vary,)
+        return ((b"access-control-allow-origin", origin), _EXPOSE, vary)
+
+
+def check_origin(cors: Cors, request_headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuse what a page of another site sends to a gateway that asks for no key.
+
+    A browser sends simple requests without asking first, and only keeps the answer from the page: any site could make
+    the user's own gateway spend its keys. Pages of this machine and applications (`app://…`) are served.
+
+    Raises:
+        Forbidden: the request comes from a web page whose origin is not configured.
+    """
+    origin = _value(request_headers, b"origin")
+    if origin is None or cors.allows(origin) or _LOOPBACK.fullmatch(origin):
+        return
+    if origin == b"null" or origin.startswith((b"http://", b"https://")):
+        raise Forbidden(
+            f"expected a request of a program, or of a page whose origin is in server.cors_origins; "
+            f"got one from {origin[:100].decode('ascii', 'replace')}",
+            code="foreign_origin",
+        )
+
+
+def _value(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:
+    for name, value in headers:
+        if name == wanted:
+            return value
+    return None
+
+
+def _compile(pattern: str) -> re.Pattern[bytes]:
+    pieces = pattern.rstrip("/").encode("utf-8").split(b"*")
+    return re.compile(rb"[A-Za-z0-9.-]*".join(map(re.escape, pieces)))

@@ -1,0 +1,85 @@
+"""POST /v1/messages/count_tokens: the upstream's own count where it has one, an estimate elsewhere.
+
+A count goes to the first planned upstream only: it is asked often (before each turn), and an estimate is at hand.
+"""
+
+from msgspec import Struct
+
+from dragoman._json import dumps
+from dragoman.core.failures import error_info, status_of
+from dragoman.dialects.registry import codec
+from dragoman.dialects.relay_request import relay_request
+from dragoman.errors import GatewayError
+from dragoman.model.outcome import ErrorInfo
+from dragoman.server.answers import read_whole
+from dragoman.server.estimates import estimate_tokens
+from dragoman.server.gateway import Gateway
+from dragoman.server.limits import check_depth, check_tools
+from dragoman.server.targets import target_of
+from dragoman.upstream.base import UpstreamRequest
+
+__all__ = ("Counted", "count_tokens")
+
+_MAX_COUNT_BYTES = 1024 * 1024  # the answer is one number
+_ESTIMATED = {"x-dragoman-estimate": "true"}
+
+
+class Counted(Struct, frozen=True):
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
+async def count_tokens(
+    gateway: Gateway, headers: list[tuple[bytes, bytes]], body: bytes
+) -> Counted:
+    """How many tokens a Messages request has.
+
+    Raises:
+        RequestRefused: the request is malformed, or no route takes its model.
+    """
+    server = gateway.settings.server
+    check_depth(body, server.max_depth)
+    request = codec("messages").decode_request(body)
+    check_tools(request, server.max_tools)
+    attempt = gateway.router.plan(request.model)[0]
+    upstream = gateway.upstreams[attempt.upstream]
+    settings = gateway.settings.upstreams[attempt.upstream]
+    if upstream.dialect_for("messages") != "messages":
+        return Counted(200, dumps({"input_tokens": estimate_tokens(request)}), _ESTIMATED)
+    target = target_of(settings, "messages", attempt.model)
+    asked = relay_request(
+        body,
+        request,
+        dialect="messages",
+        target=target,
+        model=attempt.model,
+        policy=settings.losses,
+    )
+    try:
+        reply = await upstream.send(
+            UpstreamRequest(
+                dialect="messages",
+                body=asked.body,
+                stream=False,
+                model=attempt.model,
+                operation="count_tokens",
+                headers=gateway.client_headers(headers),
+                client_key=gateway.identify(headers).key,
+            )
+        )
+        try:
+            data = await read_whole(reply, _MAX_COUNT_BYTES)
+        finally:
+            reply.close()
+    except GatewayError as error:
+        return _failed(error_info(error))
+    if reply.status == 404:  # compatible servers often lack this endpoint
+        return Counted(200, dumps({"input_tokens": estimate_tokens(request)}), _ESTIMATED)
+    if not 200 <= reply.status <= 299:
+        return _failed(codec("messages").decode_error(data, reply.status))
+    return Counted(200, data, {})
+
+
+def _failed(error: ErrorInfo) -> Counted:
+    return Counted(status_of(error), codec("messages").encode_error(error), {})

@@ -1,0 +1,176 @@
+"""The gateway: what all exchanges share, and what lives longer than one of them.
+
+One per event loop. It owns the upstreams' connections, the open exchanges, and the sweeper, the one task that breaks
+silences and, when the gateway stops, ends what is still open after the grace.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from contextlib import suppress
+from secrets import token_hex
+from types import MappingProxyType
+from typing import Literal
+
+from starlette.types import Receive, Scope, Send
+
+from dragoman.errors import ConfigError
+from dragoman.server.auth import Caller, KeyRing
+from dragoman.server.cors import Cors
+from dragoman.server.doors import Door, stopping_error
+from dragoman.server.exchange import Exchange
+from dragoman.server.limits import StreamSlots
+from dragoman.server.routing import Router
+from dragoman.server.settings import Settings
+from dragoman.server.telemetry import Telemetry
+from dragoman.upstream.base import Upstream
+from dragoman.upstream.http import HttpUpstream
+from dragoman.upstream.rehearsal import RehearsalUpstream
+from dragoman.upstream.settings import UpstreamSettings
+
+__all__ = ("Gateway",)
+
+logger = logging.getLogger(__name__)
+
+_MAX_REQUEST_ID = 128  # of a client's own; longer ones are replaced
+_SWEEP_SECONDS = 1.0  # how late a keep-alive may be
+
+
+class Gateway:
+    """Serves doors. Created outside a loop, started by its first request or by `start`, ended by `close`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.router = Router(settings)
+        self.keys = KeyRing(settings.server.api_keys)
+        self.cors = Cors(settings.server.cors_origins)
+        self.slots = StreamSlots(settings.server.max_streams)
+        self.telemetry = Telemetry(settings)
+        self.exchanges: set[Exchange] = set()
+        self.upstreams: dict[str, Upstream] = {
+            name: make_upstream(name, upstream) for name, upstream in settings.upstreams.items()
+        }
+        self.clock = time.monotonic
+        self.wall_clock = time.time
+        self.is_stopping = False
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def serve(self, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request at a door."""
+        if self._sweeper is None:
+            self.start()
+        await Exchange(self, door, scope, receive, send).run()
+
+    def start(self) -> None:
+        """Begin to sweep. Needs the running loop."""
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """Let open exchanges finish within the grace, then end them with a failure of their own dialect."""
+        self.is_stopping = True
+        deadline = self.clock() + self.settings.server.shutdown_grace
+        while self.exchanges and self.clock() < deadline:
+            await asyncio.sleep(0.05)
+        for exchange in tuple(self.exchanges):
+            exchange.stop(stopping_error())
+
+    async def close(self) -> None:
+        """End the sweeper and the upstreams' connections."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeper
+            self._sweeper = None
+        for upstream in self.upstreams.values():
+            await upstream.close()
+
+    def mint_request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
+        """The client's own `x-request-id` if it is a plain one, else a new one."""
+        for name, value in headers:
+            if name == b"x-request-id" and len(value) <= _MAX_REQUEST_ID and value.isascii():
+                text = value.decode("ascii")
+                if text.isprintable() and text.strip():
+                    return text
+        return f"req_{token_hex(12)}"
+
+    def response_headers(
+        self, door: Door, request_id: str, headers: list[tuple[bytes, bytes]]
+    ) -> list[tuple[bytes, bytes]]:
+        """What every response of an exchange carries."""
+        encoded = request_id.encode("ascii")
+        found = [(b"x-request-id", encoded)]
+        if door.request_id_header is not None:
+            found.append((door.request_id_header, encoded))
+        if self.cors.is_on:
+            found += self.cors.headers(headers)
+        return found
+
+    def identify(self, headers: list[tuple[bytes, bytes]]) -> Caller:
+        """Who is calling.
+
+        Raises:
+            Unauthorized: one without a key of the operator's.
+        """
+        caller = self.keys.identify(headers)
+        if caller is None:
+            raise self.keys.refusal(headers)
+        return caller
+
+    def client_headers(self, headers: list[tuple[bytes, bytes]]) -> MappingProxyType[str, str]:
+        """A client's headers as upstreams take them."""
+        return MappingProxyType(
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        )
+
+    def profile(self, headers: list[tuple[bytes, bytes]]) -> Literal["default", "required_action"]:
+        """The profile of the Responses door: the request's own header first, then the configured one."""
+        for name, value in headers:
+            if name == b"x-dragoman-profile":
+                return "required_action" if value == b"required-action" else "default"
+        return self.settings.server.responses_profile
+
+    async def _sweep(self) -> None:
+        """Write a keep-alive into every stream that has been silent for the interval."""
+        interval = self.settings.server.keep_alive_interval
+        async with asyncio.TaskGroup() as writes:
+            while True:
+                await asyncio.sleep(min(_SWEEP_SECONDS, interval / 2))
+                before = self.clock() - interval
+                for exchange in self.exchanges:
+                    client = exchange.client
+                    if (
+                        client.keep_alive is not None
+                        and client.last_write <= before
+                        and not client.is_writing
+                    ):
+                        client.last_write = self.clock()
+                        writes.create_task(_keep_open(exchange))
+
+
+async def _keep_open(exchange: Exchange) -> None:
+    """One write into a silence; what goes wrong with it is the exchange's to notice, not the sweeper's."""
+    try:
+        await exchange.client.keep_open()
+    except Exception:
+        logger.exception("keep-alive of request %s failed", exchange.request_id)
+
+
+def make_upstream(name: str, settings: UpstreamSettings) -> Upstream:
+    """The upstream an operator described.
+
+    Raises:
+        ConfigError: the environment variable that should hold its key is not set.
+    """
+    if settings.kind == "rehearsal":
+        return RehearsalUpstream(name)
+    key = settings.api_key
+    if settings.api_key_env is not None:
+        key = os.environ.get(settings.api_key_env)
+        if not key:
+            raise ConfigError(
+                f"upstreams.{name}.api_key_env: expected a key in the environment variable "
+                f"{settings.api_key_env}, which is not set"
+            )
+    return HttpUpstream(name, settings, key=key)

@@ -1,0 +1,147 @@
+"""The endpoints that are not conversations: models, token counts, health, metrics, and what is not there.
+
+Errors are told in the dialect that the path, or the caller's headers, speak.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from dragoman.core.failures import error_info, status_of
+from dragoman.errors import GatewayError
+from dragoman.model.outcome import ErrorInfo
+from dragoman.server.bodies import read_body
+from dragoman.server.catalog import dialect_of_caller, find_model, list_models
+from dragoman.server.client import Headers
+from dragoman.server.counting import count_tokens
+from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door, door_of_path
+from dragoman.server.exchange import error_headers
+from dragoman.server.gateway import Gateway
+from dragoman.server.refusals import Refusal
+
+__all__ = ("Pages",)
+
+_PATHS = (*DOORS, COUNT_TOKENS_PATH, "/v1/models", "/healthz", "/readyz", "/metrics")
+
+
+class Pages:
+    """Handlers for Starlette."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def models(self, request: HttpRequest) -> Response:
+        dialect = dialect_of_caller(request.scope["headers"])
+        return await self._guarded(request, lambda: self._models(dialect, request.query_params))
+
+    async def model(self, request: HttpRequest) -> Response:
+        dialect = dialect_of_caller(request.scope["headers"])
+        name: str = request.path_params["model"]
+        return await self._guarded(request, lambda: self._model(dialect, name))
+
+    async def count_tokens(self, request: HttpRequest) -> Response:
+        return await self._guarded(request, lambda: self._count(request))
+
+    async def health(self, request: HttpRequest) -> Response:
+        """Whether the process answers."""
+        return self._json(request, 200, b'{"status":"ok"}')
+
+    async def ready(self, request: HttpRequest) -> Response:
+        """Whether new requests are welcome: not while the gateway stops."""
+        if self._gateway.is_stopping:
+            return self._json(request, 503, b'{"status":"stopping"}')
+        return self._json(request, 200, b'{"status":"ready"}')
+
+    async def metrics(self, request: HttpRequest) -> Response:
+        return await self._guarded(request, lambda: self._metrics(request))
+
+    async def other(self, request: HttpRequest) -> Response:
+        """No such path, or not with this method."""
+        path = request.url.path
+        if path.rstrip("/") in ("/v1/responses", "/responses") and "upgrade" in request.headers:
+            # Codex asks for a WebSocket first; on 426 it turns to HTTP at once, on anything else after seconds.
+            return self._error(request, _told("expected POST: WebSockets are not served here", 426))
+        known = path.rstrip("/") in _PATHS or f"/v1{path.rstrip('/')}" in _PATHS
+        if known:
+            return self._error(request, _told(f"{path} does not take {request.method}", 405))
+        hint = "; is `/v1` in the client's base URL twice?" if path.startswith("/v1/v1/") else ""
+        message = f"expected one of {', '.join(_PATHS)}; got {path[:200]}{hint}"
+        return self._error(request, _told(message, 404))
+
+    async def _guarded(
+        self, request: HttpRequest, serve: Callable[[], Awaitable[Response]]
+    ) -> Response:
+        """Serve callers with a key; our own errors become answers."""
+        try:
+            self._gateway.identify(request.scope["headers"])
+            response = await serve()
+        except Refusal as refusal:
+            return self._error(request, error_info(refusal), refusal.headers)
+        except GatewayError as error:
+            return self._error(request, error_info(error))
+        self._add_headers(request, response)
+        return response
+
+    async def _models(self, dialect: str, query: Mapping[str, str]) -> Response:
+        listed = list_models(self._gateway.settings, dialect, query)
+        return Response(listed, media_type="application/json")
+
+    async def _model(self, dialect: str, name: str) -> Response:
+        found = find_model(self._gateway.settings, dialect, name)
+        return Response(found, media_type="application/json")
+
+    async def _count(self, request: HttpRequest) -> Response:
+        headers = request.scope["headers"]
+        limit = self._gateway.settings.server.max_body_bytes
+        body = await read_body(request.receive, headers, limit)
+        counted = await count_tokens(self._gateway, headers, body)
+        return Response(
+            counted.body, counted.status, dict(counted.headers), media_type="application/json"
+        )
+
+    async def _metrics(self, request: HttpRequest) -> Response:
+        if not self._gateway.settings.server.metrics:
+            return self._error(request, _told("metrics are switched off (server.metrics)", 404))
+        content_type, text = self._gateway.telemetry.render()
+        return Response(text, headers={"content-type": content_type})
+
+    def _error(self, request: HttpRequest, error: ErrorInfo, headers: Headers = ()) -> Response:
+        door = self._door(request)
+        status = status_of(error)
+        response = self._json(request, status, door.codec.encode_error(error))
+        for name, value in (*headers, *error_headers(error)):
+            response.headers[name.decode("latin-1")] = value.decode("latin-1")
+        if status == 405:
+            path = request.url.path.rstrip("/")
+            is_post = path in DOORS or f"/v1{path}" in DOORS or path.endswith("/count_tokens")
+            response.headers["allow"] = "POST" if is_post else "GET"
+        if status == 426:
+            response.headers["upgrade"] = "HTTP/1.1"
+            response.headers["connection"] = "upgrade"
+        return response
+
+    def _door(self, request: HttpRequest) -> Door:
+        """Whose errors the caller understands."""
+        path = request.url.path
+        if "/models" in path:
+            wanted = dialect_of_caller(request.scope["headers"])
+            return next(door for door in DOORS.values() if door.dialect == wanted)
+        return door_of_path(path)
+
+    def _json(self, request: HttpRequest, status: int, body: bytes) -> Response:
+        response = Response(body, status, media_type="application/json")
+        self._add_headers(request, response)
+        return response
+
+    def _add_headers(self, request: HttpRequest, response: Response) -> None:
+        headers = request.scope["headers"]
+        request_id = self._gateway.mint_request_id(headers)
+        for name, value in self._gateway.response_headers(self._door(request), request_id, headers):
+            response.headers[name.decode("latin-1")] = value.decode("latin-1")
+
+
+def _told(message: str, status: int) -> ErrorInfo:
+    return ErrorInfo(
+        kind="not_found" if status == 404 else "invalid_request", message=message, status=status
+    )

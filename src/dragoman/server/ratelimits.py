@@ -1,0 +1,206 @@
+"""Rate-limit headers of an upstream's answer, in the words of the client's vendor. Pure.
+
+    OpenAI      x-ratelimit-{limit,remaining,reset}-{requests,tokens}              resets are durations: 1m2.5s
+    Anthropic   anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}    resets are times: RFC 3339
+    Codex       x-codex-primary-used-percent and its family                        between Responses only
+
+Between servers of one vendor they pass as they are. `retry-after`, `retry-after-ms` and `x-should-retry` mean the same to
+both vendors' SDKs and pass always; Codex reads whole seconds only, so `retry-after` is made from the milliseconds where
+it is missing.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
+from math import ceil, isfinite
+
+from dragoman.model.parts import Dialect
+
+__all__ = ("limit_headers",)
+
+Headers = list[tuple[bytes, bytes]]
+_Table = Mapping[str, tuple[bytes, Callable[[str, float], str | None]]]
+"""From a header of one vendor to the name of the other's, and how the value is written there."""
+
+_RETRY = frozenset(("retry-after", "retry-after-ms", "x-should-retry"))
+_OPENAI = "x-ratelimit-"
+_ANTHROPIC = "anthropic-ratelimit-"
+# Fast and priority tiers have their own families; so has `unified`, of subscriptions, which begins as the plain one does.
+_ANTHROPIC_FAMILIES = ("anthropic-ratelimit-", "anthropic-priority-", "anthropic-fast-")
+_CODEX = "x-codex-"
+# The one header of that name that is no limit; `upstream.headers` passes it on.
+_TURN_STATE = "x-codex-turn-state"
+# Codex counts other limits in families named `x-<limit>-…` with these endings.
+_CODEX_ENDINGS = ("-used-percent", "-window-minutes", "-reset-at", "-limit-name")
+
+_DURATION = re.compile(
+    r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
+)
+_UNIT_SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
+# A value longer than this is none of ours, and no reset lies further ahead than a year.
+_LONGEST = 64
+_FARTHEST = 366 * 86400.0
+
+
+def limit_headers(
+    door: Dialect, dialect: Dialect, upstream_headers: Mapping[str, str], now: float
+) -> Headers:
+    """The headers for a client at `door`, from those of an upstream that speaks `dialect`. `now`: seconds since 1970."""
+    found = [name for name in upstream_headers if _is_ours(name)]
+    if not found:
+        return []
+    if (door == "messages") == (dialect == "messages"):
+        told = [
+            (_encoded(name), upstream_headers[name])
+            for name in found
+            if name in _RETRY or _passes(name, door, dialect)
+        ]
+    else:
+        told = list(_mapped(_table(door, upstream_headers), found, upstream_headers, now))
+    if "retry-after-ms" in found and "retry-after" not in found:
+        seconds = _whole_seconds(upstream_headers["retry-after-ms"])
+        told += [(b"retry-after", seconds)] if seconds else []
+    return [(name, value.encode("ascii")) for name, value in told if _is_plain(value)]
+
+
+# The names are the same from answer to answer; most answers have none of ours, and finding that out should cost little.
+@lru_cache(maxsize=512)
+def _is_ours(name: str) -> bool:
+    return name in _RETRY or name.startswith((_OPENAI, *_ANTHROPIC_FAMILIES)) or _is_codex(name)
+
+
+def _is_codex(name: str) -> bool:
+    if name.startswith(_CODEX):
+        return name != _TURN_STATE
+    return name.startswith("x-") and name.endswith(_CODEX_ENDINGS)
+
+
+def _passes(name: str, door: Dialect, dialect: Dialect) -> bool:
+    if door == "messages":
+        return name.startswith(_ANTHROPIC_FAMILIES)
+    return name.startswith(_OPENAI) or (door == "responses" == dialect and _is_codex(name))
+
+
+_encoded = lru_cache(maxsize=512)(partial(str.encode, encoding="latin-1"))
+
+
+def _is_plain(value: str) -> bool:
+    return value.isascii() and value.isprintable()
+
+
+def _mapped(
+    table: _Table, found: list[str], values: Mapping[str, str], now: float
+) -> Iterator[tuple[bytes, str]]:
+    for name in found:
+        if name in _RETRY:
+            yield _encoded(name), values[name]
+        elif (entry := table.get(name)) is not None:
+            target, convert = entry
+            value = convert(values[name], now)
+            if value is not None:
+                yield target, value
+
+
+def _table(door: Dialect, values: Mapping[str, str]) -> _Table:
+    if door == "messages":
+        return _TO_ANTHROPIC
+    # Anthropic counts tokens together and apart; together is what OpenAI does, the others stand in where that is absent.
+    kinds = (kind for kind in _TO_OPENAI if f"{_ANTHROPIC}{kind}-remaining" in values)
+    return _TO_OPENAI[next(kinds, "tokens")]
+
+
+def _number(value: str, _now: float) -> str | None:
+    return value if value.isdigit() else None
+
+
+def _reset_time(value: str, now: float) -> str | None:
+    wait = _seconds(value)
+    return None if wait is None else _time(ceil(now + wait))
+
+
+def _reset_duration(value: str, now: float) -> str | None:
+    at = _moment(value)
+    return None if at is None else _duration(min(_FARTHEST, max(0.0, at - now)))
+
+
+def _to_anthropic(kind: str) -> _Table:
+    own = f"{_ANTHROPIC}{kind}-"
+    return {
+        f"{_OPENAI}limit-{kind}": (f"{own}limit".encode(), _number),
+        f"{_OPENAI}remaining-{kind}": (f"{own}remaining".encode(), _number),
+        f"{_OPENAI}reset-{kind}": (f"{own}reset".encode(), _reset_time),
+    }
+
+
+def _to_openai(kind: str, source: str) -> _Table:
+    own = f"{_ANTHROPIC}{source}-"
+    return {
+        f"{own}limit": (f"{_OPENAI}limit-{kind}".encode(), _number),
+        f"{own}remaining": (f"{_OPENAI}remaining-{kind}".encode(), _number),
+        f"{own}reset": (f"{_OPENAI}reset-{kind}".encode(), _reset_duration),
+    }
+
+
+_TO_ANTHROPIC: _Table = {**_to_anthropic("requests"), **_to_anthropic("tokens")}
+_TO_OPENAI: Mapping[str, _Table] = {
+    source: {**_to_openai("requests", "requests"), **_to_openai("tokens", source)}
+    for source in ("tokens", "input-tokens", "output-tokens")
+}
+
+
+@lru_cache(maxsize=256)
+def _seconds(text: str) -> float | None:
+    """`1m2.5s`, `6ms`, `2d`, or bare seconds."""
+    if not text or len(text) > _LONGEST:
+        return None
+    match = _DURATION.fullmatch(text)
+    if match is not None:
+        parts = zip(match.groups(), _UNIT_SECONDS, strict=True)
+        return min(_FARTHEST, sum(float(number) * unit for number, unit in parts if number))
+    try:
+        bare = float(text)
+    except ValueError:
+        return None
+    return bare if isfinite(bare) and 0 <= bare <= _FARTHEST else None
+
+
+@lru_cache(maxsize=256)
+def _moment(text: str) -> float | None:
+    if not text or len(text) > _LONGEST:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def _time(second: int) -> str:
+    """RFC 3339, in whole seconds: the same ones are told again and again."""
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _duration(seconds: float) -> str:
+    """As OpenAI writes it: `12ms`, `1.5s`, `6m0s`, `1h0m3s`. Never too early, but for what a float cannot tell."""
+    milliseconds = ceil(round(seconds * 1000, 2))
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    tail = f"{rest / 1000:g}s"
+    if hours:
+        return f"{hours}h{minutes}m{tail}"
+    return f"{minutes}m{tail}" if minutes else tail
+
+
+def _whole_seconds(milliseconds: str) -> str | None:
+    if len(milliseconds) > _LONGEST:
+        return None
+    try:
+        value = float(milliseconds)
+    except ValueError:
+        return None
+    return str(ceil(value / 1000)) if isfinite(value) and 0 <= value <= _FARTHEST * 1000 else None

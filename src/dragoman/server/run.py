@@ -1,0 +1,102 @@
+"""`dragoman serve`: the gateway in uvicorn, in one process or several."""
+
+import asyncio
+import functools
+import socket
+import sys
+
+import uvicorn
+
+from dragoman.errors import ConfigError
+from dragoman.server.app import App, create_app
+from dragoman.server.logs import configure_logging
+from dragoman.server.protocol import BoundedHeadProtocol
+from dragoman.server.settings import Settings
+from dragoman.server.shared_metrics import shared_metrics
+from dragoman.server.workers import supervise
+
+__all__ = ("Server", "make_server", "serve")
+
+# After the grace the gateway ends what is open itself; this much later uvicorn cancels what is left.
+_LAST_RESORT = 5
+# Above the minute after which load balancers drop idle connections: they, not we, should be the ones to close.
+_IDLE_SECONDS = 75
+_BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server; its shutdown gives the gateway its grace before connections are cut."""
+
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        stopping = asyncio.create_task(self._app.gateway.stop())
+        await super().shutdown(sockets)
+        await stopping
+
+
+def make_server(app: App, settings: Settings) -> Server:
+    """A server for an application, not yet started."""
+    server = settings.server
+    config = uvicorn.Config(
+        app,
+        host=server.host,
+        port=server.port,
+        http=BoundedHeadProtocol,
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=int(server.shutdown_grace) + _LAST_RESORT,
+        backlog=_BACKLOG,
+    )
+    return Server(config, app)
+
+
+def serve(settings: Settings) -> int:
+    """Serve until a signal ends it. The exit code.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    listener = _listen(settings.server.host, settings.server.port)
+    with listener:
+        workers = settings.server.workers
+        if workers > 1:
+            with shared_metrics():
+                return supervise(functools.partial(_work, settings), listener, workers)
+        _work(settings, listener)
+    return 0
+
+
+def _work(settings: Settings, listener: socket.socket) -> None:
+    """One process's share: all of it, or that of a worker."""
+    configure_logging(settings.log)
+    server = make_server(create_app(settings), settings)
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # uvicorn raises the signal again once it has stopped; for us it was the way to stop
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"expected to listen on {host}:{port}; {error.strerror or error} (server.host, server.port)"
+        ) from error
+    listener.listen(_BACKLOG)
+    listener.setblocking(False)  # noqa: FBT003 - the only way to call it
+    return listener

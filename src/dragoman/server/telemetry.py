@@ -1,0 +1,252 @@
+"""Metrics in Prometheus' form, and the log line: both from the record of a request.
+
+Counters are found by dictionaries of our own, so that a request costs a few microseconds; a registry per instance keeps
+two applications in one process apart. Every label has few values, whatever clients send: models are told by the route
+that took them, and a label that grows beyond its cap says `other`.
+
+With several workers each writes its numbers to files, and any of them renders the sum of all: see `shared_metrics`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import translate
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+
+from dragoman.server.logs import RequestLog
+from dragoman.server.records import RequestRecord
+from dragoman.server.settings import Settings
+from dragoman.server.shared_metrics import collect_shared, is_shared
+
+__all__ = ("RequestRecord", "Telemetry")
+
+AttemptAction = Literal["retry", "fallback", "give_up"]
+_Count = Callable[[float], None]
+
+# Loss codes, repair rules and problem kinds are ours and number some dozens; this is against a mistake.
+MAX_VALUES = 200
+_OTHER = "other"
+
+# How many children of each sort are found without asking again; model names, which come from clients, are among the keys.
+_REMEMBERED = 1024
+_LONGEST_REMEMBERED = 256
+
+# From a cached answer on the same machine to a reasoning model that thinks first.
+FIRST_BYTE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+DURATION_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class _Meters:
+    """Every metric there is, registered. Names and labels are documented in `docs/operations.md`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"dragoman_{name}", meaning, labels, registry=registry)
+
+        self.requests = counter(
+            "requests", "Requests answered", "door", "upstream", "status", "stream"
+        )
+        self.errors = counter(
+            "errors", "Requests that ended in an error", "upstream", "kind", "door"
+        )
+        self.gone = counter("clients_gone", "Clients that left before the end", "upstream", "door")
+        self.calls = counter("tool_calls", "Tool calls told to clients", "door", "upstream")
+        self.tokens = counter(
+            "tokens", "Tokens reported by upstreams", "upstream", "model", "direction"
+        )
+        self.bytes = counter("bytes", "Bytes of bodies, from and to clients", "door", "direction")
+        self.losses = counter("losses", "What a dialect could not say", "upstream", "code", "door")
+        self.repairs = counter("repairs", "Repairs of conversations", "upstream", "rule", "door")
+        self.problems = counter(
+            "problems", "Irregularities in upstreams' answers", "upstream", "kind"
+        )
+        self.upstream_errors = counter(
+            "upstream_errors",
+            "Attempts that failed, and what was done",
+            "upstream",
+            "kind",
+            "action",
+        )
+        self.first_byte = Histogram(
+            "dragoman_first_byte_seconds",
+            "From a request's head to the first byte of its answer",
+            ("door", "upstream", "stream"),
+            buckets=FIRST_BYTE_BUCKETS,
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "dragoman_duration_seconds",
+            "From a request's head to the last byte of its answer",
+            ("door", "upstream", "stream"),
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
+        self.open = Gauge(
+            "dragoman_open_streams",
+            "Requests being served",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.build = Gauge(
+            "dragoman_build_info",
+            "1, labelled with the version",
+            ("version",),
+            registry=registry,
+            multiprocess_mode="max",
+        )
+
+
+class _Usual:
+    """What nearly every request counts, found once per (door, upstream, status, stream)."""
+
+    __slots__ = ("bytes_in", "bytes_out", "calls", "count", "observe_all", "observe_first")
+
+    def __init__(self, meters: _Meters, door: str, upstream: str, status: str, stream: str) -> None:
+        self.count = meters.requests.labels(door, upstream, status, stream).inc
+        self.calls = meters.calls.labels(door, upstream).inc
+        self.bytes_in = meters.bytes.labels(door, "in").inc
+        self.bytes_out = meters.bytes.labels(door, "out").inc
+        self.observe_first = meters.first_byte.labels(door, upstream, stream).observe
+        self.observe_all = meters.duration.labels(door, upstream, stream).observe
+
+
+class Telemetry:
+    """Counts requests and logs them. One per application."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._registry = CollectorRegistry()
+        self._is_shared = is_shared()
+        if not self._is_shared:
+            ProcessCollector(registry=self._registry)
+        self._meters = _Meters(self._registry)
+        self._meters.build.labels(version("dragoman")).set(1)
+        self._log = RequestLog(settings.log)
+        self._upstreams = frozenset(settings.upstreams)
+        self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
+        self._values: dict[str, set[str]] = {}
+        self._usual = lru_cache(_REMEMBERED)(self._find_usual)
+        self._tokens = lru_cache(_REMEMBERED)(self._find_tokens)
+        self._rare = lru_cache(_REMEMBERED)(self._find_rare)
+
+    def opened(self) -> None:
+        """A request is being served from now on; `closed` when it no longer is."""
+        self._meters.open.inc()
+
+    def closed(self) -> None:
+        """The request of an `opened` is over."""
+        self._meters.open.dec()
+
+    def attempt_failed(self, upstream: str, kind: str, action: AttemptAction) -> None:
+        """An upstream did not answer, or with an error; `action` is what was decided."""
+        self._rare(self._meters.upstream_errors, upstream, "kind", kind, action)()
+
+    def record(self, record: RequestRecord) -> None:
+        """A request is over: count it, and write its log line."""
+        usual = self._usual(record.door, record.upstream, record.status, record.stream)
+        usual.count()
+        usual.observe_all(record.duration_s)
+        usual.bytes_out(record.bytes_out)
+        if record.bytes_in:
+            usual.bytes_in(record.bytes_in)
+        if record.first_byte_s is not None:
+            usual.observe_first(record.first_byte_s)
+        if record.call_count:
+            usual.calls(record.call_count)
+        if record.input_tokens is not None or record.output_tokens is not None:
+            self._count_tokens(record)
+        if record.losses or record.repairs or record.problems:
+            self._count_irregular(record)
+        if record.error_kind is not None or record.client_gone:
+            self._count_failed(record)
+        self._log.write(record)
+
+    def render(self) -> tuple[str, bytes]:
+        """The content type and the text for `/metrics`; of all workers if there are several."""
+        registry = collect_shared() if self._is_shared else self._registry
+        return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_WithoutCreated(registry))
+
+    def _count_tokens(self, record: RequestRecord) -> None:
+        is_short = len(record.model) <= _LONGEST_REMEMBERED
+        find = self._tokens if is_short else self._find_tokens
+        count_input, count_output = find(record.upstream, record.model)
+        # A count below zero is some upstream's mistake; a counter would raise.
+        count_input(max(0, record.input_tokens or 0))
+        count_output(max(0, record.output_tokens or 0))
+
+    def _count_irregular(self, record: RequestRecord) -> None:
+        meters, upstream, door = self._meters, record.upstream, record.door
+        for loss in record.losses:
+            self._rare(meters.losses, upstream, "code", loss.code, door)()
+        for repair in record.repairs:
+            self._rare(meters.repairs, upstream, "rule", repair.rule, door)()
+        for problem in record.problems:
+            self._rare(meters.problems, upstream, "problem", problem.kind)()
+
+    def _count_failed(self, record: RequestRecord) -> None:
+        meters, upstream, door = self._meters, record.upstream, record.door
+        if record.client_gone:
+            self._rare(meters.gone, upstream, "door", door)()
+        if record.error_kind is not None:
+            self._rare(meters.errors, upstream, "kind", record.error_kind, door)()
+
+    def _find_usual(self, door: str, upstream: str, status: int, stream: bool) -> _Usual:  # noqa: FBT001 -- a part of the key
+        return _Usual(
+            self._meters,
+            self._value("door", door),
+            self._upstream(upstream),
+            self._value("status", str(status)),
+            "true" if stream else "false",
+        )
+
+    def _find_tokens(self, upstream: str, model: str) -> tuple[_Count, _Count]:
+        find = self._meters.tokens.labels
+        labels = (self._upstream(upstream), self._model(model))
+        return find(*labels, "input").inc, find(*labels, "output").inc
+
+    def _find_rare(
+        self, meter: Counter, upstream: str, label: str, value: str, *others: str
+    ) -> Callable[[], None]:
+        return meter.labels(self._upstream(upstream), self._value(label, value), *others).inc
+
+    def _upstream(self, name: str) -> str:
+        """Of the operator's; empty for a request that reached none."""
+        return name if name in self._upstreams or not name else _OTHER
+
+    def _model(self, model: str) -> str:
+        """The route that takes a model: the operator's word, not the client's."""
+        for is_match, glob in self._routes:
+            if is_match(model):
+                return glob
+        return _OTHER if self._routes else "*"
+
+    def _value(self, label: str, value: str) -> str:
+        seen = self._values.setdefault(label, set())
+        if value not in seen:
+            if len(seen) >= MAX_VALUES:
+                return _OTHER
+            seen.add(value)
+        return value
+
+
+class _WithoutCreated:
+    """A registry without the `_created` samples, which double the page and which nobody reads."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
+            yield metric

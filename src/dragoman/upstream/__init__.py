@@ -1,0 +1,1 @@
+"""Upstreams: where requests go. HTTP servers of three dialects, and the embedded rehearsal model."""

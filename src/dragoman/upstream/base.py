@@ -1,0 +1,76 @@
+"""What the gateway knows of an upstream: it takes a request body of a dialect and replies with bytes of the same.
+
+Nothing here knows HTTP, a dialect's fields or a client. `http.py` speaks to servers, `rehearsal/` answers by itself.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from dragoman.model.parts import Dialect
+
+__all__ = ("Reply", "Upstream", "UpstreamRequest")
+
+
+class UpstreamRequest(Struct, frozen=True, kw_only=True):
+    """One attempt. `body` is in `dialect`, ready to be sent; `model` is the name the upstream knows.
+
+    headers: the client's, lower-case, all of them; an upstream passes on only what its dialect's servers understand.
+    client_key: what the caller authenticated with, for upstreams that pass it on.
+    operation: `generate`, or `count_tokens` (Messages only).
+    """
+
+    dialect: Dialect
+    body: bytes
+    stream: bool
+    model: str
+    operation: str = "generate"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    client_key: str | None = None
+    request_id: str = ""
+
+
+class Reply(Protocol):
+    """An upstream's answer while it arrives. Whoever got it closes it, however the exchange ends."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in lower case."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next bytes, as many as have arrived; empty at the end.
+
+        Raises:
+            UpstreamError: kind `timeout` (nothing came for the idle time) or `truncated` (the connection was cut).
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the connection back if the answer was read whole, else cut it, at once. May be called twice."""
+        ...
+
+
+class Upstream(Protocol):
+    """A place requests are sent to. Lives as long as the gateway."""
+
+    @property
+    def name(self) -> str: ...
+
+    def dialect_for(self, door: Dialect) -> Dialect:
+        """The dialect to speak with it when the client speaks `door`."""
+        ...
+
+    async def send(self, request: UpstreamRequest) -> Reply:
+        """The reply, as soon as its status and headers are known, whatever the status.
+
+        Raises:
+            UpstreamError: there is none: kind `upstream` (cannot connect), `timeout` (connect, first byte).
+        """
+        ...
+
+    async def close(self) -> None: ...

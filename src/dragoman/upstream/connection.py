@@ -1,0 +1,289 @@
+"""One connection to a server: writes a request, reads its answer, is used again. HTTP/1.1 by httptools.
+
+What a general client does for us and what it costs was measured against this: it hands over what one read of the socket
+brought as one piece of bytes, arms one timer per idle time instead of one per read, and keeps what had arrived when the
+connection was cut. It knows neither addresses nor pools (`transport.py`) nor what a header means.
+
+An answer goes through HEAD, BODY and DONE; FAILED may follow HEAD or BODY. Bytes that arrive after DONE, or while nothing
+was asked, belong to no answer: the connection is not used again.
+"""
+
+import asyncio
+from enum import Enum, auto
+from typing import cast
+
+import httptools
+
+from dragoman.errors import UpstreamError
+from dragoman.upstream import faults
+
+__all__ = ("Connection",)
+
+# What a slow reader of an answer makes us hold, per connection: above it the socket is not read until it is taken.
+HIGH_WATER = 128 * 1024
+# Providers send some KB; a head without an end is stopped here.
+MAX_HEAD_BYTES = 256 * 1024
+# Loops count time in milliseconds and may wake a little early.
+CLOCK_GRAIN = 0.002
+
+_PARSER_FAILURES = (httptools.HttpParserError, httptools.HttpParserUpgrade)
+
+
+class _State(Enum):
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+class Connection(asyncio.Protocol):
+    """`name` is the upstream's, for messages. The times are seconds."""
+
+    def __init__(self, name: str, first_byte_timeout: float, idle_timeout: float) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.has_received = False
+        self.has_served = False
+        self.idle_since = 0.0
+        self._name = name
+        self._first_byte_timeout = first_byte_timeout
+        self._idle_timeout = idle_timeout
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._state = _State.IDLE
+        self._parser: httptools.HttpResponseParser | None = None
+        self._may_be_kept = False
+        self._ends_with_connection = False
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._is_paused = False
+        self._error: UpstreamError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._waiting_since = 0.0
+        self._limit = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What the pool does with it.
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a new request may be written."""
+        return (
+            self._state is _State.IDLE
+            and self._transport is not None
+            and not self._transport.is_closing()
+        )
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the answer is over and both sides mean to go on."""
+        return (
+            self._state is _State.DONE
+            and self._may_be_kept
+            and self._transport is not None
+            and not self._transport.is_closing()
+            # The server has answered without reading all of the request.
+            and self._transport.get_write_buffer_size() == 0
+        )
+
+    def rest(self) -> None:
+        """Forget the answer; the connection waits for another request."""
+        self.has_served = True
+        self._state = _State.IDLE
+        self._parser = None
+        self._pieces.clear()
+        self._held = 0
+        self.headers = {}
+        self._resume()
+        self.idle_since = self._loop.time()
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be written."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def detach(self) -> asyncio.Transport:
+        """Give the transport to another protocol; this one is of no further use."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is None:
+            raise faults.gone_without_answer(self._name)
+        return self._transport
+
+    # What one exchange does with it.
+
+    async def ask(self, head: bytes, body: bytes) -> None:
+        """Write a request and return when the head of its answer is known.
+
+        Raises:
+            UpstreamError: the connection was closed, or the first byte did not come in time, or is no HTTP.
+        """
+        if self._transport is None:
+            raise faults.gone_without_answer(self._name)
+        self._begin()
+        self._transport.writelines((head, body) if body else (head,))
+        while self._state is _State.HEAD:
+            await self._wait(self._first_byte_timeout)
+        if self._error is not None and not self.status:
+            raise self._error  # otherwise there is a head, and perhaps a body, to be read before it
+
+    async def read(self) -> bytes:
+        """All that has arrived, or will next; empty at the end.
+
+        Raises:
+            UpstreamError: the answer was cut, or nothing came for the idle time.
+        """
+        while not self._pieces:
+            if self._state is _State.DONE:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait(self._idle_timeout)
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._held = 0
+        if self._is_paused:
+            self._resume()
+        return data
+
+    def _begin(self) -> None:
+        self._state = _State.HEAD
+        self._parser = httptools.HttpResponseParser(self)
+        self._fields = []
+        self._head_bytes = 0
+        self._may_be_kept = False
+        self._error = None
+        self.has_received = False
+        self.status = 0
+
+    async def _wait(self, limit: float) -> None:
+        """Until something happens. The timer is left armed from one wait to the next: most end long before it."""
+        self._waiting_since = self._loop.time()
+        self._limit = limit
+        due = self._waiting_since + limit
+        if self._timer is None or self._timer.when() > due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(due, self._look_at_clock)
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        due = self._waiting_since + self._limit
+        if self._loop.time() < due - CLOCK_GRAIN:
+            self._timer = self._loop.call_at(due, self._look_at_clock)
+        elif self._state is _State.HEAD:
+            self._fail(faults.no_answer(self._name, self._limit))
+        else:
+            self._fail(faults.gone_silent(self._name, self._limit))
+
+    def _fail(self, error: UpstreamError) -> None:
+        self._state = _State.FAILED
+        self._error = error
+        self.abort()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # What the event loop says.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None:
+            self.abort()
+            return
+        self.has_received = True
+        try:
+            self._parser.feed_data(data)
+        except _PARSER_FAILURES as error:
+            self._fail(faults.not_http(self._name, str(error)))
+            return
+        if self._state is _State.HEAD:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._fail(faults.not_http(self._name, f"a head of over {MAX_HEAD_BYTES} bytes"))
+        elif self._held > HIGH_WATER and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        cause = "the connection was closed" if exc is None else str(exc) or type(exc).__name__
+        if self._state is _State.HEAD:
+            if self.has_received:
+                self._fail(faults.cut_short(self._name, cause))
+            else:
+                self._fail(faults.gone_without_answer(self._name))
+        elif self._state is _State.BODY:
+            if self._ends_with_connection and exc is None:
+                self._state = _State.DONE
+                self._wake()
+            else:
+                self._fail(faults.cut_short(self._name, cause))
+
+    # What the parser says.
+
+    def on_message_begin(self) -> None:
+        if self._state is _State.DONE:
+            self._may_be_kept = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._state is _State.HEAD:  # trailers come while the body does
+            self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._parser is None or self._state is not _State.HEAD:
+            return
+        status = self._parser.get_status_code()
+        if 100 <= status <= 199:
+            self._fields.clear()  # "Continue", "Early Hints": the answer is yet to come
+            return
+        headers: dict[str, str] = {}
+        for name, value in self._fields:
+            field = name.decode("latin-1").lower()
+            text = value.decode("latin-1")
+            headers[field] = f"{headers[field]}, {text}" if field in headers else text
+        self.status = status
+        self.headers = headers
+        self._ends_with_connection = (
+            "content-length" not in headers
+            and "chunked" not in headers.get("transfer-encoding", "")
+        )
+        self._state = _State.BODY
+
+    def on_body(self, data: bytes) -> None:
+        if self._state is _State.BODY:
+            self._pieces.append(data)
+            self._held += len(data)
+
+    def on_message_complete(self) -> None:
+        if self._state is _State.BODY and self._parser is not None:
+            self._state = _State.DONE
+            self._may_be_kept = self._parser.should_keep_alive()

@@ -1,0 +1,163 @@
+"""Which headers go to an upstream, and which of its headers may go back to a client. Pure.
+
+Of the client's headers an upstream gets only what servers of its dialect understand and what is not about the
+connection, the client's machine or the gateway's own key. What the operator configured wins over everything.
+
+- Credentials: the upstream's own key, or the client's if so configured; never both.
+- `anthropic-version`: a client that names one has written its body for it, so it is passed on; otherwise the configured
+  one is sent. Versions differ in what they accept (2026-10-21 refuses `temperature`, `top_p`, `top_k`).
+- `anthropic-beta`: passed on, joined with the configured ones, but for message threads, which need state that the
+  upstream does not have for us.
+- Codex tells sessions and turns in headers of its own; they go to Responses upstreams alone.
+- `openai-organization` and `openai-project` belong to a key: they go with the client's key and not without it.
+
+An error of an upstream names no key: nothing here is ever put into a message.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dragoman.model.parts import Dialect
+from dragoman.upstream.base import UpstreamRequest
+from dragoman.upstream.settings import UpstreamSettings
+
+__all__ = ("HeaderRules", "header_rules", "request_headers", "response_headers_for")
+
+USER_AGENT = "dragoman"
+
+# Written for the connection between two machines, or made by the sender of the body; a configured one would break it.
+NOT_CONFIGURABLE = frozenset(
+    ("host", "connection", "content-length", "transfer-encoding", "content-encoding", "keep-alive", "te", "upgrade")
+)  # fmt: skip
+
+# What Anthropic issues to people (as opposed to API keys) is only taken as a bearer token.
+_ANTHROPIC_TOKEN = "sk-ant-oat"  # noqa: S105 -- a prefix, not a token
+_CREDENTIALS = ("authorization", "x-api-key")
+_ACCOUNT = ("openai-organization", "openai-project")
+_THREADS = "message-threads-"
+
+_CODEX_NAMES = frozenset(
+    ("session-id", "session_id", "thread-id", "x-client-request-id", "originator")
+)
+_CODEX_PREFIXES = ("x-codex-", "x-openai-internal-codex-")
+
+# `openai-model` stays out on purpose: Codex takes another name than it asked for as a sign of an account in trouble.
+# The vendors' organization headers name the operator's account, not the client's.
+_TOLD_BY: Mapping[Dialect, frozenset[str]] = {
+    "chat": frozenset(("openai-processing-ms", "openai-version")),
+    "responses": frozenset(
+        ("openai-processing-ms", "openai-version", "x-reasoning-included", "x-models-etag")
+    ),
+    "messages": frozenset(),
+}
+_REQUEST_IDS = ("x-request-id", "request-id")
+
+
+class HeaderRules(Struct, frozen=True, kw_only=True):
+    """What is known of an upstream's headers before any request: made once, used by every request of a dialect."""
+
+    dialect: Dialect
+    fixed: Mapping[str, str]
+    configured: Mapping[str, str]
+    passes_client_key: bool
+
+
+def header_rules(settings: UpstreamSettings, dialect: Dialect, key: str | None) -> HeaderRules:
+    """`key` is the upstream's own, if it has one."""
+    configured = {
+        name.lower(): value
+        for name, value in settings.headers.items()
+        if name.lower() not in NOT_CONFIGURABLE
+    }
+    fixed = {"user-agent": USER_AGENT, "content-type": "application/json"}
+    if dialect == "messages":
+        fixed["anthropic-version"] = settings.anthropic_version
+    has_credential = any(name in configured for name in _CREDENTIALS)
+    if key is not None and not has_credential:
+        fixed |= _credential(dialect, key)
+    return HeaderRules(
+        dialect=dialect,
+        fixed=fixed | configured,
+        configured=configured,
+        passes_client_key=settings.api_key == "client" and not has_credential,
+    )
+
+
+def request_headers(rules: HeaderRules, request: UpstreamRequest) -> dict[str, str]:
+    """The headers of one request: the fixed ones, and what of the client's this upstream should see."""
+    headers = {
+        "accept": "text/event-stream" if request.stream else "application/json",
+        # A compressed stream is held back until a block is full.
+        "accept-encoding": "identity" if request.stream else "gzip, deflate",
+        "x-request-id": request.request_id,
+        **rules.fixed,
+    }
+    if not headers["x-request-id"]:
+        del headers["x-request-id"]
+    if rules.passes_client_key and request.client_key is not None:
+        _add_client_key(headers, rules, request)
+    if rules.dialect == "messages":
+        _add_anthropic(headers, rules, request.headers)
+    elif rules.dialect == "responses":
+        for name, value in request.headers.items():
+            if (name in _CODEX_NAMES or name.startswith(_CODEX_PREFIXES)) and name not in headers:
+                headers[name] = value
+    return headers
+
+
+def response_headers_for(
+    door: Dialect, dialect: Dialect, headers: Mapping[str, str]
+) -> list[tuple[bytes, bytes]]:
+    """What a client may see of an upstream's headers. Rate limits are not here: they are mapped between vendors."""
+    told: list[tuple[bytes, bytes]] = []
+    for name in _REQUEST_IDS:
+        if name in headers:
+            told.append((b"x-upstream-request-id", _wire(headers[name])))
+            break
+    if door == dialect:
+        own = _TOLD_BY.get(dialect, frozenset())
+        for name, value in headers.items():
+            if name in own or (dialect == "responses" and name.startswith("x-codex-")):
+                told.append((_wire(name), _wire(value)))
+    return told
+
+
+def _wire(text: str) -> bytes:
+    return text.encode("latin-1", "replace")
+
+
+def _credential(dialect: Dialect, key: str) -> dict[str, str]:
+    if dialect == "messages" and not key.startswith(_ANTHROPIC_TOKEN):
+        return {"x-api-key": key}
+    return {"authorization": f"Bearer {key}"}
+
+
+def _add_client_key(headers: dict[str, str], rules: HeaderRules, request: UpstreamRequest) -> None:
+    key = request.client_key or ""
+    # Today's Anthropic SDKs send the key as a bearer token: what speaks Messages to Messages goes as it came.
+    if "anthropic-version" in request.headers and "authorization" in request.headers:
+        headers["authorization"] = f"Bearer {key}"
+    else:
+        headers |= _credential(rules.dialect, key)
+    if rules.dialect != "messages":
+        for name in _ACCOUNT:
+            if name in request.headers and name not in rules.configured:
+                headers[name] = request.headers[name]
+
+
+def _add_anthropic(headers: dict[str, str], rules: HeaderRules, client: Mapping[str, str]) -> None:
+    version = client.get("anthropic-version")
+    if version is not None and "anthropic-version" not in rules.configured:
+        headers["anthropic-version"] = version
+    wanted = client.get("anthropic-beta")
+    if wanted is None:
+        return
+    betas = [*_listed(rules.configured.get("anthropic-beta", "")), *_listed(wanted)]
+    kept = [beta for beta in dict.fromkeys(betas) if not beta.startswith(_THREADS)]
+    if kept:
+        headers["anthropic-beta"] = ",".join(kept)
+
+
+def _listed(value: str) -> list[str]:
+    return [item for part in value.split(",") if (item := part.strip())]

@@ -1,0 +1,194 @@
+"""An answer as the bytes that arrive one after the other, and how they end. Pure.
+
+The dialect's own encoder writes them; this module decides what a single piece is. Texts are told in small deltas, a
+piece is what one event puts on the wire. Interrupted answers end in the middle of their last part.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+
+from msgspec import Struct, structs
+
+from dragoman._json import as_object, dumps, raw
+from dragoman.core.failures import status_of
+from dragoman.core.fold import fold, unfold
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.registry import Codec
+from dragoman.model.events import (
+    Event,
+    Failed,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, Outcome, Usage
+from dragoman.model.parts import Call
+from dragoman.upstream.rehearsal.scenarios import Ending, Scenario
+from dragoman.upstream.rehearsal.tokens import CHARACTERS
+
+__all__ = ("Delivery", "deliver_body", "deliver_error", "deliver_stream", "tell")
+
+# A delta is a token or so; a long text is told in larger ones, so that 300 KB do not become 75,000 frames.
+MAX_DELTAS = 500
+# What a socket commonly gives at one read.
+BODY_PIECE = 65_536
+
+_BROKEN = ErrorInfo(kind="overloaded", message="the rehearsal fails half-way, as it was asked to")
+_JSON = "application/json"
+_STREAM = "text/event-stream"
+
+_Delta = TextDelta | ReasoningDelta | InputDelta
+
+
+class Delivery(Struct, frozen=True):
+    """What a reply says: its status and headers, its bytes in pieces, and how it ends."""
+
+    status: int
+    headers: dict[str, str]
+    pieces: tuple[bytes, ...] = ()
+    ending: Ending = "whole"
+    delay: float = 0.0
+
+
+def deliver_error(error: ErrorInfo, codec: Codec) -> Delivery:
+    """An error as an answer of its own."""
+    headers = {"content-type": _JSON}
+    if error.retry_after is not None:
+        headers["retry-after"] = f"{error.retry_after:g}"
+    return Delivery(status_of(error), headers, (codec.encode_error(error),))
+
+
+def deliver_stream(
+    outcome: Outcome, codec: Codec, context: EncodeContext, scenario: Scenario
+) -> Delivery:
+    """An answer as a stream."""
+    events = list(tell(outcome))
+    ending = scenario.ending
+    if ending != "whole":
+        events = events[: _middle(events)]
+    if ending == "error":
+        events += _failure(events)
+        ending = "whole"
+    pieces = _frames(events, codec, context, interleaved=scenario.interleaved)
+    return Delivery(
+        200,
+        {"content-type": _STREAM},
+        tuple(pieces) if scenario.starts else (),
+        ending,
+        scenario.delay,
+    )
+
+
+def deliver_body(
+    outcome: Outcome, codec: Codec, context: EncodeContext, scenario: Scenario
+) -> Delivery:
+    """An answer as one body. An error half-way means that there is no body."""
+    if scenario.ending == "error":
+        return deliver_error(_BROKEN, codec)
+    body = codec.encode_body(unfold(outcome), context)
+    if scenario.ending != "whole":
+        body = body[: len(body) // 2]
+    pieces = [body[at : at + BODY_PIECE] for at in range(0, len(body), BODY_PIECE)]
+    return Delivery(
+        200,
+        {"content-type": _JSON},
+        tuple(pieces) if scenario.starts else (),
+        scenario.ending,
+        scenario.delay,
+    )
+
+
+def tell(outcome: Outcome) -> Iterator[Event]:
+    """The events of an answer, with its texts in small deltas and what was read counted at the start."""
+    for event in unfold(outcome):
+        match event:
+            case Started():
+                yield event
+                if outcome.usage is not None:
+                    yield UsageReported(Usage(input=outcome.usage.input, output=0))
+            case TextDelta() | ReasoningDelta() | InputDelta():
+                size = max(CHARACTERS, -(-len(event.text) // MAX_DELTAS))
+                for at in range(0, len(event.text), size):
+                    yield structs.replace(event, text=event.text[at : at + size])
+            case _:
+                yield event
+
+
+def _middle(events: Sequence[Event]) -> int:
+    """How many events make half of the last part that has deltas, or of a call that has none."""
+    started = [event.part for event in events if isinstance(event, PartStarted)]
+    last = started[-1] if started else 0
+    told = [
+        index
+        for index, event in enumerate(events)
+        if isinstance(event, PartStarted | TextDelta | ReasoningDelta | InputDelta)
+        and event.part == last
+    ]
+    return told[len(told) // 2] + 1 if told else 1
+
+
+def _failure(events: Sequence[Event]) -> Iterator[Event]:
+    """What ends an answer that was begun: its open part as far as it came, then the error."""
+    folded = fold([*events, Failed(_BROKEN)])
+    ended = {event.part for event in events if isinstance(event, PartEnded)}
+    opened = [
+        event for event in events if isinstance(event, PartStarted) and event.part not in ended
+    ]
+    for event in opened:
+        value = next(c.parts[-1] for c in folded.choices if c.index == event.choice)
+        yield PartEnded(event.part, structs.replace(value, status="incomplete"))
+    yield Failed(_BROKEN)
+
+
+def _frames(
+    events: Iterable[Event], codec: Codec, context: EncodeContext, *, interleaved: bool
+) -> list[bytes]:
+    encoder = codec.encoder(context)
+    told = [(event, encoder.encode(event)) for event in events]
+    if interleaved:
+        return _renumber(_interleave(told))
+    return [data for _, data in told if data]
+
+
+def _interleave(told: Sequence[tuple[Event, bytes]]) -> list[bytes]:
+    """The frames of the calls dealt like cards: the first of each, then the second of each.
+
+    No encoder of ours writes calls that overlap, and servers do send them, so the frames are put out of order after
+    they were written one call at a time.
+    """
+    hands: dict[int, list[bytes]] = {
+        event.part: []
+        for event, _ in told
+        if isinstance(event, PartStarted) and isinstance(event.header, Call)
+    }
+    before: list[bytes] = []
+    after: list[bytes] = []
+    for event, data in told:
+        part = event.part if isinstance(event, PartStarted | InputDelta | PartEnded) else -1
+        if part in hands:
+            hands[part].append(data)
+        else:
+            (after if any(hands.values()) else before).append(data)
+    dealt = [data for row in zip_longest(*hands.values(), fillvalue=b"") for data in row]
+    return [data for data in (*before, *dealt, *after) if data]
+
+
+def _renumber(frames: Sequence[bytes]) -> list[bytes]:
+    """Frames that carry a running number (Responses' do) get it anew, in the order they are sent."""
+    out: list[bytes] = []
+    number = 0
+    for frame in frames:
+        for piece in frame.split(b"\n\n")[:-1]:
+            head, _, data = piece.rpartition(b"data: ")
+            if b'"sequence_number"' not in data:
+                out.append(piece + b"\n\n")
+                continue
+            fields = as_object(data)
+            fields["sequence_number"] = raw(number)
+            number += 1
+            out.append(head + b"data: " + dumps(fields) + b"\n\n")
+    return out

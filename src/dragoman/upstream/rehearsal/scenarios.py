@@ -1,0 +1,150 @@
+"""The scenarios: what the stand-in does differently when it is asked for by a certain model name. Pure.
+
+`rehearsal`, and every name that does not begin with `rehearsal-`, is the ordinary one.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman.errors import RequestRefused
+from dragoman.model.outcome import ErrorKind
+
+__all__ = ("ORDINARY", "SCENARIOS", "Ending", "Scenario", "find_scenario")
+
+Ending = Literal["whole", "cut", "silent", "stall", "error"]
+"""How an answer ends: as it should; by a cut connection; without its terminal; never; by an error in the stream."""
+
+PREFIX = "rehearsal-"
+# Slow enough to watch, and to be interrupted between two deltas; an answer of twenty deltas takes two seconds.
+SLOW = 0.1
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """One scenario, as what it changes.
+
+    calls: how many at once. steps: how often it calls before it answers. empty: calls without any argument.
+    large: arguments of 300 KB. as_text: calls are written as text. halved: the limit is reached half-way.
+    delay: seconds before each piece. starts: False: not one byte comes. error: the whole answer, as status and kind.
+    """
+
+    name: str
+    about: str
+    calls: int = 1
+    steps: int = 1
+    interleaved: bool = False
+    text_first: bool = False
+    empty: bool = False
+    large: bool = False
+    as_text: bool = False
+    reasoning: bool = False
+    refusal: bool = False
+    halved: bool = False
+    strict: bool = False
+    delay: float = 0.0
+    starts: bool = True
+    ending: Ending = "whole"
+    error: tuple[int, ErrorKind] | None = None
+
+
+ORDINARY = Scenario(
+    name="rehearsal", about="calls the tool the user's words mention, then quotes its results"
+)
+
+_ERRORS: Mapping[str, tuple[tuple[int, ErrorKind], str]] = {
+    "400": ((400, "invalid_request"), "HTTP 400, an invalid request"),
+    "401": ((401, "authentication"), "HTTP 401, a wrong key"),
+    "403": ((403, "permission"), "HTTP 403, no permission"),
+    "404": ((404, "not_found"), "HTTP 404, no such model"),
+    "429": ((429, "rate_limit"), "HTTP 429, a rate limit, with Retry-After"),
+    "500": ((500, "server"), "HTTP 500, a server error"),
+    "503": ((503, "overloaded"), "HTTP 503, unavailable"),
+    "529": ((529, "overloaded"), "HTTP 529, Anthropic's overload"),
+    "context": ((400, "context_length"), "HTTP 400, the conversation is too long for the model"),
+}
+
+_ALL = (
+    ORDINARY,
+    Scenario(name="rehearsal-parallel", about="two calls in one answer", calls=2),
+    Scenario(
+        name="rehearsal-interleaved",
+        about="two calls whose argument deltas alternate, as some servers send them",
+        calls=2,
+        interleaved=True,
+    ),
+    Scenario(
+        name="rehearsal-steps", about="three rounds of calls before the answer, one by one", steps=3
+    ),
+    Scenario(name="rehearsal-text-then-call", about="some words, then the call", text_first=True),
+    Scenario(name="rehearsal-empty-arguments", about="a call without any argument", empty=True),
+    Scenario(name="rehearsal-large-arguments", about="a call with 300 KB of arguments", large=True),
+    Scenario(
+        name="rehearsal-text-calls",
+        about="the call written as text, in `<tool_call>` tags with JSON inside",
+        as_text=True,
+    ),
+    Scenario(
+        name="rehearsal-reasoning",
+        about="thinks before it answers, also when not asked to",
+        reasoning=True,
+    ),
+    Scenario(name="rehearsal-refusal", about="declines to answer", refusal=True),
+    Scenario(
+        name="rehearsal-length",
+        about="reaches the limit of tokens half-way through its answer or call",
+        halved=True,
+    ),
+    Scenario(
+        name="rehearsal-strict",
+        about="400 for calls without results and results without calls, as strict vendors do",
+        strict=True,
+    ),
+    Scenario(name="rehearsal-slow", about="a tenth of a second between deltas", delay=SLOW),
+    Scenario(
+        name="rehearsal-hang", about="a 200, and then not one byte", starts=False, ending="stall"
+    ),
+    Scenario(name="rehearsal-stall", about="half an answer, then silence", ending="stall"),
+    Scenario(name="rehearsal-cut", about="the connection is cut half-way", ending="cut"),
+    Scenario(
+        name="rehearsal-no-end",
+        about="the stream ends half-way, cleanly, without its last events",
+        ending="silent",
+    ),
+    Scenario(
+        name="rehearsal-error-midstream",
+        about="half an answer, then an error in the dialect's own form (503 if not streamed)",
+        ending="error",
+    ),
+    *(
+        Scenario(name=f"{PREFIX}error-{word}", about=about, error=error)
+        for word, (error, about) in _ERRORS.items()
+    ),
+)
+_BY_NAME: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
+
+SCENARIOS: Mapping[str, str] = {scenario.name: scenario.about for scenario in _ALL}
+"""Every scenario by the model name that asks for it, with what it does in a line."""
+
+
+def find_scenario(model: str) -> Scenario:
+    """The scenario a model name asks for.
+
+    Raises:
+        RequestRefused: it asks for one, but there is none of that name (kind `not_found`, status 404).
+    """
+    found = _BY_NAME.get(model)
+    if found is not None or not model.startswith(PREFIX):
+        return found or ORDINARY
+    error = RequestRefused(
+        f"model: expected one of {_listed(SCENARIOS)}, got {model!r}",
+        param="model",
+        code="model_not_found",
+    )
+    error.kind = "not_found"
+    error.status = 404
+    raise error
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

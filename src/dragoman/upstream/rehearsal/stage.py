@@ -1,0 +1,100 @@
+"""A request of any dialect in, the delivery of its answer out. Pure: the same request is answered with the same bytes."""
+
+from hashlib import blake2b
+
+from dragoman._json import dumps
+from dragoman.core.failures import error_info
+from dragoman.core.ids import Minter
+from dragoman.core.pairing import pair_results
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.registry import Codec, codec
+from dragoman.errors import RequestRefused
+from dragoman.model.outcome import ErrorInfo, ErrorKind
+from dragoman.model.request import Request
+from dragoman.upstream.base import UpstreamRequest
+from dragoman.upstream.rehearsal.delivery import (
+    Delivery,
+    deliver_body,
+    deliver_error,
+    deliver_stream,
+)
+from dragoman.upstream.rehearsal.scenarios import Scenario, find_scenario
+from dragoman.upstream.rehearsal.script import Scene, compose
+from dragoman.upstream.rehearsal.seal import check_seals
+from dragoman.upstream.rehearsal.tokens import count_request
+
+__all__ = ("perform",)
+
+# Short, so that whoever waits for it does not wait long, and not nought, so that it can be seen to be kept.
+RETRY_AFTER = 1.0
+
+
+def perform(request: UpstreamRequest) -> Delivery:
+    """The answer to a request, or the error that it deserves."""
+    spoken = codec(request.dialect)
+    seed = blake2b(request.body, digest_size=16).hexdigest()
+    try:
+        delivery = _answer(request, spoken, seed)
+    except RequestRefused as error:
+        delivery = deliver_error(error_info(error), spoken)
+    name = "request-id" if request.dialect == "messages" else "x-request-id"
+    return Delivery(
+        delivery.status,
+        {**delivery.headers, name: Minter(f"{seed} request")("req_")},
+        delivery.pieces,
+        delivery.ending,
+        delivery.delay,
+    )
+
+
+def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
+    asked = spoken.decode_request(request.body)
+    if request.operation == "count_tokens":
+        body = dumps({"input_tokens": count_request(asked)})
+        return Delivery(200, {"content-type": "application/json"}, (body,))
+    if request.operation != "generate":
+        raise RequestRefused(
+            f"operation: expected generate or count_tokens, got {request.operation!r}"
+        )
+    scenario = find_scenario(request.model or asked.model)
+    if scenario.error is not None:
+        return deliver_error(_ordered(scenario, scenario.error), spoken)
+    check_seals(asked)
+    if scenario.strict:
+        _check_pairs(asked)
+    outcome = compose(Scene(asked, request.dialect, scenario, seed))
+    context = EncodeContext(
+        seed=f"{seed} items",
+        include_usage=asked.include_usage is True or not request.stream,
+        legacy_functions=_is_legacy(asked),
+    )
+    deliver = deliver_stream if request.stream else deliver_body
+    return deliver(outcome, spoken, context, scenario)
+
+
+def _ordered(scenario: Scenario, error: tuple[int, ErrorKind]) -> ErrorInfo:
+    """The error that a scenario consists of."""
+    status, kind = error
+    return ErrorInfo(
+        kind=kind,
+        message=f"{scenario.name}: {scenario.about}",
+        status=status,
+        retry_after=RETRY_AFTER if kind == "rate_limit" else None,
+    )
+
+
+def _check_pairs(asked: Request) -> None:
+    _, repairs = pair_results(asked.turns)
+    if repairs:
+        told = "; ".join(f"{repair.rule} at {repair.where}" for repair in repairs)
+        raise RequestRefused(
+            f"expected every call to have one result and every result its call: {told}"
+        )
+
+
+def _is_legacy(asked: Request) -> bool:
+    """Whether the client used Chat's `functions`, the ancestor of tools, and expects its form of answer."""
+    return any(
+        tool.extra is not None and tool.extra.dialect == "chat" and "functions" in tool.extra.fields
+        for tool in asked.tools
+    )

@@ -1,0 +1,30 @@
+"""The rehearsal as an upstream: it answers by itself, in whatever dialect it is asked. No network, no key."""
+
+from dragoman.model.parts import Dialect
+from dragoman.upstream.base import Reply, UpstreamRequest
+from dragoman.upstream.rehearsal.reply import RehearsalReply
+from dragoman.upstream.rehearsal.stage import perform
+
+__all__ = ("RehearsalUpstream",)
+
+
+class RehearsalUpstream:
+    """A `base.Upstream`. It keeps nothing between requests."""
+
+    def __init__(self, name: str = "rehearsal") -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def dialect_for(self, door: Dialect) -> Dialect:
+        """The client's own: it speaks them all."""
+        return door
+
+    async def send(self, request: UpstreamRequest) -> Reply:
+        """The reply. Errors are replies too; nothing is raised."""
+        return RehearsalReply(perform(request))
+
+    async def close(self) -> None:
+        """There is nothing to give back."""

@@ -1,0 +1,211 @@
+"""HTTP/1.1 to one server over connections of our own: a pool, and the reply as the gateway reads it.
+
+Knows no dialect and no header's meaning. A request that met a kept connection just as the server closed it is sent once
+more on a fresh one; every other failure is an `UpstreamError` for the caller to judge.
+"""
+
+import asyncio
+import ssl
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+from dragoman.errors import UpstreamError
+from dragoman.upstream import faults
+from dragoman.upstream.connection import Connection
+from dragoman.upstream.dialing import Dialer
+from dragoman.upstream.inflating import Inflater, is_known
+from dragoman.upstream.settings import UpstreamSettings
+
+__all__ = ("Transport",)
+
+# A connection that has rested longer is not trusted: what stands between may have forgotten it without a word.
+MAX_REST_SECONDS = 60.0
+
+
+class Transport:
+    """Connections to one server, made when needed, kept while both sides mean to go on."""
+
+    def __init__(self, name: str, settings: UpstreamSettings, tls: ssl.SSLContext | None) -> None:
+        self._name = name
+        self._settings = settings
+        self._dialer = Dialer(name, settings, tls)
+        self._starts: dict[tuple[str, str], str] = {}
+        self._resting: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._dialing = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> "_Reply":
+        """The answer, as soon as its head is there.
+
+        Raises:
+            UpstreamError: kind `upstream`, `timeout`, `truncated` or `protocol`.
+        """
+        head = self._head(method, url, headers, body)
+        connection = self._take_resting() or await self._obtain()
+        try:
+            return await self._ask(connection, head, body)
+        except UpstreamError as error:
+            is_stale = connection.has_served and not connection.has_received
+            if not is_stale or error.kind != "upstream":
+                raise
+        return await self._ask(await self._obtain(fresh=True), head, body)
+
+    async def close(self) -> None:
+        for connection in tuple(self._open):
+            self._drop(connection)
+        self._resting.clear()
+        await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
+
+    def give_back(self, connection: Connection) -> None:
+        """The end of an exchange, however it came."""
+        if connection not in self._open:
+            return
+        if not connection.is_reusable:
+            self._drop(connection)
+            return
+        connection.rest()
+        self._resting.append(connection)
+        # The oldest first: they rest at the front.
+        while self._resting[0].idle_since < connection.idle_since - MAX_REST_SECONDS:
+            self._drop(self._resting.pop(0))
+        self._call_next()
+
+    async def _ask(self, connection: Connection, head: bytes, body: bytes) -> "_Reply":
+        with ExitStack() as undo:
+            undo.callback(self._drop, connection)
+            await connection.ask(head, body)
+            undo.pop_all()
+        return _Reply(self, connection, self._name)
+
+    def _take_resting(self) -> Connection | None:
+        while self._resting:
+            connection = self._resting.pop()
+            age = asyncio.get_running_loop().time() - connection.idle_since
+            if connection.is_usable and age < MAX_REST_SECONDS:
+                return connection
+            self._drop(connection)
+        return None
+
+    async def _obtain(self, *, fresh: bool = False) -> Connection:
+        """A new connection as soon as there may be one more, or one that another exchange gave back meanwhile."""
+        limit = self._settings.connect_timeout
+        try:
+            async with asyncio.timeout(limit):
+                while len(self._open) + self._dialing >= self._settings.max_connections:
+                    if fresh and self._resting:
+                        self._drop(self._resting.pop(0))
+                        continue
+                    await self._wait_for_place()
+                    kept = None if fresh else self._take_resting()
+                    if kept is not None:
+                        return kept
+                return await self._dial()
+        except TimeoutError as error:
+            raise faults.no_connection(self._name, limit) from error
+
+    async def _dial(self) -> Connection:
+        self._dialing += 1
+        try:
+            connection = await self._dialer.dial()
+        finally:
+            self._dialing -= 1
+            self._call_next()
+        self._open.add(connection)
+        return connection
+
+    async def _wait_for_place(self) -> None:
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        finally:
+            if place in self._waiting:
+                self._waiting.remove(place)
+
+    def _call_next(self) -> None:
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+
+    def _drop(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.abort()
+        self._call_next()
+
+    def _head(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
+        start = self._starts.get((method, url))
+        if start is None:
+            start = self._starts[method, url] = self._start(method, url)
+        lines = [start, f"content-length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        text = "\r\n".join((*lines, "", ""))
+        # A client's header that reached us with a line end in it would speak for us.
+        if text.count("\n") != start.count("\n") + len(headers) + 3 or text.count(
+            "\r"
+        ) != text.count("\n"):
+            raise UpstreamError(f"upstream {self._name!r}: a header has a line end in its value")
+        try:
+            return text.encode("latin-1")
+        except UnicodeEncodeError as error:
+            message = f"upstream {self._name!r}: a header has a character that HTTP cannot carry"
+            raise UpstreamError(message) from error
+
+    def _start(self, method: str, url: str) -> str:
+        parts = urlsplit(url)
+        place, proxy = self._dialer.place, self._dialer.proxy
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        lines = [f"{method} {target} HTTP/1.1", f"host: {place.authority}"]
+        if proxy is not None and not place.is_tls:
+            lines[0] = f"{method} http://{place.authority}{target} HTTP/1.1"
+            if proxy.credentials is not None:
+                lines.append(f"proxy-authorization: Basic {proxy.credentials}")
+        return "\r\n".join(lines)
+
+
+class _Reply:
+    """An answer on its connection, until it is closed; what happens there later is another's."""
+
+    __slots__ = ("_connection", "_inflater", "_name", "_transport", "headers", "status")
+
+    def __init__(self, transport: Transport, connection: Connection, name: str) -> None:
+        self.status = connection.status
+        self.headers = connection.headers
+        self._transport = transport
+        self._connection: Connection | None = connection
+        self._name = name
+        encoding = connection.headers.get("content-encoding", "identity")
+        self._inflater = Inflater() if is_known(encoding) else None
+
+    async def read(self) -> bytes:
+        connection = self._connection
+        if connection is None:
+            return b""
+        if self._inflater is None:
+            return await connection.read()
+        return await self._read_inflated(connection, self._inflater)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._transport.give_back(connection)
+
+    async def _read_inflated(self, connection: Connection, inflater: Inflater) -> bytes:
+        try:
+            while not (data := inflater.take()):
+                packed = await connection.read()
+                if not packed:
+                    if not inflater.is_whole:
+                        raise faults.cut_short(self._name, "its compression has no end")
+                    return b""
+                inflater.feed(packed)
+        except zlib.error as error:
+            raise faults.cut_short(self._name, str(error)) from error
+        return data

@@ -1,0 +1,71 @@
+"""A gateway on loopback, in a thread of its own, as uvicorn serves it; and waiting that is bounded."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct, structs
+
+from dragoman.server.app import App, create_app
+from dragoman.server.run import Server, make_server
+from dragoman.server.settings import ServerSettings, Settings
+from dragoman.upstream.settings import UpstreamSettings
+
+__all__ = ("DIALECTS", "RunningGateway", "one_upstream", "running_gateway", "wait_until")
+
+DIALECTS = ("chat", "responses", "messages")
+PATIENCE = 5.0
+
+
+class RunningGateway(Struct, frozen=True):
+    """`url` has no path."""
+
+    url: str
+    app: App
+    server: Server
+    thread: threading.Thread
+
+    def stop(self) -> None:
+        """Ask it to stop, as a signal would, and wait until it has."""
+        self.server.should_exit = True
+        self.thread.join(self.app.gateway.settings.server.shutdown_grace + 3 * PATIENCE)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def running_gateway(settings: Settings) -> Iterator[RunningGateway]:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    listener.setblocking(False)
+    app = create_app(settings)
+    server = make_server(app, settings)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    gateway = RunningGateway(f"http://127.0.0.1:{listener.getsockname()[1]}", app, server, thread)
+    try:
+        wait_until(lambda: server.started)
+        yield gateway
+    finally:
+        gateway.stop()
+        listener.close()
+
+
+def one_upstream(url: str, kind: str, **more: object) -> Settings:
+    """Settings with one upstream of this kind at `url` (no path), and short times."""
+    base = url if kind == "messages" else f"{url}/v1"
+    upstream = structs.replace(
+        UpstreamSettings(kind="chat", base_url=base, api_key="upstream-key"), kind=kind
+    )
+    server = ServerSettings(shutdown_grace=0.3)
+    settings = Settings(server=server, upstreams={"scripted": upstream})
+    return structs.replace(settings, **more)
+
+
+def wait_until(is_true: Callable[[], bool], patience: float = PATIENCE) -> float:
+    """Seconds it took; fails if it took too long."""
+    began = time.monotonic()
+    while not is_true():
+        assert time.monotonic() - began < patience, "waited too long"
+        time.sleep(0.001)
+    return time.monotonic() - began

@@ -1,0 +1,293 @@
+"""`dragoman check`, and what surrounds it, as an operator runs them: real processes, upstreams on loopback."""
+
+import os
+import subprocess
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+COMMAND = str(Path(sysconfig.get_path("scripts")) / "dragoman")
+WAIT = 60
+"""Seconds a run may take: far more than it needs, so that only a hang fails."""
+
+KEY = "sk-right-key"
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """Lists models under `/v1` to those with the key; under `/bare/v1` it has no list, `/broken/v1` fails."""
+
+    def do_GET(self) -> None:
+        given = self.headers.get("authorization", "").removeprefix("Bearer ")
+        key = given or self.headers.get("x-api-key", "")
+        if self.path.startswith("/bare/"):
+            status, body = 404, b"{}"
+        elif self.path.startswith("/broken/"):
+            status, body = 500, b'{"error":"out of order"}'
+        elif key != KEY:
+            status, body = 401, b'{"error":"no such key: ' + key.encode() + b'"}'
+        elif self.path == "/v1/models":
+            status, body = 200, b'{"data":[]}'
+        else:
+            status, body = 400, b"{}"
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def run(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    ours = ("DRAGOMAN_", "OPENAI_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return subprocess.run(
+        (COMMAND, *arguments),
+        cwd=folder,
+        env={**clean, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=WAIT,
+        check=False,
+    )
+
+
+def verdicts(screen: str) -> dict[str, tuple[str, str]]:
+    """Of the lines after the configuration: verdict and detail by upstream."""
+    rows = [line.split(maxsplit=2) for line in screen.rpartition("\n\n")[2].splitlines()]
+    return {name: (verdict, detail) for name, verdict, detail in rows}
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_configuration_the_rehearsal_is_in_order(tmp_path: Path) -> None:
+    done = run(tmp_path, "check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# no file, with environment, flags and defaults\n[server]\n")
+    assert verdicts(done.stdout) == {"rehearsal": ("ok", "answers by itself")}
+
+
+def test_each_upstream_is_tried_with_its_key(tmp_path: Path, address: str) -> None:
+    (tmp_path / "dragoman.toml").write_text(
+        f"""
+[upstreams.right]
+kind = "chat"
+base_url = "{address}/v1"
+api_key_env = "RIGHT_KEY"
+
+[upstreams.anthropic-style]
+kind = "messages"
+base_url = "{address}"
+api_key_env = "RIGHT_KEY"
+
+[upstreams.wrong]
+kind = "responses"
+base_url = "{address}/v1"
+api_key = "sk-wrong-key"
+
+[upstreams.callers]
+kind = "chat"
+base_url = "{address}/v1"
+api_key = "client"
+
+[upstreams.bare]
+kind = "chat"
+base_url = "{address}/bare/v1"
+
+[upstreams.broken]
+kind = "chat"
+base_url = "{address}/broken/v1"
+
+[[routes]]
+model = "*"
+upstream = "right"
+""",
+        encoding="utf-8",
+    )
+    done = run(tmp_path, "check", RIGHT_KEY=KEY)
+    assert done.returncode == 1
+    found = verdicts(done.stdout)
+    assert {name: verdict for name, (verdict, _) in found.items()} == {
+        "right": "ok",
+        "anthropic-style": "ok",
+        "wrong": "FAILED",
+        "callers": "ok",
+        "bare": "ok",
+        "broken": "FAILED",
+    }
+    assert "refused" in found["wrong"][1]
+    assert "500" in found["broken"][1]
+    shown = done.stdout + done.stderr
+    assert KEY not in shown
+    assert "sk-wrong-key" not in shown
+    assert 'api_key = "***"' in shown
+    assert 'api_key_env = "RIGHT_KEY"' in shown
+
+
+def test_an_upstream_that_is_not_there_is_told(tmp_path: Path) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    port = server.server_port
+    server.server_close()
+    done = run(tmp_path, "check", "--upstream", f"chat=http://127.0.0.1:{port}/v1")
+    assert done.returncode == 1
+    verdict, detail = verdicts(done.stdout)["chat"]
+    assert verdict == "FAILED"
+    assert detail
+
+
+def test_offline_no_upstream_is_tried(tmp_path: Path) -> None:
+    asked = Event()
+
+    class Watched(Upstream):
+        def do_GET(self) -> None:
+            asked.set()
+            super().do_GET()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Watched) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        upstream = f"chat=http://127.0.0.1:{server.server_port}/v1"
+        offline = run(tmp_path, "check", "--offline", "--upstream", upstream)
+        was_asked = asked.is_set()
+        online = run(tmp_path, "check", "--upstream", upstream)
+        server.shutdown()
+        thread.join()
+    assert (offline.returncode, was_asked) == (0, False)
+    assert (online.returncode, asked.is_set()) == (1, True)
+
+
+def test_what_is_shown_is_the_effective_configuration(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text("[server]\nport = 1\nworkers = 3", encoding="utf-8")
+    done = run(
+        tmp_path, "check", "--offline", "--config", "other.toml", "--port", "2", DRAGOMAN_PORT="4"
+    )
+    assert done.returncode == 0
+    head, _, rest = done.stdout.partition("\n")
+    assert head == "# other.toml, with environment, flags and defaults"
+    shown = tomllib.loads(rest)
+    assert (shown["server"]["port"], shown["server"]["workers"]) == (2, 3)
+    assert shown["routes"] == [{"model": "*", "upstream": "rehearsal"}]
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_bad_configuration_is_told_line_by_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "dragoman.toml").write_text("[server]\nprot = 1\nhost = 2", encoding="utf-8")
+    done = run(tmp_path, command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "dragoman: dragoman.toml: server.prot: unknown key; did you mean `port`?",
+        "dragoman: dragoman.toml: server.host: expected a string, got an integer",
+    ]
+
+
+@pytest.mark.parametrize("command", [("check", "--offline"), ("serve",)])
+def test_a_key_that_is_not_there_is_told_before_anything_starts(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "dragoman.toml").write_text(
+        '[upstreams.a]\nkind = "chat"\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "NO_KEY"',
+        encoding="utf-8",
+    )
+    done = run(tmp_path, *command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "dragoman: upstreams.a.api_key_env: expected a key in the environment variable NO_KEY, "
+        "it is not set\n"
+    )
+
+
+def test_listening_for_others_without_keys_is_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, "serve", "--host", "0.0.0.0")
+    assert done.returncode == 2
+    assert "set api_keys in [server] (or DRAGOMAN_API_KEYS)" in done.stderr
+
+
+# --- connect ----------------------------------------------------------------------------------------------------------
+
+
+def test_connect_prints_what_to_paste(tmp_path: Path) -> None:
+    (tmp_path / "dragoman.toml").write_text("[server]\nport = 9000", encoding="utf-8")
+    done = run(tmp_path, "connect", "codex")
+    assert (done.returncode, done.stderr) == (0, "")
+    provider = tomllib.loads(done.stdout)["model_providers"]["dragoman"]
+    assert provider["base_url"] == "http://127.0.0.1:9000/v1"
+    done = run(tmp_path, "connect", "codex", "--url", "https://gw.example/v1", "--model", "m")
+    pasted = tomllib.loads(done.stdout)
+    assert pasted["model"] == "m"
+    assert pasted["model_providers"]["dragoman"]["base_url"] == "https://gw.example/v1"
+
+
+def test_connect_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    unknown = run(tmp_path, "connect", "emacs")
+    assert unknown.returncode == 2
+    assert "'codex', 'claude-code', 'openai', 'anthropic', 'obsidian', 'vercel'" in unknown.stderr
+    bad = run(tmp_path, "connect", "codex", "--url", "127.0.0.1:8787")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr == (
+        "dragoman: --url: expected an address such as http://127.0.0.1:8787, got '127.0.0.1:8787'\n"
+    )
+
+
+# --- without the gateway's dependencies -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    """A folder that hides what `pip install dragoman` alone does not bring."""
+    extra = (
+        "aiohttp",
+        "brotli",
+        "httptools",
+        "prometheus_client",
+        "starlette",
+        "uvicorn",
+        "zstandard",
+    )
+    for name in extra:
+        (tmp_path / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('hidden by a test', name={name!r})",
+            encoding="utf-8",
+        )
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("command", [("serve",), ("check",)])
+def test_a_missing_extra_is_told_with_the_remedy(
+    tmp_path: Path, bare: str, command: tuple[str, ...]
+) -> None:
+    done = run(tmp_path, *command, PYTHONPATH=bare)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dragoman: the gateway needs ")
+    assert done.stderr.endswith(": pip install 'dragoman[server]'\n")
+
+
+def test_the_other_commands_work_without_the_extra(tmp_path: Path, bare: str) -> None:
+    sample = Path(__file__).parent / "samples" / "chat" / "parallel.sse"
+    for command in (
+        ("inspect", str(sample)),
+        ("connect", "openai"),
+        ("check", "--offline"),
+        ("--version",),
+    ):
+        done = run(tmp_path, *command, PYTHONPATH=bare)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,324 @@
+"""Clients that leave, clients that do not read, upstreams that go silent or are cut, and a gateway that stops."""
+
+import gc
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from gateway_harness import DIALECTS, RunningGateway, one_upstream, running_gateway, wait_until
+from msgspec import structs
+from vendor_wire import Answer, Said, Tool, stream
+
+from dragoman.server.settings import ServerSettings, Settings
+from dragoman.testing import Pause, ScriptedReply, ScriptedUpstream, Wait, sse
+
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
+ANSWER = Answer(
+    (Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":', '"Paris"}')))
+)
+LEAVING = 0.1  # seconds in which the upstream must be let go
+"""What each dialect must end a failed stream with, and must not say in it."""
+FAILURES = {
+    "chat": (b'"error"', b"[DONE]"),
+    "responses": (b"event: response.failed", b"response.completed"),
+    "messages": (b"event: error", b"message_stop"),
+}
+ENDS = {"chat": b"[DONE]", "responses": b"response.completed", "messages": b"message_stop"}
+
+
+def ask(door: str, *, streamed: bool = True) -> bytes:
+    body: dict[str, object] = {"model": "m", "stream": streamed}
+    turn = [{"role": "user", "content": "Weather in Paris?"}]
+    if door == "responses":
+        body["input"] = turn
+    else:
+        body |= {"messages": turn, "max_tokens": 100}
+    return json.dumps(body).encode()
+
+
+@contextmanager
+def connection(gateway: RunningGateway) -> Iterator[http.client.HTTPConnection]:
+    client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def frames(dialect: str, count: int) -> list[bytes]:
+    return [frame + b"\n\n" for frame in stream(dialect, ANSWER).split(b"\n\n")[:count]]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("door", DIALECTS)
+def test_client_that_leaves_mid_stream_closes_the_upstream(door: str, dialect: str) -> None:
+    never = threading.Event()
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[*frames(dialect, 4), Wait(never)]
+    )
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, dialect)) as gateway,
+    ):
+        with connection(gateway) as client:
+            client.request("POST", PATHS[door], ask(door))
+            assert client.getresponse().read1()
+            left = time.monotonic()
+            assert client.sock is not None
+            client.sock.close()
+        wait_until(lambda: upstream.requests[0].closed_at is not None)
+        closed_at = upstream.requests[0].closed_at
+        assert closed_at is not None
+        assert closed_at - left < LEAVING
+        wait_until(lambda: not gateway.app.gateway.exchanges)
+        never.set()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("door", DIALECTS)
+def test_client_that_leaves_before_the_first_byte_closes_the_upstream(
+    door: str, streamed: bool
+) -> None:
+    never = threading.Event()
+    reply = ScriptedReply(body=b"{}", hold=Wait(never))
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+    ):
+        with connection(gateway) as client:
+            client.request("POST", PATHS[door], ask(door, streamed=streamed))
+            wait_until(lambda: len(upstream.requests) == 1)
+            left = time.monotonic()
+        wait_until(lambda: upstream.requests[0].closed_at is not None)
+        closed_at = upstream.requests[0].closed_at
+        assert closed_at is not None
+        assert closed_at - left < LEAVING
+        wait_until(lambda: not gateway.app.gateway.exchanges)
+        never.set()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("door", DIALECTS)
+def test_upstream_that_is_cut_mid_stream_becomes_a_failure_of_the_door(
+    door: str, dialect: str
+) -> None:
+    reply = ScriptedReply(content_type="text/event-stream", chunks=frames(dialect, 6), cut=True)
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, dialect)) as gateway,
+        connection(gateway) as client,
+    ):
+        client.request("POST", PATHS[door], ask(door))
+        told = client.getresponse().read()
+        wanted, forbidden = FAILURES[door]
+        assert wanted in told
+        assert forbidden not in told
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+def test_upstream_that_goes_silent_becomes_a_failure_after_the_idle_time(door: str) -> None:
+    never = threading.Event()
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[*frames("chat", 3), Wait(never)]
+    )
+    with ScriptedUpstream.in_thread([reply]) as upstream:
+        settings = one_upstream(upstream.url, "chat")
+        silent = structs.replace(settings.upstreams["scripted"], idle_timeout=0.3)
+        settings = structs.replace(settings, upstreams={"scripted": silent})
+        with running_gateway(settings) as gateway, connection(gateway) as client:
+            client.request("POST", PATHS[door], ask(door))
+            told = client.getresponse().read()
+            assert FAILURES[door][0] in told
+            assert FAILURES[door][1] not in told
+        never.set()
+
+
+def test_client_that_does_not_read_stops_the_upstream_and_memory_stays_bounded() -> None:
+    piece = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}\n\n'
+    chunk = piece % (b"x" * 16_000)
+    count = 4_000  # 64 MB
+    opening = frames("chat", 1)
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[*opening, *[chunk] * count])
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+    ):
+        address = gateway.url.removeprefix("http://").split(":")
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        slow.connect((address[0], int(address[1])))
+        body = ask("chat")
+        slow.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
+        assert slow.recv(1)
+        sent = _settled(upstream)
+        # Sockets' buffers in the kernel (some megabytes with autotuning) and ours (kilobytes); not the 64 MB.
+        assert sent < 20_000_000
+        gc.collect()
+        slow.close()
+        wait_until(lambda: not gateway.app.gateway.exchanges)
+
+
+def _read_to(response: http.client.HTTPResponse, wanted: bytes) -> bytes:
+    told = b""
+    deadline = time.monotonic() + 5.0
+    while wanted not in told:
+        assert time.monotonic() < deadline, told
+        told += response.read1()
+    return told
+
+
+def _settled(upstream: ScriptedUpstream) -> int:
+    """What the upstream could send, once that no longer grows."""
+    wait_until(lambda: len(upstream.requests) == 1)
+    before = -1
+    while (now := upstream.requests[0].sent) != before:
+        before = now
+        time.sleep(0.2)
+    return now
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages"])
+@pytest.mark.parametrize("door", DIALECTS)
+def test_gateway_that_stops_lets_a_stream_finish_within_the_grace(door: str, dialect: str) -> None:
+    rest = threading.Event()
+    whole = stream(dialect, ANSWER)
+    at = whole.index(b"Let me ")
+    at = whole.index(b"\n\n", at) + 2
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[whole[:at], Wait(rest), whole[at:]]
+    )
+    with ScriptedUpstream.in_thread([reply]) as upstream:
+        settings = _with_server(one_upstream(upstream.url, dialect), shutdown_grace=5.0)
+        with running_gateway(settings) as gateway, connection(gateway) as client:
+            client.request("POST", PATHS[door], ask(door))
+            response = client.getresponse()
+            gateway.server.should_exit = True
+            wait_until(lambda: gateway.app.gateway.is_stopping)
+            rest.set()
+            told = response.read()
+            assert b"get_weather" in told
+            assert ENDS[door] in told
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+def test_gateway_that_stops_fails_what_is_open_after_the_grace(door: str) -> None:
+    never = threading.Event()
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[*frames("chat", 3), Wait(never)]
+    )
+    with ScriptedUpstream.in_thread([reply]) as upstream:
+        with (
+            running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+            connection(gateway) as client,
+        ):
+            client.request("POST", PATHS[door], ask(door))
+            response = client.getresponse()
+            gateway.server.should_exit = True
+            told = response.read()
+            wanted, forbidden = FAILURES[door]
+            assert wanted in told
+            assert b"shutting down" in told
+            assert forbidden not in told
+            gateway.stop()
+            assert not gateway.app.gateway.exchanges
+        never.set()
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+def test_silence_is_filled_with_what_the_dialect_allows(door: str) -> None:
+    rest = threading.Event()
+    whole = stream("chat", ANSWER)
+    at = whole.index(b"\n\n") + 2
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[whole[:at], Wait(rest), whole[at:]]
+    )
+    keep_alive = {
+        "chat": b": ping\n\n",
+        "responses": b'"type":"keepalive"',
+        "messages": b"event: ping",
+    }[door]
+    with ScriptedUpstream.in_thread([reply]) as upstream:
+        settings = _with_server(one_upstream(upstream.url, "chat"), keep_alive_interval=0.1)
+        with running_gateway(settings) as gateway, connection(gateway) as client:
+            client.request("POST", PATHS[door], ask(door))
+            response = client.getresponse()
+            told = _read_to(response, keep_alive)
+            rest.set()
+            told += response.read()
+            assert b"get_weather" in told
+
+
+def test_silence_before_the_first_byte_is_filled_with_comments_only() -> None:
+    rest = threading.Event()
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[Wait(rest), stream("chat", ANSWER)]
+    )
+    with ScriptedUpstream.in_thread([reply]) as upstream:
+        settings = _with_server(one_upstream(upstream.url, "chat"), keep_alive_interval=0.1)
+        with running_gateway(settings) as gateway, connection(gateway) as client:
+            client.request("POST", PATHS["responses"], ask("responses"))
+            response = client.getresponse()
+            assert response.read1().startswith(b":")
+            rest.set()
+            told = response.read()
+            events = [line for line in told.split(b"\n") if line.startswith(b"event:")]
+            assert events[0] == b"event: response.created"
+
+
+def test_every_event_is_forwarded_when_it_comes_and_not_later() -> None:
+    gates = [threading.Event() for _ in range(7)]
+    pieces = [frame + b"\n\n" for frame in stream("chat", ANSWER).split(b"\n\n") if frame]
+    chunks: list[bytes | Wait | Pause] = []
+    for gate, piece in zip(gates, pieces, strict=False):
+        chunks += [Wait(gate), piece]
+    chunks += pieces[len(gates) :]
+    reply = ScriptedReply(content_type="text/event-stream", chunks=chunks)
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        client.request("POST", PATHS["messages"], ask("messages"))
+        gates[0].set()
+        gates[1].set()
+        response = client.getresponse()
+        assert b"message_start" in _read_to(response, b"Let me ")
+        # The request declares no tools, so the call's name may still grow: it is told with the first argument.
+        gates[3].set()
+        for gate, piece in ((gates[2], b"look."), (gates[4], b"city"), (gates[5], b"Paris")):
+            gate.set()
+            _read_to(response, piece)
+        for gate in gates:
+            gate.set()
+        assert b"message_stop" in response.read()
+
+
+def test_whole_answers_reach_clients_after_many_exchanges_and_nothing_is_left_open() -> None:
+    with (
+        ScriptedUpstream.in_thread(lambda _: sse(stream("chat", ANSWER))) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        for _ in range(20):
+            client.request("POST", PATHS["messages"], ask("messages"))
+            assert b"message_stop" in client.getresponse().read()
+        wait_until(lambda: not gateway.app.gateway.exchanges)
+        # One connection serves them all: each was read to its end and given back.
+        assert len({request.connection for request in upstream.requests}) == 1
+
+
+def _with_server(settings: Settings, **changes: object) -> Settings:
+    server: ServerSettings = structs.replace(settings.server, **changes)
+    return structs.replace(settings, server=server)

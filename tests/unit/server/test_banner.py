@@ -1,0 +1,92 @@
+"""What the gateway says when it starts."""
+
+from msgspec import structs
+
+from dragoman.inspection.present import plain
+from dragoman.server.banner import banner
+from dragoman.server.config_checks import complete
+from dragoman.server.connect import CLIENTS
+from dragoman.server.settings import ServerSettings, Settings
+from dragoman.upstream.settings import Route, UpstreamSettings
+
+LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1", api_key="SECRET1")
+OTHER = UpstreamSettings(
+    kind="messages",
+    base_url="https://me:SECRET2@other.example/v1",
+    headers={"x-api-key": "SECRET3"},
+)
+SETTINGS = Settings(
+    server=ServerSettings(host="0.0.0.0", port=9000, api_keys=("SECRET4",)),
+    upstreams={"local": LOCAL, "other": OTHER},
+    routes=(
+        Route(
+            model="claude-*",
+            upstream="local",
+            upstream_model="qwen3-coder",
+            fallback=("other", "other=small"),
+        ),
+        Route(model="*", upstream="other"),
+    ),
+)
+
+
+def shown(settings: Settings, url: str | None = None) -> list[str]:
+    return plain(banner(settings, url)).splitlines()
+
+
+def test_it_says_where_the_gateway_is_and_where_requests_go() -> None:
+    lines = shown(SETTINGS)
+    assert lines[0].startswith("Dragoman ")
+    assert lines[0].endswith("  http://127.0.0.1:9000  (listens on 0.0.0.0)")
+    assert lines[2:7] == [
+        "  upstreams  local  chat      127.0.0.1:8000",
+        "             other  messages  other.example",
+        "  routes     claude-*  -> local as qwen3-coder, then other as qwen3-coder, then other as small",
+        "             *         -> other",
+        "  keys       needed: Authorization: Bearer KEY, or x-api-key: KEY",
+    ]
+
+
+def test_it_shows_no_secret() -> None:
+    assert "SECRET" not in "\n".join(shown(SETTINGS))
+
+
+def test_it_says_what_goes_into_each_client() -> None:
+    text = "\n".join(shown(complete(Settings())))
+    for client in CLIENTS.values():
+        assert client.title in text
+    assert 'base_url = "http://127.0.0.1:8787/v1"' in text
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8787\n" in text
+    assert "dragoman connect codex|claude-code|openai|anthropic|obsidian|vercel" in text
+    assert "http://127.0.0.1:8787/metrics" in text
+
+
+def test_the_rehearsal_is_introduced() -> None:
+    text = "\n".join(shown(complete(Settings())))
+    assert "rehearsal  rehearsal  answers by itself: no key, no network" in text
+    assert "none needed: only this machine can connect" in text
+    assert "listens on" not in text
+
+
+def test_the_real_address_replaces_the_configured_one() -> None:
+    settings = complete(Settings(server=ServerSettings(port=0)))
+    lines = shown(settings, "http://127.0.0.1:45678")
+    assert lines[0].endswith("  http://127.0.0.1:45678")
+    assert "http://127.0.0.1:0" not in "\n".join(lines)
+
+
+def test_metrics_that_are_off_are_not_shown() -> None:
+    settings = complete(Settings(server=ServerSettings(metrics=False)))
+    assert "/metrics" not in "\n".join(shown(settings))
+
+
+def test_many_routes_are_cut() -> None:
+    routes = tuple(Route(model=f"m{number}", upstream="local") for number in range(100))
+    lines = shown(structs.replace(SETTINGS, routes=routes))
+    assert sum(" -> " in line for line in lines) == 11
+    assert "             and 89 more: dragoman check --offline" in lines
+
+
+def test_a_name_cannot_move_the_cursor() -> None:
+    route = Route(model="\x1b[2J*", upstream="local")
+    assert "\x1b" not in "\n".join(shown(structs.replace(SETTINGS, routes=(route,))))

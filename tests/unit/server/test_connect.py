@@ -1,0 +1,154 @@
+"""What is to be pasted into clients is valid where it is pasted, and says the right things."""
+
+import ast
+import shlex
+import tomllib
+
+import pytest
+
+from dragoman.server.config_checks import complete
+from dragoman.server.connect import CLIENTS, Connection, connection_of, gateway_url, snippet
+from dragoman.server.settings import ServerSettings, Settings
+from dragoman.upstream.settings import Route, UpstreamSettings
+
+LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1")
+ODD = 'odd "model\'s" \\ name'
+OPEN = Connection(url="http://127.0.0.1:8787", model="m")
+LOCKED = Connection(url="https://gateway.example", model=ODD, key="gateway")
+
+
+def of_upstream(upstream: UpstreamSettings, **fields: str) -> Connection:
+    return connection_of(complete(Settings(upstreams={"a": upstream})), **fields)
+
+
+# --- how to reach the gateway -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:9000"),
+        ("0.0.0.0", "http://127.0.0.1:9000"),
+        ("::", "http://[::1]:9000"),
+        ("[::1]", "http://[::1]:9000"),
+        ("gateway.example", "http://gateway.example:9000"),
+    ],
+)
+def test_the_address_is_one_a_client_can_connect_to(host: str, url: str) -> None:
+    assert gateway_url(ServerSettings(host=host, port=9000)) == url
+
+
+@pytest.mark.parametrize(
+    "given", ["https://a.example", "https://a.example/", "https://a.example/v1/"]
+)
+def test_a_given_address_may_end_as_it_likes(given: str) -> None:
+    assert of_upstream(LOCAL, url=given).url == "https://a.example"
+
+
+def test_the_key_is_the_gateways_or_the_upstreams_or_nobodys() -> None:
+    passing = UpstreamSettings(kind="chat", base_url=LOCAL.base_url, api_key="client")
+    assert (of_upstream(LOCAL).key, of_upstream(passing).key) == ("none", "upstream")
+    locked = Settings(server=ServerSettings(api_keys=("k",)), upstreams={"a": passing})
+    assert connection_of(complete(locked)).key == "gateway"
+
+
+@pytest.mark.parametrize(
+    ("upstream", "model"),
+    [
+        (LOCAL, "your-model"),
+        (UpstreamSettings(kind="rehearsal"), "rehearsal"),
+        (UpstreamSettings(kind="chat", base_url="https://api.openai.com/v1"), "gpt-5.5"),
+        (
+            UpstreamSettings(kind="messages", base_url="https://api.anthropic.com"),
+            "claude-sonnet-4-5",
+        ),
+    ],
+)
+def test_the_model_is_one_the_upstream_knows(upstream: UpstreamSettings, model: str) -> None:
+    assert of_upstream(upstream).model == model
+    assert of_upstream(upstream, model="chosen").model == "chosen"
+
+
+def test_a_model_that_is_routed_by_its_name_is_preferred() -> None:
+    routes = (Route(model="x-*", upstream="a"), Route(model="coder", upstream="a"))
+    assert connection_of(Settings(upstreams={"a": LOCAL}, routes=routes)).model == "coder"
+    assert connection_of(Settings(upstreams={"a": LOCAL}, routes=routes[:1])).model == "your-model"
+
+
+# --- the texts --------------------------------------------------------------------------------------------------------
+
+
+def test_codex_gets_a_provider() -> None:
+    assert tomllib.loads(snippet("codex", OPEN)) == {
+        "model": "m",
+        "model_provider": "dragoman",
+        "model_providers": {
+            "dragoman": {
+                "name": "Dragoman",
+                "base_url": "http://127.0.0.1:8787/v1",
+                "wire_api": "responses",
+            }
+        },
+    }
+    locked = tomllib.loads(snippet("codex", LOCKED))
+    assert locked["model"] == ODD
+    assert locked["model_providers"]["dragoman"]["env_key"] == "DRAGOMAN_API_KEY"
+    assert "export DRAGOMAN_API_KEY=YOUR-GATEWAY-KEY" in snippet("codex", LOCKED)
+
+
+@pytest.mark.parametrize(("connection", "token"), [(OPEN, "unused"), (LOCKED, "YOUR-GATEWAY-KEY")])
+def test_claude_code_gets_its_variables(connection: Connection, token: str) -> None:
+    lines = [
+        shlex.split(line, comments=True) for line in snippet("claude-code", connection).splitlines()
+    ]
+    assert [line for line in lines if line] == [
+        ["unset", "ANTHROPIC_API_KEY"],
+        ["export", f"ANTHROPIC_BASE_URL={connection.url}"],
+        ["export", f"ANTHROPIC_AUTH_TOKEN={token}"],
+        ["export", f"ANTHROPIC_MODEL={connection.model}"],
+        ["export", f"ANTHROPIC_DEFAULT_HAIKU_MODEL={connection.model}"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("client", "path"), [("openai", "/v1"), ("anthropic", "")], ids=["openai", "anthropic"]
+)
+@pytest.mark.parametrize("connection", [OPEN, LOCKED])
+def test_the_sdks_get_python(client: str, path: str, connection: Connection) -> None:
+    given = {
+        keyword.arg: keyword.value.value
+        for node in ast.walk(ast.parse(snippet(client, connection)))
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if isinstance(keyword.value, ast.Constant)
+    }
+    assert given["base_url"] == connection.url + path
+    assert given["api_key"] == connection.placeholder
+    assert given["model"] == connection.model
+
+
+def test_obsidian_is_told_about_cors() -> None:
+    closed = snippet("obsidian", OPEN)
+    assert "Base URL     http://127.0.0.1:8787/v1\n" in closed
+    assert "Provider     OpenAI Format\n" in closed
+    assert "Enable CORS  on" in closed
+    assert 'cors_origins = ["app://obsidian.md"]' in closed
+    for origin in ("*", "app://obsidian.md"):
+        settings = complete(Settings(server=ServerSettings(cors_origins=(origin,))))
+        assert "Enable CORS  off" in snippet("obsidian", connection_of(settings))
+
+
+def test_vercel_gets_typescript() -> None:
+    text = snippet("vercel", LOCKED)
+    assert 'baseURL: "https://gateway.example/v1",' in text
+    assert 'apiKey: "YOUR-GATEWAY-KEY",' in text
+    assert 'dragoman("odd \\"model\'s\\" \\\\ name")' in text
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_no_text_holds_a_key_of_the_gateway(client: str) -> None:
+    settings = Settings(
+        server=ServerSettings(api_keys=("SECRET",)),
+        upstreams={"a": UpstreamSettings(kind="chat", base_url=LOCAL.base_url, api_key="SECRET")},
+    )
+    assert "SECRET" not in snippet(client, connection_of(complete(settings)))

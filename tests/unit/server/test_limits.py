@@ -1,0 +1,110 @@
+"""Limits: tools, depth, headers, open streams; each with its own error."""
+
+import json
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core.failures import error_info, status_of
+from dragoman.errors import RequestRefused
+from dragoman.model.request import Request, Tool
+from dragoman.server.limits import StreamSlots, check_depth, check_headers, check_tools, depth_of
+from dragoman.server.refusals import HeadersTooLarge, TooManyStreams
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='[]{}"\\a,: ') | st.booleans(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='[]{}"\\k'), inner),
+)
+
+
+def slow_depth(value: object) -> int:
+    if isinstance(value, list):
+        return 1 + max(map(slow_depth, cast("list[object]", value)), default=0)
+    if isinstance(value, dict):
+        inner = cast("dict[str, object]", value).values()
+        return 1 + max(map(slow_depth, inner), default=0)
+    return 0
+
+
+@given(VALUES)
+def test_depth_is_that_of_the_value_whatever_its_strings_hold(value: object) -> None:
+    assert depth_of(json.dumps(value).encode()) == slow_depth(value)
+
+
+@pytest.mark.parametrize("depth", [1, 5, 300, 100_000])
+def test_depth_of_narrow_and_of_broad_documents_is_counted(depth: int) -> None:
+    narrow = b"[" * depth + b"]" * depth
+    assert depth_of(narrow) == depth
+    assert depth_of(b"[" + narrow + b",{}" * 1000 + b"]") == depth + 1
+
+
+@pytest.mark.parametrize(("body", "depth"), [(b"", 0), (b"[[[", 3), (b"]]]", 0), (b'{"a', 1)])
+def test_depth_of_what_is_no_json_is_some_number(body: bytes, depth: int) -> None:
+    assert depth_of(body) == depth
+
+
+def test_document_as_deep_as_allowed_passes_and_one_level_more_does_not() -> None:
+    check_depth(b"[" * 256 + b"]" * 256, 256)
+    with pytest.raises(
+        RequestRefused, match=r"at most 256 deep .*; the request is 257 deep"
+    ) as caught:
+        check_depth(b"[" * 257 + b"]" * 257, 256)
+    info = error_info(caught.value)
+    assert (status_of(info), info.code) == (400, "too_deep")
+
+
+def test_brackets_inside_strings_do_not_count() -> None:
+    check_depth(json.dumps({"text": "[{" * 1000 + '\\"[' * 1000}).encode(), 2)
+
+
+def test_broad_document_passes() -> None:
+    check_depth(json.dumps([{"a": [n]} for n in range(1000)]).encode(), 3)
+
+
+def test_as_many_tools_as_allowed_pass_and_one_more_does_not() -> None:
+    tools = tuple(Tool(name=f"t{number}") for number in range(3))
+    check_tools(Request(tools=tools), 3)
+    with pytest.raises(RequestRefused, match=r"at most 2 tools .*; the request offers 3") as caught:
+        check_tools(Request(tools=tools), 2)
+    assert (caught.value.param, caught.value.code) == ("tools", "too_many_tools")
+
+
+def test_headers_above_the_limit_are_refused_with_status_431() -> None:
+    headers = [(b"host", b"x"), (b"x-long", b"y" * 100)]
+    check_headers(headers, 111)
+    with pytest.raises(HeadersTooLarge, match=r"at most 110 bytes .*; 111 came") as caught:
+        check_headers(headers, 110)
+    info = error_info(caught.value)
+    assert (status_of(info), info.code) == (431, "headers_too_large")
+
+
+def test_one_stream_more_than_allowed_is_told_to_come_back() -> None:
+    slots = StreamSlots(2)
+    slots.acquire()
+    slots.acquire()
+    with pytest.raises(TooManyStreams, match="fewer than 2 requests") as caught:
+        slots.acquire()
+    info = error_info(caught.value)
+    assert (info.kind, status_of(info), info.code) == ("rate_limit", 429, "too_many_streams")
+    assert caught.value.headers == ((b"retry-after", b"1"),)
+    slots.release()
+    slots.acquire()
+    assert slots.open == 2
+
+
+def test_slot_is_given_back_however_the_exchange_ends() -> None:
+    slots = StreamSlots(1)
+
+    def fail() -> None:
+        with slots:
+            assert slots.open == 1
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert slots.open == 0
+    with slots, pytest.raises(TooManyStreams), slots:
+        pass
+    assert slots.open == 0

@@ -1,0 +1,82 @@
+"""What of the settings may be shown."""
+
+import pytest
+from msgspec import structs
+
+from dragoman.server.masking import mask_url, masked
+from dragoman.server.settings import ServerSettings, Settings
+from dragoman.upstream.settings import UpstreamSettings
+
+LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1")
+
+
+def masked_upstream(**fields: object) -> UpstreamSettings:
+    return masked(Settings(upstreams={"a": structs.replace(LOCAL, **fields)})).upstreams["a"]
+
+
+def test_no_secret_of_any_field_survives() -> None:
+    settings = Settings(
+        server=ServerSettings(api_keys=("SECRET1", "SECRET2")),
+        upstreams={
+            "a": structs.replace(
+                LOCAL,
+                api_key="SECRET3",
+                base_url="https://me:SECRET4@example.org/v1",
+                proxy="http://SECRET5:SECRET6@proxy.example:3128",
+                headers={"x-api-key": "SECRET7", "Authorization": "SECRET8"},
+                query={"api-key": "SECRET9", "sig": "SECRET10"},
+            )
+        },
+    )
+    shown = masked(settings)
+    assert "SECRET" not in repr(shown)
+    assert shown.server.api_keys == ("***", "***")
+    upstream = shown.upstreams["a"]
+    assert upstream.base_url == "https://***@example.org/v1"
+    assert upstream.proxy == "http://***@proxy.example:3128"
+
+
+def test_what_is_no_secret_is_shown() -> None:
+    fields: dict[str, object] = {
+        "api_key": "client",
+        "api_key_env": "LOCAL_KEY",
+        "headers": {"x-team": "search", "user-agent": "gateway/1.0 (test)"},
+        "query": {"api-version": "2025-04-01-preview"},
+    }
+    assert masked_upstream(**fields) == structs.replace(LOCAL, **fields)
+    assert masked(Settings()) == Settings()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Bearer abc",
+        "Basic dXNlcjpwYXNz",
+        "sk-proj-abc",
+        "ghp_abcdef",
+        "eyJhbGciOiJIUzI1NiJ9.e30.x",
+        "0a1b2c3d4e5f60718293a4b5c6d7e8f9",
+    ],
+)
+def test_a_value_that_looks_like_a_credential_is_masked_whatever_its_name(value: str) -> None:
+    shown = masked_upstream(headers={"x-team": value}, query={"team": value})
+    assert (shown.headers, shown.query) == ({"x-team": "***"}, {"team": "***"})
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("", ""),
+        ("http://a:80/v1", "http://a:80/v1"),
+        ("http://u@a/v1", "http://***@a/v1"),
+        ("http://u:p@ss@a/v1", "http://***@a/v1"),
+        ("http://a/v1?b=c%20d", "http://a/v1?b=c%20d"),
+        ("http://a/v1?token=x&b=c%20d&b=", "http://a/v1?token=***&b=c%20d&b="),
+        ("http://[::1", "http://[::1"),
+        ("u:p@a", "***@a"),
+        ("http://u:p/w?#@a", "http://***@a"),
+        ("http://a/?%74oken=x", "http://a/?%74oken=***"),
+    ],
+)
+def test_an_address_keeps_all_but_its_secrets(url: str, shown: str) -> None:
+    assert mask_url(url) == shown

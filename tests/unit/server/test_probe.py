@@ -1,0 +1,53 @@
+"""Trying upstreams: bounded in time, and silent about keys."""
+
+import asyncio
+
+from dragoman.server.probe import Finding, probe_all
+from dragoman.upstream.settings import UpstreamSettings
+
+
+def test_an_upstream_that_never_answers_is_given_up() -> None:
+    async def run() -> list[Finding]:
+        async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(keep_silent, "127.0.0.1", 0) as server:
+            port: int = server.sockets[0].getsockname()[1]
+            silent = UpstreamSettings(kind="chat", base_url=f"http://127.0.0.1:{port}/v1")
+            return await probe_all({"silent": silent}, {}, patience=0.2)
+
+    assert asyncio.run(run()) == [
+        Finding("silent", is_ok=False, detail="no answer within 0.2 s"),
+    ]
+
+
+def test_a_key_that_cannot_be_sent_is_a_finding() -> None:
+    upstream = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:1/v1", api_key_env="K")
+    (found,) = asyncio.run(probe_all({"a": upstream}, {"K": "SECRET\n"}))
+    assert not found.is_ok
+    assert "SECRET" not in found.detail
+
+
+def test_a_rehearsal_needs_no_network() -> None:
+    found = asyncio.run(probe_all({"r": UpstreamSettings(kind="rehearsal")}, {}))
+    assert found == [Finding("r", is_ok=True, detail="answers by itself")]
+
+
+def test_a_server_that_repeats_the_key_is_not_quoted() -> None:
+    async def run() -> list[Finding]:
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b"SECRET" in head
+            writer.write(b"HTTP/1.1 401 No\r\ncontent-length: 15\r\n\r\nbad key: SECRET")
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            port: int = server.sockets[0].getsockname()[1]
+            base_url = f"http://127.0.0.1:{port}/v1"
+            upstream = UpstreamSettings(kind="chat", base_url=base_url, api_key="SECRET")
+            return await probe_all({"a": upstream}, {})
+
+    (found,) = asyncio.run(run())
+    assert (found.is_ok, "SECRET" in found.detail, "***" in found.detail) == (False, False, True)
