@@ -14,6 +14,7 @@ __all__ = ("ClaudeCode", "ClaudeRun")
 HERE = Path(__file__).parent
 BINARY = HERE / "node_modules" / ".bin" / "claude"
 RUN_SECONDS = 90.0
+ALLOWED = ("Agent", "Bash", "Read", "WebSearch", "Write", "mcp__probe__echo_text")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class ClaudeCode:
 
     def run(self, model: str, prompt: str, *options: str) -> ClaudeRun:
         command = [str(BINARY), "-p", prompt, "--output-format", "stream-json", "--verbose"]
-        command += ["--model", model, "--allowedTools", "Bash", "Write", "Read", *options]
+        command += ["--model", model, *options, "--allowedTools", *ALLOWED]
         ran = subprocess.run(
             command,
             cwd=self.work,

@@ -25,7 +25,6 @@ RUN_SECONDS = 60.0
 CONFIG = """
 model_provider = "gateway"
 model_catalog_json = "{catalog}"
-web_search = "disabled"
 
 [model_providers.gateway]
 name = "gateway"

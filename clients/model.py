@@ -22,9 +22,9 @@ from clients.script import (
     Tool,
 )
 from clients.wire import chat, messages, responses
-from dragoman.testing import Chunk, ReceivedRequest, ScriptedReply, ScriptedUpstream
+from dragoman.testing import Chunk, Pause, ReceivedRequest, ScriptedReply, ScriptedUpstream
 
-__all__ = ("DIALECTS", "Heard", "Model", "serve")
+__all__ = ("DIALECTS", "SMALL_TALK", "Heard", "Model", "serve")
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 WIRES: dict[Dialect, ModuleType] = {"chat": chat, "responses": responses, "messages": messages}
@@ -34,6 +34,7 @@ PATHS: dict[str, Dialect] = {
     "/v1/messages": "messages",
 }
 SMALL_TALK = "Small talk."
+SILENCE_SECONDS = 60.0
 
 
 class Heard:
@@ -88,6 +89,7 @@ class Model:
             self._faults += 1
             return self._fail(wire, conversation, script.fault)
         turn, calls = self._next(wire, conversation)
+        self.objections += conversation.objections
         return self._reply(wire, conversation, turn, calls)
 
     def call_ids(self, dialect: Dialect) -> list[str]:
@@ -107,9 +109,13 @@ class Model:
         for number, turn in enumerate(self.script.turns):
             ids = [_call_id(dialect, number, index) for index in range(len(turn.calls))]
             if not answered.keys() >= set(ids):
+                offered = [tool.name for tool in conversation.tools]
+                missing = [call for call in turn.calls if not _find(call, conversation.tools)]
+                conversation.object_if(missing, f"{missing} not offered: {offered}")
                 spoken = [
                     _speak(call, call_id, conversation)
                     for call, call_id in zip(turn.calls, ids, strict=True)
+                    if call not in missing
                 ]
                 return turn, spoken
             results += [answered[call_id] for call_id in ids]
@@ -136,6 +142,8 @@ class Model:
         chunks: list[Chunk] = [frame for _, frame in frames[:last]]
         if fault.mid_stream == "error":
             chunks.append(wire.error_frames("scripted failure"))
+        if fault.mid_stream == "silence":
+            chunks.append(Pause(SILENCE_SECONDS))
         cut = fault.mid_stream == "cut"
         return ScriptedReply(content_type="text/event-stream", chunks=chunks, cut=cut)
 
@@ -145,8 +153,9 @@ def _call_id(dialect: Dialect, turn: int, index: int) -> str:
 
 
 def _is_offered(script: Script, conversation: Conversation) -> bool:
-    calls = [call for turn in script.turns for call in turn.calls]
-    return all(_find(call, conversation.tools) for call in calls)
+    """Whether the first turn could be said. Tools of later ones may be offered later."""
+    first = script.turns[0].calls if script.turns else ()
+    return all(_find(call, conversation.tools) for call in first)
 
 
 def _find(call: Call, tools: list[Tool]) -> Tool | None:

@@ -42,12 +42,12 @@ class Fault:
     """What goes wrong, in the first `times` answers.
 
     status: an HTTP error instead of an answer. mid_stream: `error` is the dialect's own error event in the middle of the
-    last call (or text), `cut` a connection cut there, `end` a clean end there. A body has no middle: a 500.
+    last call (or text), `cut` a connection cut there, `end` a clean end there, `silence` nothing more. A body has no middle: a 500.
     """
 
     status: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    mid_stream: Literal["error", "cut", "end"] | None = None
+    mid_stream: Literal["error", "cut", "end", "silence"] | None = None
     times: int = 1000
 
 

@@ -1,5 +1,7 @@
 """What a test talks to: an address for the client, the model that is behind it, and the way between them."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +34,13 @@ class Stack:
                 return self.route
             case _:
                 return door
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Return as soon as the condition holds; fail when it does not within a second."""
+        deadline = time.monotonic() + 1.0
+        while not condition():
+            assert time.monotonic() < deadline, "the condition did not hold within a second"
+            time.sleep(0.005)
 
     def job(
         self, client: str, mode: str, door: Dialect, tools: list[dict[str, Any]]

@@ -1,16 +1,23 @@
 """The real Claude Code CLI through the gateway, to every dialect of upstream."""
 
 import json
+import sys
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
 
 from clients.claude_code import ClaudeCode, ClaudeRun
-from clients.model import Model
+from clients.model import SMALL_TALK, Model
 from clients.script import Call, Dialect, Fault, ModelTurn, Script
 from clients.stack import Stack
 
 DOOR: Dialect = "messages"
+PROBE = Path(__file__).parent / "mcp_probe.py"
+DOT = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
 
 
 def bash(command: str) -> Call:
@@ -96,6 +103,62 @@ def test_thinking_does_not_disturb_the_calls(stack: Stack, tmp_path: Path) -> No
     stack.model.play(Script(turns))
     run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
     check(run, stack)
+
+
+def test_image_that_was_read_reaches_the_model(stack: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, stack.url)
+    picture = claude.work / "dot.png"
+    picture.write_bytes(b64decode(DOT))
+    call = Call("Read", json.dumps({"file_path": str(picture)}))
+    stack.model.play(Script((ModelTurn(calls=(call,)),)))
+    run = claude.run(name(stack), "look at it")
+    report = describe(run, stack.model)
+    assert (run.code, run.is_error, stack.model.objections) == (0, False, []), report
+    last = stack.model.heard[-1]
+    assert [result.id for result in last.conversation.results] == stack.model.call_ids(last.dialect)
+    assert "image/png" in last.text(), report
+
+
+def test_failed_command_is_told_to_the_model(stack: Stack, tmp_path: Path) -> None:
+    stack.model.play(Script((ModelTurn(calls=(bash("echo marker-77; exit 3"),)),)))
+    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
+    check(run, stack)
+    (result,) = stack.model.heard[-1].conversation.results
+    assert "Exit code 3" in result.text
+    assert "marker-77" in result.text
+
+
+def test_tool_of_an_mcp_server_is_called(stack: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, stack.url)
+    servers = {"probe": {"command": sys.executable, "args": [str(PROBE)]}}
+    config = claude.home / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    call = Call("mcp__probe__echo_text", '{"text": "marker-77 é"}')
+    stack.model.play(Script((ModelTurn(calls=(call,)),)))
+    run = claude.run(name(stack), "echo it", "--mcp-config", str(config))
+    check(run, stack)
+    assert run.text == "Results: | echo: marker-77 é"
+
+
+def test_agent_of_its_own_is_started_and_heard(stack: Stack, tmp_path: Path) -> None:
+    task = {"description": "Talk", "prompt": "Say something.", "subagent_type": "Explore"}
+    stack.model.play(Script((ModelTurn(calls=(Call("Agent", json.dumps(task)),)),)))
+    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "delegate it")
+    check(run, stack)
+    assert SMALL_TALK in run.text
+
+
+def test_next_turn_of_a_session_has_the_whole_history(stack: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, stack.url)
+    stack.model.play(Script((ModelTurn("Ah.", (ECHO, bash("echo marker-78"))),)))
+    check(claude.run(name(stack), "run it"), stack)
+    stack.model.play(stack.model.script)
+    run = claude.run(name(stack), "and then?", "--continue")
+    report = describe(run, stack.model)
+    assert (run.code, stack.model.objections) == (0, []), report
+    (heard,) = stack.model.heard
+    assert [call.id for call in heard.conversation.calls] == stack.model.call_ids(heard.dialect)
+    assert run.text == "Results: | marker-77 | marker-78", report
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])

@@ -12,7 +12,7 @@ from clients.model import Model
 from clients.script import Call, Dialect, Fault, ModelTurn, Script
 from clients.stack import Stack
 
-HERE = Path(__file__).parent
+PROBE = Path(__file__).parent / "mcp_probe.py"
 Install = Callable[..., Codex]
 
 DOOR: Dialect = "responses"
@@ -120,11 +120,23 @@ def test_script_of_a_code_mode_model_is_run(stack: Stack, tmp_path: Path) -> Non
 
 
 def test_tool_in_a_namespace_is_called(stack: Stack, tmp_path: Path) -> None:
-    mcp = MCP.format(python=sys.executable, server=HERE / "mcp_probe.py")
+    mcp = MCP.format(python=sys.executable, server=PROBE)
     codex = Codex(tmp_path, stack.url, mcp=mcp)
     call = Call("echo_text", '{"text": "marker-77 é"}', namespace="mcp__probe")
     stack.model.play(Script((ModelTurn(calls=(call,)),)))
     run = codex.run(name(stack, "plain"), "echo it")
+    check(run, stack)
+    (item,) = run.items("mcp_tool_call")
+    assert (item["server"], item["tool"], item["status"]) == ("probe", "echo_text", "completed")
+    assert "echo: marker-77 é" in run.text
+
+
+def test_tool_that_has_to_be_searched_for_is_found_and_called(stack: Stack, tmp_path: Path) -> None:
+    codex = Codex(tmp_path, stack.url, mcp=MCP.format(python=sys.executable, server=PROBE))
+    search = Call("tool_search", '{"query": "echo text", "limit": 3}')
+    call = Call("echo_text", '{"text": "marker-77 é"}', namespace="mcp__probe")
+    stack.model.play(Script((ModelTurn(calls=(search,)), ModelTurn(calls=(call,)))))
+    run = codex.run(name(stack, "gpt-5.5"), "echo it")
     check(run, stack)
     (item,) = run.items("mcp_tool_call")
     assert (item["server"], item["tool"], item["status"]) == ("probe", "echo_text", "completed")

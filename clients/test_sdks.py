@@ -15,6 +15,7 @@ CUSTOM = [
     if mode.client == "openai-responses"
     or (mode.client == "openai-chat" and mode.mode in ("create", "stream"))
 ]
+DOORS = {mode.client: mode.door for mode in MODES}
 STREAMED = [mode for mode in MODES if mode.streams]
 
 
@@ -54,6 +55,17 @@ def test_failure_in_the_middle_of_a_call_is_an_error_and_runs_nothing(
     assert seen.error["kind"] != "driver", describe(gateway.model, seen)
     assert seen.calls == []
     assert len(gateway.model.heard) == 1
+
+
+@pytest.mark.parametrize("client", DOORS)
+def test_what_is_said_is_seen_at_once_and_leaving_closes_the_upstream(
+    gateway: Stack, node: Worker, client: str
+) -> None:
+    gateway.model.play(Script(HALF, Fault(mid_stream="silence")))
+    seen = node.run(gateway.job(client, "leave", DOORS[client], TOOLS))
+    assert (seen.error, seen.texts) == (None, ["One"]), describe(gateway.model, seen)
+    (heard,) = gateway.model.heard
+    gateway.wait_until(lambda: heard.request.was_abandoned)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,11 @@ SAYS = {
         '"name":"forecast"',
         "event: message_stop",
     ],
+    "gateway_round_trip.py": [
+        'Chat Completions: weather {"city":"Oslo"}',
+        'Responses:        weather {"city":"Oslo"}',
+        'Messages:         weather {"city":"Oslo"}',
+    ],
     "aggregate_calls.py": ["call_1: 42", "call_2: not run, not_closed"],
     "inspect_recording.py": [
         "chat stream, 5 frames, model local-example",

@@ -80,7 +80,15 @@ async function run(job, transcript, stream) {
   for await (const turn of runner) transcript.say(textOf(stream ? await turn.finalMessage() : turn));
 }
 
+async function leave(job, transcript) {
+  const request = { ...start(job), tools: job.tools.map(declare) };
+  for await (const event of await connect(job).messages.create({ ...request, stream: true })) {
+    if (event.delta?.type === 'text_delta') return transcript.say(event.delta.text);
+  }
+}
+
 export const modes = {
+  leave,
   create: (job, transcript) =>
     loop(job, transcript, async (client, request) => ({ message: await client.messages.create(request) })),
   stream: (job, transcript) => loop(job, transcript, accumulate),

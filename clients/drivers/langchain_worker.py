@@ -5,11 +5,13 @@ It runs in an environment of its own (`clients/.venv`) and imports nothing of th
 
 import json
 import sys
+from importlib import import_module
 from typing import Any
 
-from langchain_anthropic import ChatAnthropic
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_openai import ChatOpenAI
+# By name, because the project's own environment, in which types are checked, does not have them.
+ChatAnthropic: Any = import_module("langchain_anthropic").ChatAnthropic
+ChatOpenAI: Any = import_module("langchain_openai").ChatOpenAI
+core: Any = import_module("langchain_core.messages")
 
 MAX_TURNS = 6
 
@@ -20,9 +22,7 @@ def connect(job: dict[str, Any]) -> Any:
         return ChatAnthropic(base_url=job["url"], max_tokens=4096, **common)
     responses = job["client"] == "langchain-responses"
     options = {"store": False} if responses else {}
-    return ChatOpenAI(
-        base_url=f"{job['url']}/v1", use_responses_api=responses, **common, **options
-    )
+    return ChatOpenAI(base_url=f"{job['url']}/v1", use_responses_api=responses, **common, **options)
 
 
 def declare(tool: dict[str, Any]) -> dict[str, Any]:
@@ -47,10 +47,12 @@ def ask(model: Any, mode: str, messages: list[Any]) -> Any:
 
 def converse(job: dict[str, Any], report: dict[str, Any]) -> None:
     model = connect(job).bind_tools([declare(tool) for tool in job["tools"]])
-    messages: list[Any] = [SystemMessage("You are a helpful assistant."), HumanMessage(job["prompt"])]
+    messages: list[Any] = [
+        core.SystemMessage("You are a helpful assistant."),
+        core.HumanMessage(job["prompt"]),
+    ]
     for _ in range(MAX_TURNS):
         answer = ask(model, job["mode"], messages)
-        assert isinstance(answer, AIMessage)
         report["texts"].append(answer.text)
         if answer.invalid_tool_calls:
             raise ValueError(f"invalid tool calls: {answer.invalid_tool_calls}")
@@ -60,7 +62,7 @@ def converse(job: dict[str, Any], report: dict[str, Any]) -> None:
             report["calls"].append(seen)
             value = json.dumps(call["args"], ensure_ascii=False, separators=(",", ":"))
             result = f"{call['name']} got {value}"
-            messages.append(ToolMessage(result, tool_call_id=call["id"]))
+            messages.append(core.ToolMessage(result, tool_call_id=call["id"]))
         if not answer.tool_calls:
             return
     raise ValueError(f"the model still calls tools after {MAX_TURNS} turns")

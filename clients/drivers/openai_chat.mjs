@@ -97,7 +97,16 @@ async function run(job, transcript, stream) {
   for (const message of runner.messages) if (message.role === 'assistant') transcript.say(message.content);
 }
 
+async function leave(job, transcript) {
+  const stream = await connect(job).chat.completions.create({ ...start(job), stream: true });
+  for await (const chunk of stream) {
+    const text = chunk.choices[0]?.delta.content;
+    if (text) return transcript.say(text); // leaving the loop closes the connection
+  }
+}
+
 export const modes = {
+  leave,
   create: (job, transcript) => loop(job, transcript, create),
   stream: (job, transcript) => loop(job, transcript, accumulate),
   helper: (job, transcript) => loop(job, transcript, helper),

@@ -21,7 +21,7 @@ function answer(item, transcript) {
   return [];
 }
 
-async function loop(job, transcript, ask) {
+function begin(job) {
   const client = new OpenAI({ baseURL: `${job.url}/v1`, apiKey: job.key, maxRetries: job.retries });
   const request = {
     model: job.model,
@@ -31,6 +31,11 @@ async function loop(job, transcript, ask) {
     include: ['reasoning.encrypted_content'],
     store: false,
   };
+  return { client, request };
+}
+
+async function loop(job, transcript, ask) {
+  const { client, request } = begin(job);
   await converse(async () => {
     const response = await ask(client, request);
     if (response.status !== 'completed') throw new Error(`status ${response.status}`);
@@ -77,7 +82,15 @@ async function accumulate(client, request) {
   throw new Error('the stream ended without response.completed');
 }
 
+async function leave(job, transcript) {
+  const { client, request } = begin(job);
+  for await (const event of await client.responses.create({ ...request, stream: true })) {
+    if (event.type === 'response.output_text.delta') return transcript.say(event.delta);
+  }
+}
+
 export const modes = {
+  leave,
   create: (job, transcript) => loop(job, transcript, (client, request) => client.responses.create(request)),
   stream: (job, transcript) => loop(job, transcript, accumulate),
   helper: (job, transcript) =>

@@ -54,10 +54,20 @@ async function stream(client, job, transcript) {
   conclude(await result.steps, transcript);
 }
 
+async function leave(client, job, transcript) {
+  const controller = new AbortController();
+  const options = { abortSignal: controller.signal, onError: () => {} };
+  for await (const text of streamText({ ...prepare(client, job, transcript), ...options }).textStream) {
+    if (!transcript.texts.length) transcript.say(text);
+    controller.abort();
+  }
+}
+
 export const clients = Object.fromEntries(
   Object.keys(models).map((client) => [
     client,
     {
+      leave: (job, transcript) => leave(client, job, transcript),
       generate: (job, transcript) => generate(client, job, transcript),
       stream: (job, transcript) => stream(client, job, transcript),
     },

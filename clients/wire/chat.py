@@ -7,12 +7,13 @@ from typing import Any
 
 from clients.script import Conversation, ModelTurn, SeenCall, SeenResult, SpokenCall, Tool
 
-__all__ = ("ID_PREFIX", "body", "error_body", "error_frames", "read", "stream")
+__all__ = ("ID_PREFIX", "MAX_USER", "body", "error_body", "error_frames", "read", "stream")
 
 ID_PREFIX = "call_"
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_ID = 40
+MAX_USER = 1000  # of OpenRouter and Zhipu; Claude Code names its user in more
 FIELDS = frozenset((
     "messages", "model", "stream", "stream_options", "tools", "tool_choice",
     "parallel_tool_calls", "max_tokens", "max_completion_tokens", "temperature", "top_p", "n",
@@ -29,6 +30,7 @@ def read(request: Any) -> Conversation:
     seen.object_if(unknown := set(request) - FIELDS, f"unknown parameters {sorted(unknown)}")
     seen.object_if(not request.get("messages"), "messages: empty")
     seen.object_if("stream_options" in request and not seen.stream, "stream_options, no stream")
+    seen.object_if(len(request.get("user") or "") > MAX_USER, f"user: {request.get('user')!r}")
     tools = request.get("tools")
     seen.object_if(tools == [], "tools: empty array")
     for key in ("tool_choice", "parallel_tool_calls"):

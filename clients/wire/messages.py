@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,7 +38,7 @@ USAGE = {
     "cache_read_input_tokens": 0,
     "output_tokens": 7,
 }
-SIGNATURE = "c2lnbmF0dXJlIG9mIHRoZSBzY3JpcHRlZCBtb2RlbA=="
+MAX_USER = 256
 
 
 def read(request: Any) -> Conversation:
@@ -45,6 +46,9 @@ def read(request: Any) -> Conversation:
     seen.object_if(unknown := set(request) - FIELDS, f"unknown fields {sorted(unknown)}")
     limit = request.get("max_tokens")
     seen.object_if(not isinstance(limit, int) or limit < 1, f"max_tokens: {limit!r}")
+    metadata: Any = request.get("metadata") or {}
+    user = str(metadata.get("user_id") or "")
+    seen.object_if(len(user) > MAX_USER, f"metadata.user_id: {user!r}")
     _check_thinking(seen, request)
     for tool in request.get("tools") or ():
         _read_tool(seen, tool)
@@ -129,9 +133,13 @@ def _check_block(seen: Conversation, where: str, block: Any) -> None:
     if kind == "text":
         seen.object_if(not block.get("text", "").strip(), f"{where}: empty text block")
     if kind == "thinking":
-        seen.object_if(
-            block.get("signature") != SIGNATURE, f"{where}: signature {block.get('signature')!r}"
-        )
+        signature = block.get("signature")
+        seen.object_if(signature != _sign(block["thinking"]), f"{where}: signature {signature!r}")
+
+
+def _sign(thinking: str) -> str:
+    """A signature is good for the text it was made for, and no other."""
+    return b64encode(f"signed: {thinking}".encode()).decode()
 
 
 def _text(seen: Conversation, where: str, content: Any) -> str:
@@ -145,7 +153,11 @@ def _text(seen: Conversation, where: str, content: Any) -> str:
 def body(turn: ModelTurn, calls: list[SpokenCall], model: str) -> bytes:
     blocks: list[str] = []
     if turn.thinking:
-        thinking = {"type": "thinking", "thinking": turn.thinking, "signature": SIGNATURE}
+        thinking = {
+            "type": "thinking",
+            "thinking": turn.thinking,
+            "signature": _sign(turn.thinking),
+        }
         blocks.append(json.dumps(thinking))
     if turn.text:
         blocks.append(json.dumps({"type": "text", "text": turn.text}))
@@ -179,7 +191,10 @@ def stream(turn: ModelTurn, calls: list[SpokenCall], model: str) -> Iterator[tup
         yield "start", _open(index, {"type": "thinking", "thinking": "", "signature": ""})
         for piece in pieces(turn.thinking):
             yield "thinking", _delta(index, {"type": "thinking_delta", "thinking": piece})
-        yield "thinking", _delta(index, {"type": "signature_delta", "signature": SIGNATURE})
+        yield (
+            "thinking",
+            _delta(index, {"type": "signature_delta", "signature": _sign(turn.thinking)}),
+        )
         yield "thinking", _frame({"type": "content_block_stop", "index": index})
         index += 1
     if turn.text:

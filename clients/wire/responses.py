@@ -2,11 +2,12 @@
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
 from clients.script import Conversation, ModelTurn, SeenCall, SeenResult, SpokenCall, Tool
-from clients.wire.chat import error_body, pieces
+from clients.wire.chat import MAX_USER, error_body, pieces
 
 __all__ = ("ID_PREFIX", "body", "error_body", "error_frames", "read", "stream")
 
@@ -28,14 +29,12 @@ ID_PREFIXES = {
 }
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
-OTHERS = frozenset({"tool_search_call", "tool_search_output", "web_search_call"})
 CONTENT = {
     "user": {"input_text", "input_image", "input_file"},
     "system": {"input_text"},
     "developer": {"input_text"},
     "assistant": {"output_text", "refusal"},
 }
-SEAL = "ZW5jcnlwdGVkIHJlYXNvbmluZyBvZiB0aGUgbW9kZWw="
 USAGE = {
     "input_tokens": 11,
     "input_tokens_details": {"cached_tokens": 0},
@@ -48,6 +47,7 @@ USAGE = {
 def read(request: Any) -> Conversation:
     seen = Conversation(model=request["model"], stream=bool(request.get("stream")))
     seen.object_if(unknown := set(request) - FIELDS, f"unknown parameters {sorted(unknown)}")
+    seen.object_if(len(request.get("user") or "") > MAX_USER, f"user: {request.get('user')!r}")
     for tool in request.get("tools") or ():
         _read_tool(seen, tool, None)
     items: Any = request.get("input")
@@ -70,6 +70,8 @@ def _read_tool(seen: Conversation, tool: Any, namespace: str | None) -> None:
         twice = any((known.name, known.namespace) == (name, namespace) for known in seen.tools)
         seen.object_if(twice, f"two tools {name!r}")
         seen.tools.append(Tool(name, namespace, kind, tool.get("parameters")))
+    elif kind == "tool_search":
+        seen.tools.append(Tool(kind, None, kind, tool.get("parameters")))
 
 
 def _read_item(seen: Conversation, where: str, item: Any) -> None:
@@ -88,13 +90,31 @@ def _read_item(seen: Conversation, where: str, item: Any) -> None:
         seen.results.append(SeenResult(call_id, _text(seen, where, item.get("output"))))
     elif kind == "reasoning":
         sealed = item.get("encrypted_content")
-        seen.object_if(sealed not in (None, SEAL), f"{where}: encrypted_content {sealed!r}")
+        if sealed is not None and item_id is not None:
+            wrong = f"{where}: encrypted_content {sealed!r} is of another item than {item_id}"
+            seen.object_if(sealed != _seal(item_id), wrong)
         seen.object_if("summary" not in item, f"{where}: no summary")
     elif kind == "additional_tools":
         for tool in item["tools"]:
             _read_tool(seen, tool, None)
+    elif kind == "tool_search_call":
+        value = item.get("arguments")
+        seen.object_if(not isinstance(value, dict), f"{where}: arguments {value!r}")
+        seen.calls.append(SeenCall(item["call_id"], "tool_search", json.dumps(value)))
+    elif kind == "tool_search_output":
+        for tool in item["tools"]:
+            _read_tool(seen, tool, None)
+        seen.results.append(SeenResult(item["call_id"], json.dumps(item["tools"])))
+    elif kind == "item_reference":
+        known = (item_id or "").startswith(tuple(ID_PREFIXES.values()))
+        seen.object_if(not known, f"{where}: a reference to {item_id!r}")
     else:
-        seen.object_if(kind not in OTHERS, f"{where}: item of type {kind!r}")
+        seen.object_if(kind != "web_search_call", f"{where}: item of type {kind!r}")
+
+
+def _seal(item_id: str) -> str:
+    """Encrypted reasoning is bound to the id of its item: under another OpenAI refuses it."""
+    return b64encode(f"sealed for {item_id}".encode()).decode()
 
 
 def _check_message(seen: Conversation, where: str, item: Any) -> None:
@@ -156,8 +176,10 @@ def _items(turn: ModelTurn, calls: list[SpokenCall]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if turn.thinking:
         summary = [{"type": "summary_text", "text": turn.thinking}]
+        item_id = f"rs_{calls[0].id if calls else 'last'}"
+        seal = _seal(item_id)
         items.append(
-            {"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": SEAL}
+            {"id": item_id, "type": "reasoning", "summary": summary, "encrypted_content": seal}
         )
     if turn.text:
         part: Any = {"type": "output_text", "text": turn.text, "annotations": [], "logprobs": []}
@@ -165,6 +187,9 @@ def _items(turn: ModelTurn, calls: list[SpokenCall]) -> list[dict[str, Any]]:
             {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "content": [part]}
         )  # fmt: skip
     for call in calls:
+        if call.tool.kind == "tool_search":
+            items.append(_search(call))
+            continue
         custom = call.tool.kind == "custom"
         item = {
             "id": ("ctc_" if custom else "fc_") + call.id,
@@ -178,6 +203,17 @@ def _items(turn: ModelTurn, calls: list[SpokenCall]) -> list[dict[str, Any]]:
             item["namespace"] = call.tool.namespace
         items.append(item)
     return items
+
+
+def _search(call: SpokenCall) -> dict[str, Any]:
+    return {
+        "id": f"tsc_{call.id}",
+        "type": "tool_search_call",
+        "status": "completed",
+        "call_id": call.id,
+        "execution": "client",
+        "arguments": json.loads(call.input),
+    }
 
 
 def body(turn: ModelTurn, calls: list[SpokenCall], model: str) -> bytes:
@@ -210,6 +246,8 @@ def _empty(item: dict[str, Any]) -> dict[str, Any]:
             return {**item, "status": "in_progress", "content": []}
         case "reasoning":
             return {**item, "summary": [], "encrypted_content": ""}
+        case "tool_search_call":
+            return {**item, "status": "in_progress"}
         case kind:
             return {**item, "status": "in_progress", CALLS[kind]: ""}
 
@@ -238,7 +276,7 @@ def _inside(item: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         done = {"type": f"{name}_text.done", **place, "text": part["text"]}
         events.append(("thinking", done))
         events.append(("thinking", {"type": f"{name}_part.done", **place, "part": part}))
-    else:
+    elif item["type"] in CALLS:
         field = CALLS[item["type"]]
         custom = item["type"] == "custom_tool_call"
         name = "response.custom_tool_call_input" if custom else "response.function_call_arguments"

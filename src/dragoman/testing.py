@@ -316,8 +316,9 @@ class _Connection(asyncio.StreamReaderProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         stream = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
-        # Nothing is kept in this process: a flush returns when the system has taken the bytes.
-        stream.set_write_buffer_limits(0)
+        # Nothing is kept in this process: a flush returns when the system has taken the bytes. (Not a high of 0: a TLS
+        # transport with nothing to write would count as full for ever.)
+        stream.set_write_buffer_limits(high=1, low=0)
         self._number = self._upstream.connections
         self._upstream.connections += 1
         self._upstream.open_connections += 1

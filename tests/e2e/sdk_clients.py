@@ -457,8 +457,9 @@ class _Messages(Conversation):
                 assert event.index == len(blocks) - 1
                 _take_delta(blocks[event.index], texts[event.index], event.delta)
             elif event.type == "content_block_stop" and blocks[event.index]["type"] == "tool_use":
-                arguments = "".join(texts[event.index])
-                blocks[event.index]["input"] = json.loads(arguments)
+                # The vendor itself sends no text for a call without arguments.
+                texts[event.index] = texts[event.index] or ["{}"]
+                blocks[event.index]["input"] = json.loads("".join(texts[event.index]))
             elif event.type == "message_delta":
                 message.stop_reason = event.delta.stop_reason
                 message.usage.output_tokens = event.usage.output_tokens
@@ -506,6 +507,6 @@ def _take_delta(block: Json, texts: list[str], delta: Any) -> None:
         case "signature_delta":
             block["signature"] = delta.signature
         case "input_json_delta":
-            texts.append(delta.partial_json)
+            texts += [delta.partial_json] if delta.partial_json else []
         case kind:
             raise AssertionError(f"a delta of type {kind}")

@@ -25,7 +25,9 @@ from dragoman.model.parts import (
     Extra,
     Opaque,
     Part,
+    Reasoning,
     Result,
+    Seal,
     Text,
 )
 
@@ -204,6 +206,8 @@ def _settle_part(part: Part, ids: frozenset[str]) -> Part:
             logprobs=_settle_logprobs(part.logprobs),
             item_extra=settle_extra(part.item_extra),
         )
+    if isinstance(part, Reasoning):
+        return replace(part, seals=tuple(Seal(seal.kind, seal.data) for seal in part.seals))
     if isinstance(part, Result):
         content = tuple(_settle_content(each) for each in part.content)
         return replace(part, content=content)

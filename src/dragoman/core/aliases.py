@@ -22,10 +22,11 @@ from string import ascii_letters, ascii_lowercase, digits
 
 from msgspec import Struct
 
+from dragoman.core.memo import made_of
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 
-__all__ = ("IdLimits", "NameLimits", "NameMap", "alias_id", "flat_name", "original_id")
+__all__ = ("IdLimits", "NameLimits", "NameMap", "alias_id", "flat_name", "original_id", "short_user")
 
 NAMESPACE_JOIN = "__"
 REVERSIBLE = "dgm_"
@@ -34,6 +35,9 @@ REVERSIBLE = "dgm_"
 NAME_HASH = 8
 # 62^16 is 95 bits: ids are aliased one by one, so nothing but the width keeps two of them apart.
 ID_HASH = 16
+# OpenAI's `safety_identifier`; others refuse a `user` beyond 128. Claude Code sends some 150 characters.
+MAX_USER = 64
+USER_HASH = 32
 # With less room than this for it, a readable part says nothing any more.
 MIN_HEAD = 4
 # Only limits too narrow for the list (a thousand tools in two characters) get this far.
@@ -67,7 +71,8 @@ DEFAULT_NAMES = NameLimits()
 class NameMap(Struct, frozen=True):
     """Which tool has which name on the wire. Build one per request with `NameMap.build`.
 
-    `customs` are the wire names of custom tools. With `flatten` off (a wire that has namespaces itself) a member's
+    `customs` are the wire names of custom tools; `others` are names that calls in the history use and no tool has, so that
+    a map is a function of the tools, the limits and these. With `flatten` off (a wire that has namespaces itself) a member's
     wire name is unique within its namespace only, and `origin` and `find` want the namespace too.
     """
 
@@ -77,6 +82,7 @@ class NameMap(Struct, frozen=True):
     origins: dict[_Key, ToolRef] = {}
     guesses: dict[str, ToolRef | None] = {}
     customs: frozenset[str] = frozenset()
+    others: tuple[_Key, ...] = ()
 
     @classmethod
     def build(
@@ -92,19 +98,46 @@ class NameMap(Struct, frozen=True):
         Raises:
             ConfigError: the limits leave no room for that many names.
         """
+        offered = tools if isinstance(tools, tuple) else tuple(tools)
+        names = cls._remembered(offered, (), limits, flatten=flatten)
+        keys = [(namespace or None, name) for namespace, name in used]
+        # Histories mostly use the tools that are offered still.
+        others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
+        return cls._remembered(offered, others, limits, flatten=flatten) if others else names
+
+    @classmethod
+    def _remembered(
+        cls,
+        tools: tuple[Tool, ...],
+        others: tuple[_Key, ...],
+        limits: NameLimits,
+        *,
+        flatten: bool,
+    ) -> "NameMap":
+        key = (cls, limits, flatten, others)
+        return made_of(tools, key, lambda: cls._make(tools, others, limits, flatten=flatten))
+
+    @classmethod
+    def _make(
+        cls,
+        tools: tuple[Tool, ...],
+        others: tuple[_Key, ...],
+        limits: NameLimits,
+        *,
+        flatten: bool,
+    ) -> "NameMap":
         refs: dict[_Key, ToolRef] = {}
         for tool in tools:
             ref = ToolRef(tool.name, tool.kind, tool.namespace or None)
             refs.setdefault((ref.namespace, ref.name), ref)
         guesses = _guesses(refs.values())
-        for namespace, name in used:
-            ref = ToolRef(name, "function", namespace or None)
-            refs.setdefault((ref.namespace, ref.name), ref)
+        for key in others:
+            refs.setdefault(key, ToolRef(key[1], "function", key[0]))
 
         wires = _assign(refs, limits, flatten=flatten)
         origins = {(None if flatten else key[0], wire): refs[key] for key, wire in wires.items()}
         customs = frozenset(wire for key, wire in wires.items() if refs[key].kind == "custom")
-        return cls(limits, flatten, wires, origins, guesses, customs)
+        return cls(limits, flatten, wires, origins, guesses, customs, others)
 
     def wire(self, name: str, namespace: str | None = None) -> str:
         """The name on the wire. One that `build` was not told of gets a name that no other tool has."""
@@ -228,6 +261,11 @@ def _guesses(refs: Iterable[ToolRef]) -> dict[str, ToolRef | None]:
         for spelling in spellings:
             guesses[spelling] = None if spelling in guesses else ref
     return guesses
+
+
+def short_user(user: str) -> str:
+    """A user id that every server takes: itself, or a hash of it where it is longer than the strictest allow."""
+    return user if len(user) <= MAX_USER else _hash(user, ascii_letters + digits, USER_HASH)
 
 
 def flat_name(name: str, namespace: str | None) -> str:

@@ -4,7 +4,7 @@ A table maps a code to what it means and what is done unless the operator's poli
 request is rejected), `carry` (it travels in a form the target may not understand, or in-band), `drop`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -20,6 +20,8 @@ class LossRule(Struct, frozen=True):
 
 
 LossTable = Mapping[str, LossRule]
+
+_NO_RULES: frozenset[tuple[str, LossAction]] = frozenset()
 
 
 class LossBook:
@@ -56,6 +58,20 @@ class LossBook:
             raise RequestRefused(message, param=where or None, code=code)
         self._noted.setdefault((code, where), Loss(code, where, action, detail))
         return action
+
+    def fresh(self) -> "LossBook":
+        """An empty book by the same rules, for work whose losses are remembered with what it made."""
+        return LossBook(self._table, self._policy, may_refuse=self._may_refuse)
+
+    def add(self, losses: Iterable[Loss]) -> None:
+        """Record what another book by the same rules has noted."""
+        for loss in losses:
+            self._noted.setdefault((loss.code, loss.where), loss)
+
+    @property
+    def rules(self) -> frozenset[tuple[str, LossAction]]:
+        """What of the policy may differ from book to book, as a key."""
+        return frozenset(self._policy.items()) if self._policy else _NO_RULES
 
 
 def answer_book(table: LossTable, policy: Mapping[str, LossAction]) -> LossBook:

@@ -47,9 +47,16 @@ def seals_from_encrypted(text: str | None) -> tuple[Seal, ...]:
     return _unpack(text, "encrypted")
 
 
-def seal_to_signature(seals: Iterable[Seal]) -> str | None:
-    """The string for Anthropic's `signature`; None without seals."""
-    return _pack(tuple(seals), "signature")
+def seal_to_signature(seals: Iterable[Seal], item_id: str | None = None) -> str | None:
+    """The string for Anthropic's `signature`; None without seals.
+
+    `item_id` is the item they were made for: a block has no place for it, and OpenAI wants it back with its seal.
+    """
+    bound = [
+        Seal(seal.kind, seal.data, seal.item_id or item_id) if seal.kind == "encrypted" else seal
+        for seal in seals
+    ]
+    return _pack(tuple(bound), "signature")
 
 
 def seals_from_signature(text: str | None) -> tuple[Seal, ...]:
@@ -73,7 +80,12 @@ def _pack(seals: tuple[Seal, ...], native: SealKind) -> str | None:
     # A native seal that is empty or looks like our envelope would not come back as itself.
     if len(seals) == 1 and only.kind == native and only.data and not only.data.startswith(ENVELOPE):
         return only.data
-    content = dumps([[seal.kind, seal.data] for seal in seals])
+    content = dumps(
+        [
+            [seal.kind, seal.data] if seal.item_id is None else [seal.kind, seal.data, seal.item_id]
+            for seal in seals
+        ]
+    )
     return ENVELOPE + urlsafe_b64encode(content).decode("ascii").rstrip("=")
 
 
@@ -104,7 +116,10 @@ def _open(encoded: str) -> tuple[Seal, ...] | None:
 
 
 def _seal_from(entry: list[object]) -> Seal | None:
+    if len(entry) not in (2, 3) or not all(isinstance(each, str) for each in entry):
+        return None
+    texts = cast("list[str]", entry)
     for kind in _FAMILIES:
-        if len(entry) == 2 and entry[0] == kind and isinstance(entry[1], str):
-            return Seal(kind, entry[1])
+        if texts[0] == kind:
+            return Seal(kind, texts[1], texts[2] if len(texts) == 3 else None)
     return None

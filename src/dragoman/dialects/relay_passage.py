@@ -136,8 +136,9 @@ class Passage:
         if not self.is_passing:
             self._speak(events)
         elif data is None:
-            if not frame.name:  # an event without data makes some clients parse nothing
+            if frame.comment is not None or not frame.raw.strip():
                 self._pass_comment(frame.raw)
+            # Any other frame without data is left out: there are clients that try to parse what is not there.
         elif data.strip():
             self._judge(frame, data, events)
         return events
@@ -235,6 +236,7 @@ class Passage:
             self._encode([event for event in restored if not isinstance(event, Noticed)])
             return
         if look is not None and look.is_error and not self._held and not frame.invalid_utf8:
+            self._note(restored)
             self.out.append(self._raw(frame, data, look) or frame.raw)
             return
         shadow = self._encode(restored)
@@ -257,7 +259,7 @@ class Passage:
 
     def _objection(self, frame: Frame, events: Sequence[Event], restored: list[Event]) -> str:
         """What speaks against a frame besides its own look; "" for nothing."""
-        problem = self._problem()
+        problem = self._problem(but="unknown_delta" if self._is_about_opaque(events) else "")
         if problem:
             return problem
         if frame.invalid_utf8:
@@ -351,14 +353,7 @@ class Passage:
 
     def _encode(self, events: Sequence[Event]) -> bytes:
         """What the encoder says of a frame. It numbers its events after the last frame that was passed on."""
-        for event in events:
-            if type(event) in NOTED:
-                self.tally.note(event)
-            if isinstance(event, PartStarted):
-                self._note_start(event)
-            elif isinstance(event, PartEnded):
-                self._fragments = 0
-                self._is_wary = bool(self._held)
+        self._note(events)
         self._tell_plain()
         if not self._held and self._last:
             self.watch.follow(self._last)
@@ -370,13 +365,19 @@ class Passage:
             self.out.append(self.encoder.dialect.encode(events[0]))
             return
         told = self._restored(events)
-        for event in told:
+        self._note(told)
+        if not self._is_stray(None, told):
+            self.out.append(self.encoder.encode_all(told))
+
+    def _note(self, events: Sequence[Event]) -> None:
+        for event in events:
             if type(event) in NOTED:
                 self.tally.note(event)
             if isinstance(event, PartStarted):
                 self._note_start(event)
-        if not self._is_stray(None, told):
-            self.out.append(self.encoder.encode_all(told))
+            elif isinstance(event, PartEnded):
+                self._fragments = 0
+                self._is_wary = bool(self._held)
 
     def _note_start(self, event: PartStarted) -> None:
         header = event.header

@@ -72,15 +72,17 @@ class Extra(Struct, frozen=True, gc=False):
     fields: dict[str, Raw]
 
 
-class Seal(Struct, frozen=True, gc=False):
+class Seal(Struct, frozen=True, gc=False, omit_defaults=True):
     """An opaque proof that must go back, unchanged, to the provider family that made it. Never logged.
 
     `signature` and `redacted` are Anthropic's (thinking signature, redacted thinking), `encrypted` is OpenAI's
     encrypted reasoning, `thought` is Google's thought signature as Chat servers carry it (`extra_content`, JSON text).
+    `item_id` is the item it was made for, where it travels without that item: OpenAI verifies the two together.
     """
 
     kind: SealKind
     data: str
+    item_id: str | None = None
 
 
 class Annotation(Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dragoman.server.config import load_settings
+from dragoman.server.config import complete, load_settings
 from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door
 from dragoman.server.gateway import Gateway
 from dragoman.server.pages import Pages
@@ -33,7 +33,7 @@ def create_app(settings: Settings | None = None) -> "App":
     Raises:
         ConfigError: the settings cannot work.
     """
-    return App(settings if settings is not None else load_settings(None, os.environ))
+    return App(complete(settings) if settings is not None else load_settings(None, os.environ))
 
 
 class App:

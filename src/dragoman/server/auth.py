@@ -23,7 +23,7 @@ _ID_LENGTH = (
 class Caller(Struct, frozen=True, gc=False):
     """One who may be served.
 
-    key: what an upstream gets that passes the caller's key on. None: the caller gave none.
+    key: what an upstream gets that passes the caller's key on. None: the caller gave none but a key of this gateway.
     id: tells callers apart where a log needs to; a key cannot be found from it.
     """
 
@@ -65,9 +65,10 @@ class KeyRing:
                 known = known or found
             else:
                 other = other or key
-        if known is None or other is None:
-            return known
-        return Caller(_text(other), known.id)
+        if known is None:
+            return None
+        # A key of this gateway is no upstream's business.
+        return Caller(None if other is None else _text(other), known.id)
 
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:
         """What to tell a caller that `identify` does not know."""

@@ -29,7 +29,6 @@ from dragoman.server.answers import Answer, AnswerPlan, failed_stream, read_whol
 from dragoman.server.bodies import ClientGone, read_body
 from dragoman.server.client import Client, Headers
 from dragoman.server.codex import is_codex, is_told_in_stream, patient
-from dragoman.server.cors import check_origin
 from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
 from dragoman.server.limits import check_depth, check_headers, check_tools
 from dragoman.server.ratelimits import limit_headers
@@ -129,7 +128,6 @@ class Exchange:
         gateway = self._gateway
         settings = gateway.settings.server
         check_headers(self._raw_headers, settings.max_header_bytes)
-        check_origin(gateway.cors, self._raw_headers)
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller = caller.key, caller.id
         body = await read_body(self._receive, self._raw_headers, settings.max_body_bytes)

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from dragoman.errors import ConfigError
 from dragoman.server.auth import Caller, KeyRing
-from dragoman.server.cors import Cors
+from dragoman.server.cors import Cors, check_origin
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.exchange import Exchange
 from dragoman.server.limits import StreamSlots
@@ -111,8 +111,10 @@ class Gateway:
         """Who is calling.
 
         Raises:
-            Unauthorized: one without a key of the operator's.
+            Unauthorized: one without a key of the operator's. Forbidden: a web page, where no keys are asked for.
         """
+        if self.keys.is_open:
+            check_origin(self.cors, headers)
         caller = self.keys.identify(headers)
         if caller is None:
             raise self.keys.refusal(headers)

@@ -23,6 +23,8 @@ __all__ = ("Connection",)
 HIGH_WATER = 128 * 1024
 # Providers send some KB; a head without an end is stopped here.
 MAX_HEAD_BYTES = 256 * 1024
+# A small body is copied behind its head: one write costs less than two in a row.
+MAX_COPY = 64 * 1024
 # Loops count time in milliseconds and may wake a little early.
 CLOCK_GRAIN = 0.002
 
@@ -97,7 +99,8 @@ class Connection(asyncio.Protocol):
         self._pieces.clear()
         self._held = 0
         self.headers = {}
-        self._resume()
+        if self._is_paused:
+            self._resume()
         self.idle_since = self._loop.time()
 
     def abort(self) -> None:
@@ -127,7 +130,10 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             raise faults.gone_without_answer(self._name)
         self._begin()
-        self._transport.writelines((head, body) if body else (head,))
+        if len(body) < MAX_COPY:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
         while self._state is _State.HEAD:
             await self._wait(self._first_byte_timeout)
         if self._error is not None and not self.status:

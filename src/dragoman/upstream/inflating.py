@@ -13,6 +13,7 @@ MAX_PIECE = (
 )  # of inflated bytes at once: a bomb is then stopped by whoever counts what it reads
 
 _AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, by its first bytes
+_TELLING_BYTES = 2  # after so many it is certain whether there is a wrapper
 _BARE = -zlib.MAX_WBITS  # deflate without a wrapper, which some servers send under that name
 
 
@@ -42,6 +43,8 @@ class Inflater:
 
     def take(self) -> bytes:
         """Some bytes, or none if more must be fed first."""
+        if not self._has_begun and len(self._rest) < _TELLING_BYTES:
+            return b""
         while self._rest:
             if self._machine.eof:  # gzip members may follow one another
                 self._machine = zlib.decompressobj(_AUTOMATIC)

@@ -9,7 +9,6 @@ import ssl
 import zlib
 from collections import deque
 from collections.abc import Mapping
-from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from dragoman.errors import UpstreamError
@@ -54,7 +53,8 @@ class Transport:
             is_stale = connection.has_served and not connection.has_received
             if not is_stale or error.kind != "upstream":
                 raise
-        return await self._ask(await self._obtain(fresh=True), head, body)
+        # Its place is free, so what comes is a new connection.
+        return await self._ask(await self._obtain(), head, body)
 
     async def close(self) -> None:
         for connection in tuple(self._open):
@@ -77,10 +77,13 @@ class Transport:
         self._call_next()
 
     async def _ask(self, connection: Connection, head: bytes, body: bytes) -> "_Reply":
-        with ExitStack() as undo:
-            undo.callback(self._drop, connection)
+        answered = False
+        try:
             await connection.ask(head, body)
-            undo.pop_all()
+            answered = True
+        finally:
+            if not answered:  # failed, or the client has left
+                self._drop(connection)
         return _Reply(self, connection, self._name)
 
     def _take_resting(self) -> Connection | None:
@@ -92,17 +95,14 @@ class Transport:
             self._drop(connection)
         return None
 
-    async def _obtain(self, *, fresh: bool = False) -> Connection:
+    async def _obtain(self) -> Connection:
         """A new connection as soon as there may be one more, or one that another exchange gave back meanwhile."""
         limit = self._settings.connect_timeout
         try:
             async with asyncio.timeout(limit):
                 while len(self._open) + self._dialing >= self._settings.max_connections:
-                    if fresh and self._resting:
-                        self._drop(self._resting.pop(0))
-                        continue
                     await self._wait_for_place()
-                    kept = None if fresh else self._take_resting()
+                    kept = self._take_resting()
                     if kept is not None:
                         return kept
                 return await self._dial()
@@ -144,14 +144,11 @@ class Transport:
         start = self._starts.get((method, url))
         if start is None:
             start = self._starts[method, url] = self._start(method, url)
-        lines = [start, f"content-length: {len(body)}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        text = "\r\n".join((*lines, "", ""))
+        fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         # A client's header that reached us with a line end in it would speak for us.
-        if text.count("\n") != start.count("\n") + len(headers) + 3 or text.count(
-            "\r"
-        ) != text.count("\n"):
+        if fields.count("\n") != len(headers) or fields.count("\r") != len(headers):
             raise UpstreamError(f"upstream {self._name!r}: a header has a line end in its value")
+        text = f"{start}\r\ncontent-length: {len(body)}\r\n{fields}\r\n"
         try:
             return text.encode("latin-1")
         except UnicodeEncodeError as error:

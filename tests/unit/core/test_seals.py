@@ -86,3 +86,13 @@ def test_a_family_gets_its_own_seals_and_no_others(seals: list[Seal], family: Fa
     }
     assert own == tuple(seal for seal in seals if seal.kind in kinds[family])
     assert foreign == tuple(seal for seal in seals if seal.kind not in kinds[family])
+
+
+def test_encrypted_reasoning_keeps_the_id_it_was_made_for_through_a_signature() -> None:
+    """OpenAI verifies the two together and refuses a seal beside another id."""
+    signature = seal_to_signature((Seal("encrypted", "gAAA"),), "rs_1")
+    assert seals_from_signature(signature) == (Seal("encrypted", "gAAA", "rs_1"),)
+
+
+def test_signature_of_its_own_family_is_bound_to_no_item() -> None:
+    assert seal_to_signature((Seal("signature", "sig"),), "rs_1") == "sig"

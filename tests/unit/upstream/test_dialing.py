@@ -79,10 +79,16 @@ def test_a_server_that_nobody_vouches_for_is_refused(loop: str) -> None:
 
 def test_tls_to_a_server_that_does_not_speak_it_is_refused(loop: str) -> None:
     async def main() -> None:
-        async with ScriptedUpstream([]) as server:
-            url = server.url.replace("http:", "https:")
-            error = await refused(structs.replace(PLAIN, base_url=url, connect_timeout=2.0))
-        assert error.kind == "upstream"
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        error = await refused(structs.replace(PLAIN, base_url=url))
+        server.close()
+        assert (error.kind, error.status) == ("upstream", 502)
 
     play(loop, main())
 
@@ -238,7 +244,7 @@ def test_a_silent_address_does_not_hold_up_the_next(
                 began = time.monotonic()
                 await answered(structs.replace(PLAIN, base_url="http://far.example"))
                 assert 0.2 < time.monotonic() - began < 2
-                assert len(asyncio.all_tasks()) == 1
+                await server.until(lambda: len(asyncio.all_tasks()) == 1)
             for filler in fillers:
                 filler.close()
 

@@ -86,6 +86,13 @@ def test_the_account_of_a_client_stays_out_without_its_key() -> None:
     assert "openai-organization" not in headers
 
 
+def test_a_configured_account_wins_over_the_clients() -> None:
+    client = {"openai-organization": "theirs"}
+    configured = {"OpenAI-Organization": "ours"}
+    headers = sent("chat", api_key="client", configured=configured, client=client, client_key="k")
+    assert headers["openai-organization"] == "ours"
+
+
 def test_a_client_that_brings_no_key_sends_none() -> None:
     headers = sent("chat", api_key="client")
     assert "authorization" not in headers

@@ -26,7 +26,7 @@ def inflated(packed: bytes, cut_into: int) -> bytes:
     return b"".join(pieces)
 
 
-@pytest.mark.parametrize("cut_into", [2, 3, 100, 100_000])
+@pytest.mark.parametrize("cut_into", [1, 2, 3, 100, 100_000])
 @pytest.mark.parametrize(
     "packed",
     [gzip.compress(TEXT), zlib.compress(TEXT), bare(TEXT)],
@@ -65,8 +65,17 @@ def test_what_is_not_compressed_is_an_error(packed: bytes) -> None:
     inflater = Inflater()
     inflater.feed(packed)
     with pytest.raises(zlib.error):
-        while inflater.take():
-            pass
+        list(iter(inflater.take, b""))
+
+
+def test_what_breaks_off_in_the_middle_is_an_error() -> None:
+    inflater = Inflater()
+    inflater.feed(gzip.compress(TEXT)[:50])
+    while inflater.take():
+        pass
+    inflater.feed(b"\xff" * 50)
+    with pytest.raises(zlib.error):
+        list(iter(inflater.take, b""))
 
 
 @pytest.mark.parametrize(

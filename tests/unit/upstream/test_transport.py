@@ -611,3 +611,75 @@ def test_a_header_that_would_speak_for_us_is_refused(run: Run) -> None:
             assert complaint in error.message
 
     assert run([], scene).requests == []
+
+
+def test_old_connections_are_let_go_when_a_younger_one_comes_back(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "MAX_REST_SECONDS", 0.05)
+
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        slow = await upstream.send(ASKED)
+        await body_of(upstream)
+        await asyncio.sleep(0.1)
+        await whole(slow)
+        slow.close()
+        await server.until(lambda: server.open_connections == 1)
+
+    run([json_reply({})] * 2, scene)
+
+
+def test_a_stale_connection_makes_room_for_a_fresh_one_among_those_that_rest(run: Run) -> None:
+    def answer(received: ReceivedRequest) -> ScriptedReply:
+        return HANG_UP if len(bodies) == 2 and received.connection != 2 else json_reply({})
+
+    bodies: list[bytes] = []
+
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        bodies.extend(await asyncio.gather(body_of(upstream), body_of(upstream)))
+        assert await body_of(upstream) == b"{}"
+        assert server.connections == 3
+
+    run(answer, scene, structs.replace(PLAIN, max_connections=2))
+
+
+def test_a_connection_may_rest_longer_than_an_answer_may_be_silent(run: Run) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        assert await body_of(upstream) == b"x"
+        await asyncio.sleep(0.3)
+        assert await body_of(upstream) == b"{}"
+
+    settings = structs.replace(PLAIN, idle_timeout=0.2, first_byte_timeout=0.2)
+    slow = ScriptedReply(chunks=[Pause(0.05), b"x", Pause(0.05)])
+    server = run([slow, json_reply({})], scene, settings)
+    assert [received.connection for received in server.requests] == [0, 0]
+
+
+def test_an_answer_that_nobody_reads_does_not_reach_the_next(run: Run) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        reply = await upstream.send(ASKED)
+        await server.until(lambda: server.requests[0].finished_at)
+        await asyncio.sleep(0.05)
+        reply.close()
+        assert await body_of(upstream) == b"{}"
+
+    run([ScriptedReply(body=b"x" * 200_000), json_reply({})], scene)
+
+
+@pytest.mark.parametrize("body", [b"not gzip at all", gzip.compress(b"words " * 100)[:-4]])
+def test_compressed_answers_that_are_broken_are_cut_answers(run: Run, body: bytes) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        assert (await failure_of(body_of(upstream))).kind == "truncated"
+
+    run([ScriptedReply(body=body, headers={"content-encoding": "gzip"})], scene)
+
+
+def test_closing_the_upstream_ends_what_is_under_way(run: Run) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        reply = await upstream.send(ASKED)
+        assert await reply.read() == b"x"
+        await upstream.close()
+        assert (await failure_of(reply.read())).kind == "truncated"
+        reply.close()
+
+    run([ScriptedReply(chunks=[b"x", Pause(60)])], scene)

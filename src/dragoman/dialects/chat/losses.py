@@ -88,6 +88,7 @@ LOSSES: LossTable = {
     "media": LossRule("this kind of media, or this way to refer to it, has no form", "drop"),
     "top_k": LossRule("top_k is an extension that strict servers refuse", "drop"),
     "include": LossRule("there is no `include`", "drop"),
+    "long_user": LossRule("a user id of over 64 characters; a hash of it is sent", "carry"),
     "metadata": LossRule("OpenAI refuses metadata for answers that it does not store", "drop"),
     "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
     "response_format": LossRule("the upstream has no such format", "drop"),

@@ -5,6 +5,7 @@ Functions and custom tools are Chat's own; any other type is a built-in of some 
 """
 
 from dragoman._json import Raw
+from dragoman.core.memo import Kept, remembered
 from dragoman.dialects.chat.checks import (
     Fields,
     ask_array,
@@ -44,11 +45,19 @@ def read_tools(fields: Fields) -> tuple[Tool, ...]:
         _read_function(_object(raw, f"{LEGACY_TOOLS}[{index}]"), f"{LEGACY_TOOLS}[{index}]", _MARK)
         for index, raw in enumerate(ask_array(fields, LEGACY_TOOLS) or ())
     ]
-    tools = [
+    value = fields.get("tools")
+    if value is None:
+        return tuple(legacy)
+    tools = _read_list(value)
+    return (*legacy, *tools) if legacy else tools
+
+
+@remembered
+def _read_list(value: Raw) -> Kept:
+    return Kept(
         _read_tool(_object(raw, f"tools[{index}]"), f"tools[{index}]")
-        for index, raw in enumerate(ask_array(fields, "tools") or ())
-    ]
-    return (*legacy, *tools)
+        for index, raw in enumerate(ask_array({"tools": value}, "tools") or ())
+    )
 
 
 def read_choice(fields: Fields) -> ToolChoice | None:

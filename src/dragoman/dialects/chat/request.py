@@ -8,7 +8,7 @@ one that a Chat server accepts. `NORMALISED` lists what reading and writing in t
 from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps_document
-from dragoman.core.aliases import NameMap
+from dragoman.core.aliases import NameMap, short_user
 from dragoman.core.losses import LossBook
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.dialects.base import EncodedRequest, Target
@@ -28,7 +28,7 @@ from dragoman.dialects.chat.output import read_format, read_reasoning, write_for
 from dragoman.dialects.chat.read_tools import read_choice, read_tools
 from dragoman.dialects.chat.read_turns import read_turns
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
-from dragoman.dialects.chat.write_tools import ToolWriter, is_named
+from dragoman.dialects.chat.write_tools import ToolWriter, named_tools
 from dragoman.dialects.chat.write_turns import MessageWriter, wire_name
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
@@ -191,7 +191,7 @@ def encode_request(
     turns, merging = merge_turns(paired)
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [wire_name(call) for call in calls if call.executor == "client"]
-    names = NameMap.build(filter(is_named, request.tools), used, target.names)
+    names = NameMap.build(named_tools(request.tools), used, target.names)
     messages = MessageWriter(names, target, book, is_own=is_own)
     tools = ToolWriter(names, target, book, is_own=is_own)
     fields: dict[str, object] = {"model": request.model, "messages": messages.write(turns)}
@@ -262,7 +262,7 @@ def _write_about(request: Request, book: LossBook, *, is_own: bool) -> dict[str,
     """What the request says about itself."""
     stated: dict[str, object] = {
         "verbosity": request.verbosity,
-        "user": request.user,
+        "user": request.user if is_own else _user(request, book),
         "safety_identifier": request.safety_id,
         "prompt_cache_key": request.cache_key,
         "service_tier": request.service_tier,
@@ -272,6 +272,13 @@ def _write_about(request: Request, book: LossBook, *, is_own: bool) -> dict[str,
     if is_own or (request.store and book.note("store", "store") == "carry"):
         stated["store"] = request.store
     return {name: value for name, value in stated.items() if value is not None}
+
+
+def _user(request: Request, book: LossBook) -> str | None:
+    user = request.user
+    if user is None or short_user(user) == user:
+        return user
+    return short_user(user) if book.note("long_user", "user") == "carry" else None
 
 
 def _note_unsaid(request: Request, book: LossBook) -> None:

@@ -2,33 +2,48 @@
 
 Names are those of the `NameMap`; schemas are fixed to what the upstream accepts. A custom tool is native where the
 upstream has them (`custom` among its built-ins), else a function with one string. Built-in tools of other dialects have
-no peer here but web search.
+no peer here but web search. What a list of tools becomes is remembered with it.
 """
 
-from collections.abc import Sequence
 from typing import assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman._json import Raw
+from dragoman._json import Raw, dumps_document
 from dragoman.core.aliases import NameMap
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
+from dragoman.core.memo import Kept, made_of
 from dragoman.core.schemas import fix_schema
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.fields import fields_of, own_fields
 from dragoman.dialects.chat.wire import CLIENT_KINDS, LEGACY_CHOICE, LEGACY_TOOLS
-from dragoman.model.outcome import Repair
+from dragoman.model.outcome import Loss, Repair
 from dragoman.model.request import Tool, ToolChoice, ToolRef
 
-__all__ = ("ToolWriter", "is_named")
+__all__ = ("ToolWriter", "named_tools")
 
 
-def is_named(tool: Tool) -> bool:
+def named_tools(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """Those that are sent under names of their own."""
+    return made_of(tools, "chat: named", lambda: Kept(filter(_is_named, tools)))
+
+
+def _is_named(tool: Tool) -> bool:
     """Whether a tool is sent under a name of its own, as a function or a custom tool."""
     if tool.kind in ("function", "custom"):
         return True
     return tool.kind in CLIENT_KINDS and tool.schema is not None
+
+
+class _Written(Struct, frozen=True):
+    """A list of tools as fields of a request, and all that was noted on the way. `sent`: who is among them."""
+
+    fields: dict[str, Raw]
+    sent: set[tuple[str | None, str]]
+    losses: tuple[Loss, ...]
+    repairs: tuple[Repair, ...]
 
 
 class ToolWriter:
@@ -41,17 +56,98 @@ class ToolWriter:
         self._is_own = is_own
         self._has_custom = "custom" in target.builtin
         self._sent: set[tuple[str | None, str]] = set()
-        self.repairs: list[Repair] = []
+        self.repairs: tuple[Repair, ...] = ()
 
-    def write(self, tools: Sequence[Tool], choice: ToolChoice | None) -> dict[str, object]:
+    def write(self, tools: tuple[Tool, ...], choice: ToolChoice | None) -> dict[str, object]:
         """All fields of the request that are about tools."""
+        if not tools:
+            return {}
         allowed = self._allowed(choice)
+        key = ("chat: written", self._target, self._book.rules, self._is_own, self._names.others)
+        written = (
+            made_of(tools, key, lambda: self._list(tools, None))
+            if allowed is None
+            else self._list(tools, allowed)
+        )
+        self._book.add(written.losses)
+        self._sent = written.sent
+        self.repairs = written.repairs
+        fields: dict[str, object] = {**written.fields}
+        if choice is not None and ("tools" in fields or LEGACY_TOOLS in fields):
+            is_legacy = "tools" not in fields
+            name = LEGACY_CHOICE if is_legacy else "tool_choice"
+            fields[name] = self._choice(choice, is_legacy=is_legacy)
+        return fields
+
+    def _list(
+        self, tools: tuple[Tool, ...], allowed: set[tuple[str | None, str]] | None
+    ) -> _Written:
+        book = self._book.fresh()
+        return _ListWriter(self._names, self._target, book, is_own=self._is_own).write(
+            tools, allowed
+        )
+
+    def _allowed(self, choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
+        """The only tools to send. A client of this dialect says it to an upstream that knows what it means."""
+        if choice is None or choice.mode != "allowed" or self._is_own:
+            return None
+        return {(ref.namespace, ref.name) for ref in choice.allowed}
+
+    def _choice(self, choice: ToolChoice, *, is_legacy: bool) -> object:
+        match choice.mode:
+            case "auto" | "none" | "required":
+                return choice.mode
+            case "allowed" if self._is_own:
+                tools = [self._ref(ref) for ref in choice.allowed]
+                mode = "required" if choice.required else "auto"
+                return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+            case "allowed":
+                return "required" if choice.required else "auto"
+            case "tool":
+                return self._forced(choice.tool, is_legacy=is_legacy)
+            case _:
+                assert_never(choice.mode)
+
+    def _forced(self, ref: ToolRef | None, *, is_legacy: bool) -> object:
+        is_sent = ref is not None and (ref.namespace, ref.name) in self._sent
+        if ref is None or not (is_sent or self._is_own):
+            self._book.note("tool_choice", "tool_choice", ref.name if ref is not None else "")
+            return "auto"
+        if is_legacy:
+            return {"name": self._names.wire(ref.name, ref.namespace)}
+        return self._ref(ref)
+
+    def _ref(self, ref: ToolRef) -> dict[str, object]:
+        if ref.kind not in ("function", "custom") and ref.kind not in CLIENT_KINDS:
+            return {"type": ref.name}
+        kind = "custom" if self._is_custom(ref) else "function"
+        return {"type": kind, kind: {"name": self._names.wire(ref.name, ref.namespace)}}
+
+    def _is_custom(self, ref: ToolRef) -> bool:
+        return ref.kind == "custom" and self._has_custom
+
+
+class _ListWriter:
+    """Writes one list of tools."""
+
+    def __init__(self, names: NameMap, target: Target, book: LossBook, *, is_own: bool) -> None:
+        self._names = names
+        self._target = target
+        self._book = book
+        self._is_own = is_own
+        self._has_custom = "custom" in target.builtin
+        self._sent: set[tuple[str | None, str]] = set()
+        self._repairs: list[Repair] = []
+
+    def write(
+        self, tools: tuple[Tool, ...], allowed: set[tuple[str | None, str]] | None
+    ) -> _Written:
         fields: dict[str, object] = {}
         written: list[object] = []
         legacy: list[object] = []
         for index, tool in enumerate(tools):
             where = f"tools[{index}]"
-            if not is_named(tool):
+            if not _is_named(tool):
                 self._write_builtin(tool, where, written, fields)
             elif allowed is None or (tool.namespace, tool.name) in allowed:
                 if self._is_repeated(tool, where):
@@ -64,21 +160,13 @@ class ToolWriter:
             fields[LEGACY_TOOLS] = legacy
         if written:
             fields["tools"] = written
-        if choice is not None and (written or legacy):
-            name = "tool_choice" if written else LEGACY_CHOICE
-            fields[name] = self._choice(choice, is_legacy=not written)
-        return fields
-
-    def _allowed(self, choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
-        """The only tools to send. A client of this dialect says it to an upstream that knows what it means."""
-        if choice is None or choice.mode != "allowed" or self._is_own:
-            return None
-        return {(ref.namespace, ref.name) for ref in choice.allowed}
+        sources = {name: Raw(dumps_document(value)) for name, value in fields.items()}
+        return _Written(sources, self._sent, self._book.losses, tuple(self._repairs))
 
     def _is_repeated(self, tool: Tool, where: str) -> bool:
         key = (tool.namespace, tool.name)
         if key in self._sent:
-            self.repairs.append(Repair("duplicate_tool", where, tool.name))
+            self._repairs.append(Repair("duplicate_tool", where, tool.name))
             return True
         self._sent.add(key)
         return False
@@ -148,38 +236,3 @@ class ToolWriter:
         elif strict:
             self._book.note("schema", where, "the upstream knows no strict functions")
         return out
-
-    # --- the choice ---------------------------------------------------------------------------------------------------
-
-    def _choice(self, choice: ToolChoice, *, is_legacy: bool) -> object:
-        match choice.mode:
-            case "auto" | "none" | "required":
-                return choice.mode
-            case "allowed" if self._is_own:
-                tools = [self._ref(ref) for ref in choice.allowed]
-                mode = "required" if choice.required else "auto"
-                return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
-            case "allowed":
-                return "required" if choice.required else "auto"
-            case "tool":
-                return self._forced(choice.tool, is_legacy=is_legacy)
-            case _:
-                assert_never(choice.mode)
-
-    def _forced(self, ref: ToolRef | None, *, is_legacy: bool) -> object:
-        is_sent = ref is not None and (ref.namespace, ref.name) in self._sent
-        if ref is None or not (is_sent or self._is_own):
-            self._book.note("tool_choice", "tool_choice", ref.name if ref is not None else "")
-            return "auto"
-        if is_legacy:
-            return {"name": self._names.wire(ref.name, ref.namespace)}
-        return self._ref(ref)
-
-    def _ref(self, ref: ToolRef) -> dict[str, object]:
-        if ref.kind not in ("function", "custom") and ref.kind not in CLIENT_KINDS:
-            return {"type": ref.name}
-        kind = "custom" if self._is_custom(ref) else "function"
-        return {"type": kind, kind: {"name": self._names.wire(ref.name, ref.namespace)}}
-
-    def _is_custom(self, ref: ToolRef) -> bool:
-        return ref.kind == "custom" and self._has_custom

@@ -193,11 +193,11 @@ def reasoning_block(part: Reasoning, book: LossBook, where: str) -> Block | None
     seals = part.seals
     own = own_extra(part.extra)
     if text or (len(seals) == 1 and seals[0].kind == "signature"):
-        signature = seal_to_signature(seals) or ""
+        signature = seal_to_signature(seals, part.item_id) or ""
         return {"type": "thinking", "thinking": text, "signature": signature, **own}
     if len(seals) == 1 and seals[0].kind == "redacted":
         return {"type": "redacted_thinking", "data": seals[0].data, **own}
-    sealed = seal_to_signature(seals)
+    sealed = seal_to_signature(seals, part.item_id)
     return None if sealed is None else {"type": "redacted_thinking", "data": sealed, **own}
 
 

@@ -37,7 +37,7 @@ from dragoman.dialects.messages.thinking import (
 from dragoman.dialects.messages.tools import (
     allowed_tools,
     read_choice,
-    read_tool,
+    read_tools,
     write_choice,
     write_tools,
 )
@@ -88,11 +88,10 @@ def decode_request(body: bytes) -> Request:
     metadata = ask_object(fields, "metadata") or {}
     tier = ask_string(fields, "service_tier")
     stops = ask_array(fields, "stop_sequences") or []
-    tools = ask_array(fields, "tools") or []
     return Request(
         model=ask_string(fields, "model") or "",
         turns=read_turns(fields),
-        tools=tuple(read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools)),
+        tools=read_tools(fields),
         tool_choice=choice,
         parallel_calls=parallel,
         stream=ask_flag(fields, "stream"),
@@ -131,8 +130,10 @@ def encode_request(
     conversation = Conversation(Reteller(names, target, book), book, continues=continues)
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)
-    tools, duplicates = write_tools(offered, names, target, book)
-    choice = write_choice(request.tool_choice, tools, names, book, parallel=request.parallel_calls)
+    tools = write_tools(offered, names, target, book)
+    choice = write_choice(
+        request.tool_choice, tools.labels, names, book, parallel=request.parallel_calls
+    )
     plan = plan_thinking(
         request.reasoning, request.max_tokens, book, lacks_thinking=conversation.lacks_thinking
     )
@@ -141,8 +142,8 @@ def encode_request(
     if conversation.system is not None:
         fields["system"] = conversation.system
     fields["messages"] = conversation.messages
-    if tools:
-        fields["tools"] = list(tools.values())
+    if tools.source is not None:
+        fields["tools"] = tools.source
     if choice is not None:
         fields["tool_choice"] = choice
     fields.update(_sampling(request, plan, book))
@@ -150,7 +151,7 @@ def encode_request(
     fields.update(_about(request, own, book))
     _note_unsaid(request, book)
     body = dumps_document({**fields, **own})
-    repairs = (*pairing, *merging, *conversation.repairs, *duplicates)
+    repairs = (*pairing, *merging, *conversation.repairs, *tools.repairs)
     return EncodedRequest(body, names, book.losses, repairs)
 
 

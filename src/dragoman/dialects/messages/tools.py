@@ -4,16 +4,19 @@ A tool that came in this dialect carries an `extra` of it, even an empty one: it
 words to this vendor and go back unchanged. Tools of other dialects are fitted to the target.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import cast
 
-from dragoman._json import Raw, dumps, loads, raw
+from msgspec import Struct
+
+from dragoman._json import Raw, dumps, dumps_document, loads, raw
 from dragoman.core.aliases import NameMap
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
+from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.dialects.base import Target
-from dragoman.dialects.messages.checks import ask_flag, ask_object, ask_string, refuse
+from dragoman.dialects.messages.checks import ask_array, ask_flag, ask_object, ask_string, refuse
 from dragoman.dialects.messages.fields import (
     Fields,
     extra_of,
@@ -26,11 +29,11 @@ from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block, own_extra
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
 from dragoman.errors import RequestRefused
-from dragoman.model.outcome import Repair
+from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import CallKind, Extra
 from dragoman.model.request import Tool, ToolChoice, ToolRef
 
-__all__ = ("allowed_tools", "read_choice", "read_tool", "write_choice", "write_tools")
+__all__ = ("allowed_tools", "read_choice", "read_tools", "write_choice", "write_tools")
 
 _KNOWN = MAPPED_FIELDS["tool"]
 
@@ -44,8 +47,19 @@ _BUILTINS: Mapping[CallKind, tuple[str, str]] = {
 _ALTERNATIVES = ("allOf", "anyOf", "oneOf")
 
 
-def read_tool(value: Raw, path: str) -> Tool:
-    """One entry of `tools`."""
+def read_tools(fields: Fields) -> tuple[Tool, ...]:
+    """Raises RequestRefused for a tool that cannot be read."""
+    value = fields.get("tools")
+    return () if value is None else _read_list(value)
+
+
+@remembered
+def _read_list(value: Raw) -> Kept:
+    tools = ask_array({"tools": value}, "tools") or []
+    return Kept(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
+
+
+def _read_tool(value: Raw, path: str) -> Tool:
     fields = object_of(value)
     if fields is None:
         refuse(path, "an object", value)
@@ -102,10 +116,29 @@ def read_choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
     return ToolChoice(mode="none" if kind == "none" else "auto", extra=extra), parallel
 
 
+class WrittenTools(Struct, frozen=True):
+    """A list of tools as it is sent, None if it is empty. `labels`: what they are told apart by, see `_label`."""
+
+    source: Raw | None
+    labels: frozenset[str]
+    losses: tuple[Loss, ...]
+    repairs: tuple[Repair, ...]
+
+
 def write_tools(
-    tools: Sequence[Tool], names: NameMap, target: Target, book: LossBook
-) -> tuple[dict[str, Block], list[Repair]]:
-    """The tools by their names on the wire, in their order. The vendor refuses a name that comes twice."""
+    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
+) -> WrittenTools:
+    """The tools in their order. What a list becomes is remembered with it."""
+    key = ("messages: written", target, book.rules, names.others)
+    written = made_of(tools, key, lambda: _write_list(tools, names, target, book.fresh()))
+    book.add(written.losses)
+    return written
+
+
+def _write_list(
+    tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
+) -> WrittenTools:
+    """The vendor refuses a name that comes twice."""
     written: dict[str, Block] = {}
     repairs: list[Repair] = []
     for index, tool in enumerate(tools):
@@ -118,7 +151,8 @@ def write_tools(
             repairs.append(Repair("duplicate_tool", where, label))
         else:
             written[label] = block
-    return written, repairs
+    source = Raw(dumps_document(list(written.values()))) if written else None
+    return WrittenTools(source, frozenset(written), book.losses, tuple(repairs))
 
 
 def write_choice(
@@ -162,10 +196,10 @@ def _mode(choice: ToolChoice, tools: Collection[str], names: NameMap, book: Loss
             return {"type": "auto"}
 
 
-def allowed_tools(tools: Sequence[Tool], choice: ToolChoice | None) -> tuple[Tool, ...]:
+def allowed_tools(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[Tool, ...]:
     """The tools that may be called, where a choice names a subset."""
     if choice is None or choice.mode != "allowed":
-        return tuple(tools)
+        return tools
     named = {(ref.namespace or None, ref.name) for ref in choice.allowed if ref.name}
     kinds = {ref.kind for ref in choice.allowed if not ref.name or ref.kind != "function"}
     return tuple(

@@ -240,7 +240,7 @@ class BlockWriter:
                 return b""
             if block["type"] == "redacted_thinking":
                 return self._open(block) + self._stop()
-        signature = seal_to_signature(value.seals)
+        signature = seal_to_signature(value.seals, value.item_id)
         opened = self._opened()
         if signature is not None:
             opened += self._delta({"type": "signature_delta", "signature": signature})

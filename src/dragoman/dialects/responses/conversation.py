@@ -211,7 +211,9 @@ class Conversation:
             if not foreign:
                 self._book.note("reasoning_text", where)
             return None
-        item_id = part.item_id if is_known or self._is_native else self._mint("rs_")
+        # OpenAI verifies a seal together with the id of its item and refuses another; none at all is better than a wrong one.
+        bound = next((seal.item_id for seal in own if seal.item_id is not None), None)
+        item_id = part.item_id if is_known or self._is_native else bound
         fields = reasoning_fields(part, seal_to_encrypted(own))
         return self._finish(fields, "reasoning", item_id, turn)
 

@@ -21,6 +21,7 @@ LOSSES: LossTable = {
     "logit_bias": LossRule("there is no logit bias", "drop"),
     "media_input": LossRule("this kind of media has no content part", "refuse"),
     "message_name": LossRule("messages have no name of their author", "drop"),
+    "long_user": LossRule("a user id of over 64 characters; a hash of it is sent", "carry"),
     "min_tokens": LossRule("fewer output tokens than OpenAI accepts; its minimum is sent", "carry"),
     "presence_penalty": LossRule("there is no presence penalty", "drop"),
     "reasoning_text": LossRule("another provider's reasoning cannot be replayed", "drop"),

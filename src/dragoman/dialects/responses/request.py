@@ -39,7 +39,7 @@ from dragoman.dialects.responses.settings import (
     write_state,
 )
 from dragoman.dialects.responses.tool_choice import read_choice, write_choice
-from dragoman.dialects.responses.tools import read_tools, write_tools
+from dragoman.dialects.responses.tools import read_declared, write_tools
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
@@ -105,13 +105,14 @@ def decode_request(body: bytes) -> Request:
     except MalformedJson as error:
         raise RequestRefused(f"body: {error.message}") from error
     history = read_history(fields.get("input"))
-    declared = read_tools(fields.get("tools"), "tools")
+    declared = read_declared(fields.get("tools"))
     include = _include(fields)
     text = expect_object(fields.get("text"), "text")
     return Request(
         model=expect_text(fields, "model") or "",
         turns=(*_instructions(fields), *history.turns),
-        tools=(*declared.tools, *history.tools),
+        # The very list that was read, where nothing is added: it may be one that is remembered.
+        tools=(*declared.tools, *history.tools) if history.tools else declared.tools,
         namespaces=(*declared.namespaces, *history.namespaces),
         tool_choice=read_choice(fields.get("tool_choice")),
         parallel_calls=expect_bool(fields, "parallel_tool_calls"),
@@ -186,7 +187,7 @@ def encode_request(
         body["instructions"] = instructions
     body["input"] = Conversation(names, target, book, is_native=is_native).write(turns)
     tools = write_tools(request, names, target, book, is_native=is_native)
-    if tools:
+    if tools is not None:
         body["tools"] = tools
     if request.tool_choice is not None:
         body["tool_choice"] = write_choice(request.tool_choice, names, book)

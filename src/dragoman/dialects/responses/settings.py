@@ -1,6 +1,7 @@
 """The settings of a request that are more than a word: limits, text format, reasoning, and what the provider keeps."""
 
 from dragoman._json import Raw
+from dragoman.core.aliases import short_user
 from dragoman.core.effort import effort_from_budget
 from dragoman.core.losses import LossBook
 from dragoman.dialects.responses.expect import expect_bool, expect_object, expect_text
@@ -76,7 +77,7 @@ def write_settings(request: Request, book: LossBook, *, is_native: bool) -> Json
         "top_logprobs": request.top_logprobs,
         "text": _text(request, book),
         "reasoning": _reasoning(request.reasoning, book),
-        "user": request.user,
+        "user": request.user if is_native else _user(request, book),
         "safety_identifier": request.safety_id,
         "prompt_cache_key": request.cache_key,
         "metadata": request.metadata,
@@ -84,6 +85,13 @@ def write_settings(request: Request, book: LossBook, *, is_native: bool) -> Json
         "previous_response_id": request.previous_id,
     }
     return {key: value for key, value in out.items() if value is not None}
+
+
+def _user(request: Request, book: LossBook) -> str | None:
+    user = request.user
+    if user is None or short_user(user) == user:
+        return user
+    return short_user(user) if book.note("long_user", "user") == "carry" else None
 
 
 def _max_tokens(request: Request, book: LossBook) -> int | None:

@@ -9,9 +9,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dragoman._json import Raw
+from dragoman._json import Raw, dumps_document
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import LossBook
+from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
 from dragoman.dialects.base import Target
 from dragoman.dialects.responses.expect import (
@@ -33,10 +34,11 @@ from dragoman.dialects.responses.fields import (
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
 from dragoman.dialects.responses.writing import JsonObject
+from dragoman.model.outcome import Loss
 from dragoman.model.parts import Extra
 from dragoman.model.request import Grammar, Namespace, Request, Tool
 
-__all__ = ("Declared", "read_tools", "write_tools")
+__all__ = ("Declared", "read_declared", "read_tools", "write_tools")
 
 _FUNCTION_FIELDS = frozenset({"type", "name", "description", "parameters", "strict", "function"})
 _CUSTOM_FIELDS = frozenset({"type", "name", "description", "format"})
@@ -57,6 +59,24 @@ def read_tools(value: Raw | None, where: str, *, in_input: bool = False) -> Decl
     Raises:
         RequestRefused: one of them cannot be used.
     """
+    return Declared() if value is None else _read_list(value, where, in_input=in_input)
+
+
+def read_declared(value: Raw | None) -> Declared:
+    """The tools of a request, outside its conversation.
+
+    Raises:
+        RequestRefused: one of them cannot be used.
+    """
+    return Declared() if value is None else _read_request(value)
+
+
+@remembered
+def _read_request(value: Raw) -> Declared:
+    return _read_list(value, "tools", in_input=False)
+
+
+def _read_list(value: Raw, where: str, *, in_input: bool) -> Declared:
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
     for number, entry in enumerate(expect_list(value, where)):
@@ -69,7 +89,7 @@ def read_tools(value: Raw | None, where: str, *, in_input: bool = False) -> Decl
             tools.extend(members)
         else:
             tools.append(_tool(kind, fields, path, None, in_input=in_input))
-    return Declared(tuple(tools), tuple(namespaces))
+    return Declared(Kept(tools), tuple(namespaces))
 
 
 def _namespace(fields: Fields, path: str, *, in_input: bool) -> tuple[Namespace, list[Tool]]:
@@ -209,10 +229,33 @@ class _Writer:
         return dict(native)
 
 
+class _Written(Struct, frozen=True):
+    source: Raw | None
+    losses: tuple[Loss, ...]
+
+
 def write_tools(
     request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
+) -> Raw | None:
+    """The tools declared outside the conversation; those inside it are written where they stand.
+
+    What a list becomes is remembered with it, unless namespaces stand beside it.
+    """
+
+    def write() -> _Written:
+        fresh = book.fresh()
+        tools = _write_list(request, names, target, fresh, is_native=is_native)
+        return _Written(Raw(dumps_document(tools)) if tools else None, fresh.losses)
+
+    key = ("responses: written", target, book.rules, is_native, names.others)
+    written = write() if request.namespaces else made_of(request.tools, key, write)
+    book.add(written.losses)
+    return written.source
+
+
+def _write_list(
+    request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
 ) -> list[object]:
-    """The tools declared outside the conversation; those inside it are written where they stand."""
     writer = _Writer(names, target, book, is_native=is_native)
     groups = {group.name: group for group in request.namespaces if group.place == "request"}
     members: dict[str, list[object]] = {}

@@ -44,7 +44,7 @@ CALM_DEPTH = 6
 MAX_DEPTH = 24
 # Values made for one call; the largest real tools have some fifty parameters.
 MAX_STEPS = 2000
-# Items of one list, and alternatives that are looked at.
+# Items of one list, and schemas of one `anyOf`, `oneOf` or `allOf` that are looked at.
 MAX_ITEMS = 200
 MAX_BRANCHES = 16
 # How often an alternative is checked against its `oneOf`; one check may itself take ten thousand steps.
@@ -149,7 +149,7 @@ class _Maker:
             return
         base = self._inlined(schema, refs)
         own = _without(base.schema, "allOf")
-        for member in _schemas(base.schema.get("allOf")):
+        for member in _schemas(base.schema.get("allOf"))[:MAX_BRANCHES]:
             part = self._inlined(member, base.refs)
             is_recursive = base.is_recursive or part.is_recursive
             base = _Branch(own, base.refs | part.refs, is_recursive)
@@ -314,8 +314,8 @@ def _type(schema: Schema, place: _Place, *, is_recursive: bool) -> str:
 
 
 def _schemas(value: object) -> list[Schema]:
-    """The schemas of a list. One that is empty says nothing and is left out, as are `true` and `false`."""
-    return [schema for schema in map(schema_in, list_in(value)) if schema]
+    """The schemas of a list. `true` is the empty one; nothing satisfies `false`, so it is no alternative."""
+    return [schema_in(each) for each in list_in(value) if each is not False]
 
 
 def _names(value: object) -> list[str]:

@@ -6,7 +6,7 @@ from dragoman.errors import RequestRefused
 from dragoman.model.parts import CallKind, Dialect
 from dragoman.model.request import Request, Tool, ToolChoice, ToolRef
 from dragoman.upstream.rehearsal.harmless import has_effects
-from dragoman.upstream.rehearsal.words import Words, split_name, stems
+from dragoman.upstream.rehearsal.words import MAX_TEXT, Words, split_name, stems
 
 __all__ = ("callable_tools", "is_forced", "rank")
 
@@ -55,12 +55,13 @@ def is_forced(request: Request) -> bool:
 
 def rank(tools: Sequence[Tool], words: Words) -> list[tuple[Tool, int]]:
     """The tools with their scores, the best first; those that change things last among equals."""
-    scored = [(tool, _score(tool, words)) for tool in tools]
+    said = words.text[:MAX_TEXT].lower()
+    scored = [(tool, _score(tool, words, said)) for tool in tools]
     return sorted(scored, key=lambda pair: (-pair[1], has_effects(pair[0])))
 
 
-def _score(tool: Tool, words: Words) -> int:
-    if tool.name.lower() in words.text.lower() and len(split_name(tool.name)) > 1:
+def _score(tool: Tool, words: Words, said: str) -> int:
+    if tool.name.lower() in said and len(split_name(tool.name)) > 1:
         return _NAMED
     name = frozenset(split_name(tool.name))
     if has_effects(tool):

@@ -115,7 +115,7 @@ def test_m093_sealed_reasoning_stands_before_its_call() -> None:
     body = encode(
         turn(
             "assistant",
-            Reasoning(summary=("hm",), seals=(Seal("encrypted", "gAAA"),)),
+            Reasoning(summary=("hm",), seals=(Seal("encrypted", "gAAA", "rs_made_for"),)),
             Call(call_id="c", name="f", input="{}"),
         ),
         turn("tool", Result(call_id="c")),
@@ -123,11 +123,25 @@ def test_m093_sealed_reasoning_stands_before_its_call() -> None:
     )
     first, second, _ = body["input"]
     assert first["type"] == "reasoning"
-    assert first["id"].startswith("rs_")
+    assert first["id"] == "rs_made_for"
     assert first["encrypted_content"] == "gAAA"
     assert second["type"] == "function_call"
     assert body["include"] == ["reasoning.encrypted_content"]
     assert body["store"] is False
+
+
+def test_sealed_reasoning_whose_item_is_not_known_has_no_id_rather_than_a_wrong_one() -> None:
+    sealed = Reasoning(summary=("hm",), seals=(Seal("encrypted", "gAAA"),))
+    written = encode_request(Request(turns=(turn("assistant", sealed),)))
+    (item,) = json.loads(written.body)["input"]
+    assert item["encrypted_content"] == "gAAA"
+    assert "id" not in item
+
+
+def test_long_user_id_of_another_dialect_is_sent_as_a_hash() -> None:
+    written = encode_request(Request(user="u" * 150))
+    assert len(json.loads(written.body)["user"]) <= 64
+    assert [loss.code for loss in written.losses] == ["long_user"]
 
 
 @pytest.mark.parametrize(

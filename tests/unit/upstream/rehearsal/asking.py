@@ -127,7 +127,9 @@ def with_results(
                 *({"type": "function_call_output", "call_id": i, "output": t} for i, t in pairs),
             ]
         case _:
-            uses = [{"type": "tool_use", "id": i, "name": "get_weather", "input": {}} for i in ids]
+            uses: list[Json] = [
+                {"type": "tool_use", "id": i, "name": "get_weather", "input": {}} for i in ids
+            ]
             blocks = [{"type": "tool_result", "tool_use_id": i, "content": t} for i, t in pairs]
             turns = [
                 {"role": "user", "content": words},

@@ -12,7 +12,7 @@ from dragoman.model.request import Tool
 from dragoman.upstream.rehearsal.arguments import MAX_ITEMS, arguments_for, value_for
 from dragoman.upstream.rehearsal.words import read_words
 
-from .checker import Json, is_valid
+from .checker import FORMATS, Json, is_valid
 
 NOTHING_SAID = read_words("")
 
@@ -328,21 +328,34 @@ def test_dependent_parameters_come_along() -> None:
 NAMES = st.sampled_from(["city", "count", "path", "query", "command", "email", "when", "é"])
 
 
-def scalars() -> st.SearchStrategy[Json]:
-    lengths = st.integers(0, 12)
-    numbers = st.integers(-50, 50)
-    return st.one_of(
-        st.builds(lambda low, more: {"type": "string", "minLength": low, "maxLength": low + more}, lengths, lengths),
-        st.sampled_from(["date", "date-time", "email", "uri", "uuid"]).map(lambda form: {"type": "string", "format": form}),
-        st.sampled_from(["^a+$", "^[A-Z]{2}\\d+$", "^(x|y)-\\w*$"]).map(lambda pattern: {"type": "string", "pattern": pattern}),
-        st.builds(lambda low, more: {"type": "integer", "minimum": low, "maximum": low + more}, numbers, st.integers(0, 50)),
-        st.builds(lambda low, more: {"type": "number", "exclusiveMinimum": low, "exclusiveMaximum": low + more}, numbers, st.integers(1, 50)),
-        st.builds(lambda low, step: {"type": "integer", "minimum": low, "multipleOf": step}, numbers, st.integers(1, 9)),
-        st.builds(lambda high, step: {"type": "number", "maximum": high, "multipleOf": step}, numbers, st.sampled_from([0.1, 0.25, 3, 2.5])),
-        st.lists(st.one_of(st.text(max_size=5), numbers, st.none()), min_size=1, max_size=4).map(lambda choices: {"enum": choices}),
-        st.one_of(st.text(max_size=5), numbers, st.booleans(), st.none()).map(lambda value: {"const": value}),
-        st.sampled_from([{"type": "boolean"}, {"type": "null"}, {"type": ["string", "null"]}, {}]),
-    )  # fmt: skip
+@st.composite
+def scalars(draw: st.DrawFn) -> Json:
+    low, more, step = draw(st.integers(-50, 50)), draw(st.integers(0, 50)), draw(st.integers(1, 9))
+    short = draw(st.integers(0, 12))
+    anything = st.one_of(st.text(max_size=5), st.integers(-50, 50), st.none())
+    options: list[Json] = [
+        {"type": "string", "minLength": short, "maxLength": short + more},
+        {"type": "string", "format": draw(st.sampled_from(sorted(FORMATS)))},
+        {
+            "type": "string",
+            "pattern": draw(st.sampled_from(["^a+$", "^[A-Z]{2}\\d+$", "^(x|y)-\\w*$"])),
+        },
+        {"type": "integer", "minimum": low, "maximum": low + more},
+        {"type": "number", "exclusiveMinimum": low, "exclusiveMaximum": low + more + 1},
+        {"type": "integer", "minimum": low, "multipleOf": step},
+        {
+            "type": "number",
+            "maximum": low,
+            "multipleOf": draw(st.sampled_from([0.1, 0.25, 3, 2.5])),
+        },
+        {"enum": draw(st.lists(anything, min_size=1, max_size=4))},
+        {"const": draw(st.one_of(anything, st.booleans()))},
+        {"type": "boolean"},
+        {"type": "null"},
+        {"type": ["string", "null"]},
+        {},
+    ]
+    return draw(st.sampled_from(options))
 
 
 def objects(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
@@ -371,13 +384,18 @@ NEVER: Json = {"type": "object", "required": ["never"], "properties": {"never": 
 
 
 def combinations(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
-    listed = st.lists(inner, min_size=1, max_size=3)
-    return st.one_of(
-        listed.map(lambda options: {"anyOf": options}),
-        inner.map(lambda schema: {"allOf": [schema]}),
-        inner.map(lambda schema: {"oneOf": [schema, NEVER]}),
-        inner.map(lambda schema: {"$ref": "#/$defs/shared", "$defs": {"shared": schema}}),
-    )
+    @st.composite
+    def build(draw: st.DrawFn) -> Json:
+        schema = draw(inner)
+        options: list[Json] = [
+            {"anyOf": [schema, *draw(st.lists(inner, max_size=2))]},
+            {"allOf": [schema]},
+            {"oneOf": [schema, NEVER]},
+            {"$ref": "#/$defs/shared", "$defs": {"shared": schema}},
+        ]
+        return draw(st.sampled_from(options))
+
+    return build()
 
 
 SCHEMAS = st.recursive(

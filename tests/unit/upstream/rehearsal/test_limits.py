@@ -1,14 +1,14 @@
 """Answers that are cut short."""
 
 from dragoman._json import Raw
-from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Seal, Text
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Seal, Text
 from dragoman.upstream.rehearsal.limits import cut_at_stop, cut_at_tokens
 
 CALL = Call(call_id="c", name="call", input="0123456789")
 
 
 def test_first_stop_sequence_ends_the_text_and_what_follows() -> None:
-    parts = [Text(text="one two"), Text(text="three"), CALL]
+    parts: list[Part] = [Text(text="one two"), Text(text="three"), CALL]
     assert cut_at_stop(parts, ("hree", "", "two")) == ([Text(text="one ")], "two")
     assert cut_at_stop([CALL, Text(text="aXb")], ("X",)) == ([CALL, Text(text="a")], "X")
     assert cut_at_stop(parts, ("nowhere",)) == (parts, None)
@@ -19,7 +19,7 @@ def test_what_fits_is_not_cut() -> None:
 
 
 def test_text_is_cut_where_the_tokens_end() -> None:
-    parts = [Text(text="12345678"), Refusal(text="12345678")]
+    parts: list[Part] = [Text(text="12345678"), Refusal(text="12345678")]
     cut = Text(text="1234", status="incomplete")
     assert cut_at_tokens(parts, 1) == [cut]
     assert cut_at_tokens(parts, 2) == [parts[0]]

@@ -27,13 +27,13 @@ from dragoman.upstream.rehearsal.merging import (
         ({"enum": [1]}, {"enum": [3]}, {"enum": [1]}),
         ({"title": "mine"}, {"title": "yours"}, {"title": "mine"}),
         ({"items": {"type": "string"}}, {"items": {"minLength": 1}}, {"items": {"type": "string", "minLength": 1}}),
-        ({"additionalProperties": False}, {"additionalProperties": {}}, {"additionalProperties": False}),
+        ({"additionalProperties": False}, {"additionalProperties": {"type": "null"}}, {"additionalProperties": False}),
         ({"additionalProperties": True}, {"additionalProperties": {"type": "null"}}, {"additionalProperties": {"type": "null"}}),
-        ({"allOf": [{}]}, {"allOf": [{"type": "null"}]}, {"allOf": [{}, {"type": "null"}]}),
+        ({"allOf": [{"title": "a"}]}, {"allOf": [{"title": "b"}]}, {"allOf": [{"title": "a"}, {"title": "b"}]}),
         (
-            {"properties": {"a": {"type": "string"}, "b": {}}},
-            {"properties": {"a": {"minLength": 2}, "c": {}}},
-            {"properties": {"a": {"type": "string", "minLength": 2}, "b": {}, "c": {}}},
+            {"properties": {"a": {"type": "string"}, "b": {"title": "b"}}},
+            {"properties": {"a": {"minLength": 2}, "c": {"title": "c"}}},
+            {"properties": {"a": {"type": "string", "minLength": 2}, "b": {"title": "b"}, "c": {"title": "c"}}},
         ),
     ],
 )  # fmt: skip

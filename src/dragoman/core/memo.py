@@ -1,0 +1,60 @@
+"""Tools that were read before: clients send the same list with every request of a session, up to hundreds of kilobytes.
+
+`remembered` keeps what a reader made of the same bytes; `Kept` is a tuple of tools that remembers what was made of it in
+turn (names, the list as a target is sent it). Both only save work: whatever comes out equals what would have been made
+anew, so it must be a function of the bytes, the tools and the key alone, and nobody may change it.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import TypeVar, cast
+
+from dragoman._json import Raw
+from dragoman.model.request import Tool
+
+__all__ = ("Kept", "made_of", "remembered")
+
+T = TypeVar("T")
+
+# Distinct lists of tools in use at a time: agents at work, with their subagents. With the next constant this bounds what
+# the sources take to 16 MiB in each dialect.
+MAX_LISTS = 64
+# Coding agents send 60 to 100 KiB, with many MCP servers twice that. Longer lists are read each time.
+MAX_SOURCE = 262_144
+# A list is written for a handful of targets; a caller whose keys never repeat must not fill the memory.
+MAX_MADE = 32
+
+
+class Kept(tuple[Tool, ...]):
+    """A tuple of tools, equal to the plain one. `made` is for `made_of` alone."""
+
+    made: dict[Hashable, object]
+
+    def __init__(self, _tools: object = ()) -> None:
+        self.made = {}
+
+
+def remembered(read: Callable[[Raw], T]) -> Callable[[Raw], T]:
+    """The same reader, which looks at the same bytes once. What it raises is raised each time."""
+
+    @lru_cache(MAX_LISTS)
+    def recall(source: bytes) -> T:
+        # From a copy: what is kept must not hold on to the whole request that it came in.
+        return read(Raw(source))
+
+    def look_up(value: Raw) -> T:
+        return read(value) if memoryview(value).nbytes > MAX_SOURCE else recall(bytes(value))
+
+    return look_up
+
+
+def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[], T]) -> T:
+    """What `make` makes of the tools, made once for each key where they are `Kept`."""
+    if not isinstance(tools, Kept):
+        return make()
+    made = tools.made
+    if key not in made:
+        if len(made) >= MAX_MADE:
+            made.clear()
+        made[key] = make()
+    return cast("T", made[key])

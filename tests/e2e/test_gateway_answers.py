@@ -1,0 +1,155 @@
+"""Every kind of answer through every pair of door and upstream, in every mode of the real SDKs.
+
+Both ends are looked at: what the SDK assembled, and what the upstream received for it.
+"""
+
+import json
+from collections.abc import Iterator
+
+import openai
+import pytest
+from msgspec import Struct
+
+from heard import HeardTool, Spoken, hear
+from sdk_clients import DOORS, MODES, Got, Offered, SeenCall, conversation
+from stage import PATHS, UPSTREAM_KEY, Delivery, Stage, running_stage
+from vendor_wire import Answer, Said, Tool
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "where"}, "days": {"type": "integer"}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+EMPTY = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+ANYTHING = {"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"], "additionalProperties": False}
+TOOLS = (
+    Offered("get_weather", SCHEMA, "the weather in a city", strict=True),
+    Offered("get_time", EMPTY, "the time", strict=True),
+    Offered("take_note", ANYTHING, "writes down", strict=True),
+)
+WORDS = "Zażółć gęślą jaźń \U0001f469\u200d\U0001f680 \u2028 \u0085 שלום \\ \" \x7f end"
+LARGE = json.dumps({"note": "0123456789abcde\n" * 18_750})  # 300 KB of text, more on the wire
+SPELLED = '{"note": "\\u00e9é\\/", "n": 1e2, "big": 123456789012345678901234567890, "f": 1.50 , "n":1}'
+
+
+def pieces(text: str, size: int = 7) -> tuple[str, ...]:
+    return tuple(text[at : at + size] for at in range(0, len(text), size))
+
+
+def weather(call_id: str, city: str) -> Tool:
+    return Tool(call_id, "get_weather", pieces(json.dumps({"city": city, "days": 2})))
+
+
+class Case(Struct, frozen=True):
+    name: str
+    answer: Answer
+    delivery: Delivery = "whole"
+
+
+CASES = (
+    Case("text", Answer((Said(("Hello", ", ", "world.")),))),
+    Case("one_call", Answer((weather("call_1", "Paris"),))),
+    Case("parallel_calls", Answer((weather("call_1", "Paris"), weather("call_2", "Rome"), Tool("call_3", "get_time", ("{}",))))),
+    Case("interleaved_calls", Answer((weather("call_1", "Paris"), weather("call_2", "Rome")), interleaved=True)),
+    Case("text_then_call", Answer((Said(("Let me ", "look.")), weather("call_1", "Paris")))),
+    Case("empty_arguments", Answer((Tool("call_1", "get_time", ()),))),
+    Case("large_arguments", Answer((Tool("call_1", "take_note", pieces(LARGE, 4000)),))),
+    Case("unicode_text_in_single_bytes", Answer((Said(tuple(WORDS)),)), "bytes"),
+    Case("unicode_arguments_in_single_bytes", Answer((Tool("call_1", "take_note", tuple(json.dumps({"note": WORDS}, ensure_ascii=False))),)), "bytes"),
+    Case("unicode_arguments_in_frames", Answer((Tool("call_1", "take_note", pieces(json.dumps({"note": WORDS}), 1)),)), "frames"),
+    Case("crlf", Answer((Said(("one\n", "two\r\n")), weather("call_1", "Paris"))), "crlf"),
+    Case("cr", Answer((Said(("one\n", "two\r\n")), weather("call_1", "Paris"))), "cr"),
+    Case("spelling_of_arguments", Answer((Tool("call_1", "take_note", pieces(SPELLED)),))),
+    Case("length", Answer((Said(("It was a dark and",)),), finish="length")),
+    Case("refusal", Answer((Said(("I can't ", "do that.")),), finish="refusal")),
+)  # fmt: skip
+
+FINISHES = {
+    "stop": {"chat": "stop", "responses": "completed", "messages": "end_turn"},
+    "calls": {"chat": "tool_calls", "responses": "completed", "messages": "tool_use"},
+    "length": {"chat": "length", "responses": "max_output_tokens", "messages": "max_tokens"},
+    # OpenAI tells a refusal by the kind of its text, Anthropic by the end of the answer.
+    "refusal": {"chat": "stop", "responses": "completed", "messages": "refusal"},
+    "stopped by refusal": {
+        "chat": "content_filter",
+        "responses": "completed",
+        "messages": "refusal",
+    },
+}
+_RAISED: dict[str, type[Exception]] = {
+    "length": openai.LengthFinishReasonError,
+    "content_filter": openai.ContentFilterFinishReasonError,
+}
+SDK_RAISES = {("chat", "parse"): _RAISED, ("chat", "helper"): _RAISED}
+"""Where strict tools are offered these modes have an exception of their own for some finishes."""
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with running_stage() as running:
+        yield running
+
+
+def every_mode() -> list[tuple[str, str]]:
+    return [(door, mode) for door in DOORS for mode in MODES[door]]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("dialect", DOORS, ids=lambda dialect: f"over-{dialect}")
+@pytest.mark.parametrize(("door", "mode"), every_mode())
+def test_an_answer_comes_out_as_it_went_in(
+    stage: Stage, door: str, mode: str, dialect: str, case: Case
+) -> None:
+    scene = stage.scene(dialect, case.answer, delivery=case.delivery)
+    asking = conversation(door, stage.url, scene.model, tools=TOOLS, system="Be brief.")
+    asking.say("What is the weather?")
+    raised = SDK_RAISES.get((door, mode), {}).get(FINISHES[finish_of(case.answer, dialect)][door])
+    if raised is None:
+        got = asking.ask(mode)
+        check_told(got, case.answer, door, dialect)
+        assert got.model == scene.model
+    else:
+        with pytest.raises(raised):
+            asking.ask(mode)
+    assert len(scene.requests) == 1
+    request = scene.requests[0]
+    assert (request.method, request.path) == ("POST", PATHS[dialect])
+    assert UPSTREAM_KEY in (
+        request.headers.get("x-api-key"),
+        request.headers.get("authorization", "").removeprefix("Bearer "),
+    )
+    assert "key-of-the-client" not in str(request.headers)
+    heard = hear(dialect, request.body)
+    assert heard.stream == (mode in ("stream", "helper"))
+    assert heard.turns == [Spoken("system", "Be brief."), Spoken("user", "What is the weather?")]
+    assert heard.tools == [
+        HeardTool(tool.name, tool.schema, tool.description) for tool in asking.tools
+    ]
+
+
+def finish_of(answer: Answer, dialect: str) -> str:
+    if answer.finish == "refusal":
+        return "stopped by refusal" if dialect == "messages" else "refusal"
+    return "calls" if answer.calls else answer.finish
+
+
+def check_told(got: Got, answer: Answer, door: str, dialect: str) -> None:
+    said = "".join(part.text for part in answer.parts if isinstance(part, Said))
+    finish = finish_of(answer, dialect)
+    is_refusal_part = finish == "refusal" and door != "messages"
+    assert (got.text, got.refusal) == (("", said) if is_refusal_part else (said, ""))
+    assert got.finish == FINISHES[finish][door]
+    check_calls(got.calls, answer)
+    cached = answer.usage["cached"]
+    own = answer.usage["input"] - (cached if door == "messages" else 0)
+    assert got.usage == (own, answer.usage["output"], cached)
+
+
+def check_calls(seen: list[SeenCall], answer: Answer) -> None:
+    assert [(call.call_id, call.name) for call in seen] == [
+        (call.call_id, call.name) for call in answer.calls
+    ]
+    for call, wanted in zip(seen, answer.calls, strict=True):
+        text = wanted.arguments or "{}"
+        assert call.arguments == (text if isinstance(call.arguments, str) else json.loads(text))
