@@ -27,6 +27,20 @@ def test_round_trip(stack: Stack, node: Worker, mode: Mode, scenario: str) -> No
     check_round_trip(stack, mode, seen)
 
 
+@pytest.mark.parametrize(
+    "mode", [mode for mode in MODES if "vercel-openai-res" in mode.client], ids=str
+)
+@pytest.mark.parametrize("scenario", ["text-then-call", "two-rounds", "thinking"])
+def test_references_to_stored_items_do_not_part_calls_from_results(
+    stack: Stack, node: Worker, mode: Mode, scenario: str
+) -> None:
+    """Left to itself the SDK believes that texts and thoughts are stored, and refers to them by id."""
+    stack.model.play(Script(SCENARIOS[scenario]))
+    job = stack.job(mode.client, mode.mode, mode.door, TOOLS)
+    seen = node.run({**job, "store": None})
+    check_round_trip(stack, mode, seen)
+
+
 @pytest.mark.parametrize("mode", CUSTOM, ids=str)
 def test_custom_tool_gets_its_text(stack: Stack, node: Worker, mode: Mode) -> None:
     text = 'print("é")\n\tif x < 1: {"input": "😀 \\u00e9"}\u2028\n'

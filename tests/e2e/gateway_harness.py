@@ -1,5 +1,6 @@
 """A gateway on loopback, in a thread of its own, as uvicorn serves it; and waiting that is bounded."""
 
+import http.client
 import socket
 import threading
 import time
@@ -13,7 +14,14 @@ from dragoman.server.run import Server, make_server
 from dragoman.server.settings import ServerSettings, Settings
 from dragoman.upstream.settings import UpstreamSettings
 
-__all__ = ("DIALECTS", "RunningGateway", "one_upstream", "running_gateway", "wait_until")
+__all__ = (
+    "DIALECTS",
+    "RunningGateway",
+    "connection",
+    "one_upstream",
+    "running_gateway",
+    "wait_until",
+)
 
 DIALECTS = ("chat", "responses", "messages")
 PATIENCE = 5.0
@@ -49,6 +57,16 @@ def running_gateway(settings: Settings) -> Iterator[RunningGateway]:
     finally:
         gateway.stop()
         listener.close()
+
+
+@contextmanager
+def connection(gateway: RunningGateway) -> Iterator[http.client.HTTPConnection]:
+    """A plain HTTP client that hides nothing: bytes can be read as they come."""
+    client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 def one_upstream(url: str, kind: str, **more: object) -> Settings:

@@ -345,9 +345,7 @@ class _Responses(Conversation):
                 got.seal += item.encrypted_content or ""
             elif item.type == "function_call":
                 space = getattr(item, "namespace", None)
-                got.calls.append(
-                    SeenCall(item.call_id, item.name, item.arguments, namespace=space)
-                )
+                got.calls.append(SeenCall(item.call_id, item.name, item.arguments, namespace=space))
             elif item.type == "custom_tool_call":
                 got.calls.append(SeenCall(item.call_id, item.name, item.input, custom=True))
             else:

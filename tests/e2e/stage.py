@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from gateway_harness import DIALECTS, RunningGateway, running_gateway
 from msgspec import Struct, structs
+from vendor_wire import Answer, body_bytes, stream
 
 from dragoman.server.settings import ServerSettings, Settings
-from dragoman.testing import Chunk, ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply, sse
+from dragoman.testing import (
+    Chunk,
+    ReceivedRequest,
+    ScriptedReply,
+    ScriptedUpstream,
+    json_reply,
+    sse,
+)
 from dragoman.upstream.settings import RetrySettings, Route, UpstreamSettings
-from gateway_harness import DIALECTS, RunningGateway, running_gateway
-from vendor_wire import Answer, body_bytes, stream
 
 __all__ = (
     "NO_RETRY",

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 import openai
 import pytest
-from msgspec import Struct
-
 from heard import HeardTool, Spoken, hear
+from msgspec import Struct
 from sdk_clients import DOORS, MODES, Got, Offered, SeenCall, conversation
 from stage import PATHS, UPSTREAM_KEY, Delivery, Stage, running_stage
 from vendor_wire import Answer, Said, Tool
@@ -22,15 +21,22 @@ SCHEMA = {
     "additionalProperties": False,
 }
 EMPTY = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-ANYTHING = {"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"], "additionalProperties": False}
+ANYTHING = {
+    "type": "object",
+    "properties": {"note": {"type": "string"}},
+    "required": ["note"],
+    "additionalProperties": False,
+}
 TOOLS = (
     Offered("get_weather", SCHEMA, "the weather in a city", strict=True),
     Offered("get_time", EMPTY, "the time", strict=True),
     Offered("take_note", ANYTHING, "writes down", strict=True),
 )
-WORDS = "Zażółć gęślą jaźń \U0001f469\u200d\U0001f680 \u2028 \u0085 שלום \\ \" \x7f end"
+WORDS = 'Zażółć gęślą jaźń \U0001f469\u200d\U0001f680 \u2028 \u0085 שלום \\ " \x7f end'
 LARGE = json.dumps({"note": "0123456789abcde\n" * 18_750})  # 300 KB of text, more on the wire
-SPELLED = '{"note": "\\u00e9é\\/", "n": 1e2, "big": 123456789012345678901234567890, "f": 1.50 , "n":1}'
+SPELLED = (
+    '{"note": "\\u00e9é\\/", "n": 1e2, "big": 123456789012345678901234567890, "f": 1.50 , "n":1}'
+)
 
 
 def pieces(text: str, size: int = 7) -> tuple[str, ...]:

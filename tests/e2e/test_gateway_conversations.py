@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from dragoman.upstream.settings import ModelLimits
 from heard import CHOICES, HeardCall, HeardResult, HeardTool, Spoken, hear
 from sdk_clients import DOORS, Image, Offered, SeenCall, conversation
 from stage import Scene, Stage, running_stage
 from vendor_wire import Answer, Said, Tool
+
+from dragoman.upstream.settings import ModelLimits
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
@@ -86,7 +86,9 @@ def test_many_turns_keep_every_call_and_its_result(
             HeardTool(tool.name, tool.schema, tool.description) for tool in (WEATHER, TIME)
         ]
         expected += [
-            as_heard(part, door, dialect) if isinstance(part, Tool) else Spoken("assistant", part.text)
+            as_heard(part, door, dialect)
+            if isinstance(part, Tool)
+            else Spoken("assistant", part.text)
             for part in answer.parts
             if isinstance(part, Tool | Said)
         ]
@@ -109,7 +111,9 @@ def test_argument_bytes_of_history_reach_the_upstream_unchanged(
     got = asking.ask("create")
     asking.answer(got.calls[0], "fine")
     asking.ask("create")
-    if door == "messages":  # the SDK holds the object and writes it anew; its value is what it can keep
+    if (
+        door == "messages"
+    ):  # the SDK holds the object and writes it anew; its value is what it can keep
         spoken = last_heard(scene).calls[0].arguments
         value = spoken if isinstance(spoken, dict) else json.loads(spoken)
         assert value == json.loads(text)

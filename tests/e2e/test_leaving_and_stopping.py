@@ -6,11 +6,9 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-from gateway_harness import DIALECTS, RunningGateway, one_upstream, running_gateway, wait_until
+from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
 from msgspec import structs
 from vendor_wire import Answer, Said, Tool, stream
 
@@ -43,15 +41,6 @@ def ask(door: str, *, streamed: bool = True) -> bytes:
     else:
         body |= {"messages": turn, "max_tokens": 100}
     return json.dumps(body).encode()
-
-
-@contextmanager
-def connection(gateway: RunningGateway) -> Iterator[http.client.HTTPConnection]:
-    client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 def frames(dialect: str, count: int) -> list[bytes]:

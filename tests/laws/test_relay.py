@@ -139,7 +139,8 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     if isinstance(value, dict):
         keys = list(cast("dict[str, Any]", value))
     elif isinstance(value, list):
-        keys = list(range(len(cast("list[Any]", value))))
+        entries: list[Any] = value
+        keys = list(range(len(entries)))
     for key in keys:
         yield (*path, key)
         yield from _places(value[key], (*path, key))

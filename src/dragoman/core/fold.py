@@ -72,35 +72,46 @@ class _Folding:
         self._completed: Completed | None = None
 
     def take(self, event: Event) -> None:
+        # In this order because a whole answer, told as events, has few of any but the first ones.
         match event:
-            case (
-                TextDelta()
-                | InputDelta()
-                | ReasoningDelta()
-                | OutputDelta()
-                | MediaDelta()
-                | AnnotationAdded()
-                | SealAdded()
-            ):
-                self._draft(event.part).deltas.append(event)
             case PartStarted():
                 self._drafts[event.part] = _Draft(event)
+            case TextDelta() | InputDelta():
+                self._draft(event.part).deltas.append(event)
             case PartEnded():
                 draft = self._draft(event.part)
                 draft.value = event.value
                 draft.deltas.clear()
-            case UsageReported():
-                self._usage = merge_usage(self._usage, event.usage)
             case Started():
                 self._started = event
             case Finished():
                 self._finished[event.choice] = event
+            case UsageReported():
+                self._usage = merge_usage(self._usage, event.usage)
+            case Completed():
+                self._completed = event
+            case _:
+                self._take_other(event)
+
+    def _take_other(
+        self,
+        event: ReasoningDelta
+        | OutputDelta
+        | MediaDelta
+        | AnnotationAdded
+        | SealAdded
+        | LimitsReported
+        | Failed
+        | Progress
+        | Noticed,
+    ) -> None:
+        match event:
+            case ReasoningDelta() | OutputDelta() | MediaDelta() | AnnotationAdded() | SealAdded():
+                self._draft(event.part).deltas.append(event)
             case LimitsReported():
                 self._limits = event.limits
             case Failed():
                 self._error = event.error
-            case Completed():
-                self._completed = event
             case Progress() | Noticed():
                 pass
             case _:

@@ -43,7 +43,8 @@ def remembered(read: Callable[[Raw], T]) -> Callable[[Raw], T]:
         return read(Raw(source))
 
     def look_up(value: Raw) -> T:
-        return read(value) if memoryview(value).nbytes > MAX_SOURCE else recall(bytes(value))
+        source = bytes(value)
+        return recall(source) if len(source) <= MAX_SOURCE else read(value)
 
     return look_up
 

@@ -34,7 +34,7 @@ from dragoman.model.outcome import Repair
 from dragoman.model.parts import Call, Part, Result, Text
 from dragoman.model.request import Role, Turn
 
-__all__ = ("INTERRUPTED", "merge_turns", "pair_results")
+__all__ = ("INTERRUPTED", "is_paired", "merge_turns", "pair_results")
 
 INTERRUPTED = "The call was interrupted before it gave a result."
 ORPHAN = "Result of a tool call that is not part of this conversation:"
@@ -78,8 +78,49 @@ def pair_results(
     continues: the provider holds earlier turns (`previous_response_id`, item references), so a result whose call is not
         here answers one of those and stays where it is.
     """
+    if is_paired(turns):
+        return tuple(turns), ()
     pairing = _Pairing(turns, continues=continues)
     return pairing.run(), pairing.repairs()
+
+
+def is_paired(turns: Sequence[Turn]) -> bool:
+    """Whether there is nothing to do, as in most conversations: each run of calls is followed by its results in order.
+
+    Says no where only a closer look can tell: providers' calls, results outside tool turns.
+    """
+    calls: list[Call] = []  # of the last run of assistant turns
+    answered = 0
+    ids: set[str] = set()
+    for turn in turns:
+        if turn.role == "tool":
+            for part in turn.parts or (None,):
+                if answered == len(calls) or not _answers(part, calls[answered]):
+                    return False
+                answered += 1
+            continue
+        if answered == len(calls):
+            calls, answered = [], 0
+        elif answered or turn.role != "assistant":
+            return False
+        for part in turn.parts:
+            if isinstance(part, Call) and turn.role == "assistant" and part.executor == "client":
+                if not part.call_id or part.call_id in ids:
+                    return False
+                ids.add(part.call_id)
+                calls.append(part)
+            elif isinstance(part, Call | Result):
+                return False
+    return answered == len(calls)
+
+
+def _answers(part: Part | None, call: Call) -> bool:
+    return (
+        isinstance(part, Result)
+        and part.executor == "client"
+        and part.call_id == call.call_id
+        and part.kind == call.kind
+    )
 
 
 class _Pairing:

@@ -58,6 +58,7 @@ class Answer:
         self.tally = Tally()
         self.problems: tuple[Problem, ...] = ()
         self.losses: tuple[Loss, ...] = ()
+        self.is_stream = False  # its end was told by the stream itself: that of the reply may still be due
         self._plan = plan
         self._client = client
         self._on_body = on_body
@@ -72,7 +73,8 @@ class Answer:
             first = await reply.read()
         except GatewayError as error:
             return await self._give_up(error_info(error))
-        if _is_stream(reply.headers.get("content-type", ""), first):
+        self.is_stream = _is_stream(reply.headers.get("content-type", ""), first)
+        if self.is_stream:
             if self._plan.wants_stream:
                 return await self._tell_stream(reply, first)
             return await self._collect(reply, first)

@@ -303,7 +303,7 @@ class Exchange:
     async def _let_go(self, reply: Reply) -> None:
         """Give the connection back if the upstream ends the answer it has told, else cut it."""
         try:
-            if self.client.finished:
+            if self._answer is not None and self._answer.is_stream and self.client.finished:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     while await reply.read():
                         pass

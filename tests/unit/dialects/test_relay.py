@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import doors
 from corpus_checks import CHECKS, calls_of, cuts, text_of
 from dragoman.core.aliases import NameMap
 from dragoman.core.fold import fold
@@ -294,6 +295,15 @@ def test_usage_that_was_not_asked_for_is_left_out() -> None:
     machine = relay("chat", EncodeContext(include_usage=False))
     assert passed(machine, wire("chat", payloads)) == wire("chat", payloads[:-1])
     assert machine.tally.usage is not None
+
+
+def test_profile_with_an_end_of_its_own_gets_it() -> None:
+    payloads = base("responses")
+    machine = relay("responses", EncodeContext(profile="required_action"))
+    out = passed(machine, wire("responses", payloads))
+    doors.check_responses(out, profile="required_action")
+    assert out.startswith(wire("responses", payloads[:-1]))
+    assert b"response.required_action" in out
 
 
 def test_legacy_client_gets_legacy_calls_as_they_came() -> None:

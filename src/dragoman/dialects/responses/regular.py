@@ -138,6 +138,7 @@ class ResponsesWatch:
 
     def __init__(self, context: EncodeContext) -> None:
         self.encoder = ResponsesEncoder(context)
+        self._waits = context.profile == "required_action"  # a profile whose end no upstream has
         self._has_begun = False
         self._id = ""
         self._is_placed = False  # the deltas of the open part say which item they belong to
@@ -246,6 +247,8 @@ class ResponsesWatch:
         if response.id != self._id:
             return None
         is_complete = event.type == "response.completed"
+        if self._waits and any(kind in _WITH_INPUT for kind, _ in self._shown):
+            return None
         if is_complete and response.status not in (None, "completed"):
             return None
         if not is_complete and response.incomplete_details is None:

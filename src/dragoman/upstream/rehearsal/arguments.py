@@ -57,6 +57,8 @@ _KEYWORD_TYPES = (
     ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
 )
 
+_PLAIN = frozenset({"type", "description", "title"})
+
 
 def arguments_for(tool: Tool, words: Words, variant: int = 0) -> dict[str, object]:
     """Arguments for a call of a function. Another `variant` begins with another of the user's names."""
@@ -249,8 +251,10 @@ class _Maker:
 
     def _array(self, branch: _Branch, place: _Place) -> list[object]:
         schema = branch.schema
-        for stated in (safe_argv(place.name), list_in(schema.get("default"))):
-            if stated and satisfies(schema, stated):
+        is_plain = schema_in(schema.get("items")).keys() <= _PLAIN
+        argv = safe_argv(place.name) if is_plain else []
+        for stated in (argv, list_in(schema.get("default"))):
+            if stated and _holds(schema, len(stated)) and satisfies(schema, stated):
                 return stated
         inner = place.below(place.name, branch.refs)
         made: list[object] = []
@@ -300,6 +304,12 @@ def _marked(branches: Iterator[_Branch], by: _Branch) -> Iterator[_Branch]:
 
 def _without(schema: Schema, keyword: str) -> Schema:
     return {key: value for key, value in schema.items() if key != keyword}
+
+
+def _holds(schema: Schema, count: int) -> bool:
+    """Whether a list may have so many items."""
+    most = number_in(schema, "maxItems")
+    return count >= (number_in(schema, "minItems") or 0) and (most is None or count <= most)
 
 
 def _type(schema: Schema, place: _Place, *, is_recursive: bool) -> str:

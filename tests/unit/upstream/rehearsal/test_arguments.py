@@ -119,6 +119,10 @@ def test_command_is_an_echo(name: str) -> None:
 def test_command_in_pieces_is_an_echo() -> None:
     schema = {"type": "array", "items": {"type": "string"}}
     assert member(schema, DANGER, name="command") == ["echo", "rehearsal"]
+    assert member({**schema, "minItems": 3}, DANGER, name="command") == ["echo rehearsal"] * 3
+    assert member({**schema, "maxItems": 1}, DANGER, name="command") == ["echo rehearsal"]
+    short = {"type": "array", "items": {"type": "string", "maxLength": 4}}
+    assert member(short, DANGER, name="command") == ["echo"]
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,10 @@ def test_command_is_an_echo(name: str) -> None:
 def test_command_in_pieces_is_an_echo() -> None:
     schema = {"type": "array", "items": {"type": "string"}}
     assert member(schema, DANGER, name="command") == ["echo", "rehearsal"]
+    assert member({**schema, "minItems": 3}, DANGER, name="command") == ["echo rehearsal"] * 3
+    assert member({**schema, "maxItems": 1}, DANGER, name="command") == ["echo rehearsal"]
+    short = {"type": "array", "items": {"type": "string", "maxLength": 4}}
+    assert member(short, DANGER, name="command") == ["echo"]
 
 
 @pytest.mark.parametrize(
@@ -425,7 +429,7 @@ def lifted(schema: Json) -> Json:
     return {**cast("Json", walk(schema)), "$defs": found}
 
 
-@settings(max_examples=6000, deadline=None)
+@settings(max_examples=8000, deadline=None)
 @given(SCHEMAS, st.sampled_from(["", "Weather in Paris?", DANGER, "from 3 to 7 at 2.5"]))
 def test_value_satisfies_its_schema(schema: Json, said: str) -> None:
     whole = lifted({"type": "object", "properties": {"thing": schema}, "required": ["thing"]})

@@ -1,0 +1,315 @@
+"""Errors of an upstream are the door's own errors: the SDK raises the class it has for them, with the upstream's words."""
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
+from stage import UPSTREAM_KEY, Stage, running_stage
+from vendor_errors import ANTHROPIC_TYPES, STATUSES, error_body, failure_frame
+from vendor_wire import Answer, Said, Tool, body_bytes, stream
+
+from dragoman.testing import ScriptedReply, json_reply, sse
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = Offered("get_weather", SCHEMA, "the weather in a city")
+ANSWER = Answer(
+    (
+        Said(("Let me ", "look.")),
+        Tool("call_1", "get_weather", ('{"city":', '"Par', 'is"}')),
+        Tool("call_2", "get_weather", ('{"city":', '"Ro', 'me"}')),
+    )
+)
+MESSAGE = "something the upstream says"
+
+OPENAI_CLASSES: dict[int, type[Exception]] = {
+    400: openai.BadRequestError,
+    401: openai.AuthenticationError,
+    403: openai.PermissionDeniedError,
+    404: openai.NotFoundError,
+    413: openai.APIStatusError,
+    429: openai.RateLimitError,
+    500: openai.InternalServerError,
+    503: openai.InternalServerError,
+    529: openai.InternalServerError,
+}
+ANTHROPIC_CLASSES: dict[int, type[Exception]] = {
+    400: anthropic.BadRequestError,
+    401: anthropic.AuthenticationError,
+    403: anthropic.PermissionDeniedError,
+    404: anthropic.NotFoundError,
+    413: anthropic.RequestTooLargeError,
+    429: anthropic.RateLimitError,
+    500: anthropic.InternalServerError,
+    503: anthropic.ServiceUnavailableError,
+    529: anthropic.OverloadedError,
+}
+CLASSES = {"chat": OPENAI_CLASSES, "responses": OPENAI_CLASSES, "messages": ANTHROPIC_CLASSES}
+
+doors = pytest.mark.parametrize("door", DOORS)
+dialects = pytest.mark.parametrize("dialect", DOORS, ids=lambda dialect: f"over-{dialect}")
+all_modes = pytest.mark.parametrize("mode", ["create", "parse", "stream", "helper"])
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+    absent = {"kind": "chat", "base_url": address}
+    with running_stage(upstreams={"absent": absent}) as running:
+        yield running
+
+
+# --- before the first byte --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("mode", ["create", "helper"])
+@dialects
+@doors
+def test_an_error_status_is_the_sdks_own_exception(
+    stage: Stage, door: str, dialect: str, mode: str, status: int
+) -> None:
+    headers = {"retry-after": "17"} if status in (429, 503) else {}
+    reply = json_reply(error_body(dialect, status, MESSAGE), status, headers=headers)
+    scene = stage.scene(dialect, reply)
+    asking = conversation(door, stage.url, scene.model)
+    asking.say("hi")
+    with pytest.raises(CLASSES[door][status]) as caught:
+        asking.ask(mode)
+    error: Any = caught.value
+    assert type(error) is CLASSES[door][status]
+    assert error.status_code == status
+    assert MESSAGE in error.message
+    assert UPSTREAM_KEY not in error.response.text
+    assert error.response.headers["x-request-id"]
+    assert error.response.headers.get("retry-after") == headers.get("retry-after")
+    told = error.response.json()
+    if door == "messages":
+        assert error.request_id == error.response.headers["x-request-id"]
+        assert told["type"] == "error"
+        assert told["error"]["type"] == ANTHROPIC_TYPES[status]
+    else:
+        assert set(told["error"]) >= {"message", "type", "param", "code"}
+        wanted = error_body(dialect, status, "")["error"].get("code")
+        assert told["error"]["code"] == wanted or wanted is None, "one vendor's codes stay"
+    assert len(scene.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (502, b"<html><body>Bad Gateway</body></html>"),
+        (500, b""),
+        (404, b'{"detail":"Not Found"}'),
+        (400, b'{"object":"error","message":"too long","type":"BadRequestError","code":400}'),
+    ],
+    ids=["html", "empty", "fastapi", "vllm"],
+)
+@dialects
+@doors
+def test_an_error_that_is_not_the_vendors_own_is_told_all_the_same(
+    stage: Stage, door: str, dialect: str, status: int, body: bytes
+) -> None:
+    reply = ScriptedReply(status=status, content_type="text/html", body=body)
+    scene = stage.scene(dialect, reply)
+    asking = conversation(door, stage.url, scene.model)
+    asking.say("hi")
+    with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
+        asking.ask("create")
+    error: Any = caught.value
+    assert error.status_code == status
+    told = error.response.json()["error"]
+    assert isinstance(told["message"], str)
+    assert told["message"]
+
+
+@dialects
+@doors
+def test_an_upstream_that_cannot_be_reached_is_a_502(stage: Stage, door: str, dialect: str) -> None:
+    scene = stage.scene(dialect, ScriptedReply(framing="raw", chunks=[], cut="reset"))
+    asking = conversation(door, stage.url, scene.model)
+    asking.say("hi")
+    with pytest.raises((openai.InternalServerError, anthropic.InternalServerError)) as caught:
+        asking.ask("create")
+    assert caught.value.status_code == 502
+
+
+@doors
+def test_an_unknown_model_is_not_found(stage: Stage, door: str) -> None:
+    asking = conversation(door, stage.url, "nobody/has-this")
+    asking.say("hi")
+    with pytest.raises((openai.NotFoundError, anthropic.NotFoundError)) as caught:
+        asking.ask("create")
+    assert "nobody/has-this" in str(caught.value)
+
+
+@doors
+def test_a_request_that_cannot_be_read_is_a_bad_request(stage: Stage, door: str) -> None:
+    scene = stage.scene("chat")
+    tools = [{"type": "function", "function": {"name": 7}}]
+    broken: Any = {"extra_body": {"tools": 5 if door != "chat" else tools}}
+    asking = conversation(door, stage.url, scene.model, more=broken)
+    asking.say("hi")
+    with pytest.raises((openai.BadRequestError, anthropic.BadRequestError)) as caught:
+        asking.ask("create")
+    assert "tools" in str(caught.value)
+    assert scene.requests == []
+
+
+# --- failures inside an answer ----------------------------------------------------------------------------------------
+
+
+def cut_inside_second_call(dialect: str) -> bytes:
+    """Everything up to and including half of the second call's arguments."""
+    whole = stream(dialect, ANSWER)
+    at = whole.index(b'\\"Ro')
+    return whole[: whole.index(b"\n\n", at) + 2]
+
+
+FAILING = {
+    "cut": lambda dialect: sse(cut_inside_second_call(dialect), cut=True),
+    "reset": lambda dialect: ScriptedReply(
+        content_type="text/event-stream", chunks=[cut_inside_second_call(dialect)], cut="reset"
+    ),
+    "ends": lambda dialect: sse(cut_inside_second_call(dialect)),
+    "half a frame": lambda dialect: sse(cut_inside_second_call(dialect)[:-20]),
+    "error": lambda dialect: sse(cut_inside_second_call(dialect) + failure_frame(dialect, MESSAGE)),
+}
+
+
+@pytest.mark.parametrize("how", FAILING)
+@dialects
+@doors
+def test_a_stream_that_breaks_never_looks_whole(
+    stage: Stage, door: str, dialect: str, how: str
+) -> None:
+    scene = stage.scene(dialect, FAILING[how](dialect))
+    words = "the upstream says" if how == "error" else ""
+    CHECKS[door](stage.url, scene.model, words)
+
+
+def check_chat(url: str, model: str, words: str) -> None:
+    ended: list[str] = []
+    arguments: dict[int, str] = {}
+    with pytest.raises(openai.APIError) as caught:
+        for chunk in openai_client(url).chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "hi"}], stream=True
+        ):
+            for choice in chunk.choices:
+                ended += [choice.finish_reason] if choice.finish_reason else []
+                for call in choice.delta.tool_calls or ():
+                    text = call.function.arguments if call.function else ""
+                    arguments[call.index] = arguments.get(call.index, "") + (text or "")
+    assert not isinstance(caught.value, openai.APIConnectionError), "the end is told, not just had"
+    assert ended == []
+    assert words in caught.value.message
+    if arguments:
+        assert json.loads(arguments[0]) == {"city": "Paris"}
+        assert arguments.get(1, "") in ('{"city":"Ro', '{"city":', "")
+
+
+def check_responses(url: str, model: str, words: str) -> None:
+    client = openai_client(url)
+    events = list(client.responses.create(model=model, input="hi", stream=True))
+    last = events[-1]
+    assert last.type == "response.failed"
+    assert last.response.error is not None
+    assert words in last.response.error.message
+    whole = [
+        event.item.call_id
+        for event in events
+        if event.type == "response.output_item.done" and event.item.type == "function_call"
+    ]
+    assert whole in ([], ["call_1"])
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+def check_messages(url: str, model: str, words: str) -> None:
+    stopped: list[int] = []
+    started: dict[int, str] = {}
+    kinds: list[str] = []
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        for event in anthropic_client(url).messages.create(
+            model=model,
+            max_tokens=99,
+            messages=[{"role": "user", "content": "hi"}],
+            stream=True,
+        ):
+            kinds.append(event.type)
+            if event.type == "content_block_start" and event.content_block.type == "tool_use":
+                started[event.index] = event.content_block.id
+            elif event.type == "content_block_stop":
+                stopped.append(event.index)
+    assert words in caught.value.message
+    assert "message_stop" not in kinds
+    assert "call_2" not in [started.get(index) for index in stopped]
+
+
+CHECKS = {"chat": check_chat, "responses": check_responses, "messages": check_messages}
+
+
+@pytest.mark.parametrize("how", FAILING)
+@dialects
+@doors
+def test_the_stream_helpers_notice_a_stream_that_breaks(
+    stage: Stage, door: str, dialect: str, how: str
+) -> None:
+    scene = stage.scene(dialect, FAILING[how](dialect))
+    asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
+    asking.say("hi")
+    if (
+        door == "responses"
+    ):  # this helper tells of the failure as an event, and has no final response
+        with (
+            openai_client(stage.url).responses.stream(model=scene.model, input="hi") as stream,
+            pytest.raises(RuntimeError),
+        ):
+            assert [event.type for event in stream][-1] == "response.failed"
+            stream.get_final_response()
+        return
+    with pytest.raises((openai.APIError, anthropic.APIError)):
+        asking.ask("helper")
+
+
+@pytest.mark.parametrize("mode", ["create", "helper"])
+@dialects
+@doors
+def test_an_answer_that_fails_before_it_begins_has_an_error_status(
+    stage: Stage, door: str, dialect: str, mode: str
+) -> None:
+    reply = sse(failure_frame(dialect, MESSAGE))
+    if mode == "create":
+        reply = json_reply(error_body(dialect, 500, MESSAGE))  # under status 200
+    scene = stage.scene(dialect, reply)
+    asking = conversation(door, stage.url, scene.model)
+    asking.say("hi")
+    with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)) as caught:
+        asking.ask(mode)
+    assert caught.value.status_code >= 500
+    assert MESSAGE in caught.value.message
+
+
+@dialects
+@doors
+def test_a_body_that_is_cut_is_an_error(stage: Stage, door: str, dialect: str) -> None:
+    body = body_bytes(dialect, ANSWER)
+    scene = stage.scene(
+        dialect,
+        ScriptedReply(
+            content_type="application/json",
+            chunks=[body[: len(body) // 2]],
+            framing="length",
+            declared_length=len(body),
+            cut=True,
+        ),
+    )
+    asking = conversation(door, stage.url, scene.model)
+    asking.say("hi")
+    with pytest.raises((openai.InternalServerError, anthropic.InternalServerError)) as caught:
+        asking.ask("create")
+    assert caught.value.status_code == 502

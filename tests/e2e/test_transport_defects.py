@@ -1,0 +1,164 @@
+"""Defects of other gateways that only HTTP can show, each named after its entry in the collection."""
+
+import gzip
+import http.client
+import json
+import threading
+import zlib
+
+import pytest
+from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
+from vendor_wire import Answer, Said, Tool, stream
+
+from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait
+
+HI = {"role": "user", "content": "hi"}
+ANSWER = Answer((Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":"Paris"}',))))
+
+
+def ask(client: http.client.HTTPConnection, body: dict[str, object] | None = None) -> None:
+    asked = body or {"model": "m", "stream": True, "messages": [HI]}
+    client.request(
+        "POST", "/v1/chat/completions", json.dumps(asked), {"accept-encoding": "gzip, br, zstd"}
+    )
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_m148_compressed_stream_of_an_upstream_is_read_and_told_plainly(
+    dialect: str, encoding: str
+) -> None:
+    plain = stream(dialect, ANSWER)
+    packed = gzip.compress(plain) if encoding == "gzip" else zlib.compress(plain)
+    reply = ScriptedReply(
+        content_type="text/event-stream", headers={"content-encoding": encoding}, chunks=[packed]
+    )
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, dialect)) as gateway,
+        connection(gateway) as client,
+    ):
+        ask(client)
+        response = client.getresponse()
+        told = response.read()
+        assert b"get_weather" in told
+        assert told.endswith(b"data: [DONE]\n\n")
+        assert response.getheader("content-encoding") is None
+        # A compressed stream is held back block by block: it was not asked for.
+        assert upstream.requests[0].headers["accept-encoding"] == "identity"
+
+
+def test_m150_stream_forbids_proxies_to_hold_or_compress_it() -> None:
+    gate = threading.Event()
+    whole = stream("chat", ANSWER)
+    at = whole.index(b"\n\n", whole.index(b"Let me ")) + 2
+    reply = ScriptedReply(
+        content_type="text/event-stream", chunks=[whole[:at], Wait(gate), whole[at:]]
+    )
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        ask(client)
+        response = client.getresponse()
+        assert response.getheader("x-accel-buffering") == "no"
+        assert "no-transform" in (response.getheader("cache-control") or "")
+        told = b""
+        while b"Let me " not in told:  # nothing more will come before it has arrived
+            told += response.read1()
+        gate.set()
+        response.read()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_m152_m153_client_that_leaves_before_the_first_chunk_cancels_the_upstream(
+    streamed: bool,
+) -> None:
+    never = threading.Event()
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[Wait(never)])
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        body: dict[str, object] = {"model": "m", "stream": streamed, "messages": [HI]}
+        ask(client, body)
+        wait_until(lambda: len(upstream.requests) == 1)
+        client.close()
+        took = wait_until(lambda: upstream.requests[0].was_abandoned)
+        assert took < 0.1
+        wait_until(lambda: not gateway.app.gateway.exchanges)
+        never.set()
+
+
+@pytest.mark.parametrize("door", DIALECTS)
+def test_codex_is_told_of_a_full_context_in_the_stream_and_of_a_long_wait_as_an_error(
+    door: str,
+) -> None:
+    full = {"error": {"message": "too long", "code": "context_length_exceeded", "type": "x"}}
+    limited = {"error": {"message": "slow down", "code": "rate_limit_exceeded", "type": "x"}}
+    replies = [
+        ScriptedReply(status=400, body=json.dumps(full).encode()),
+        ScriptedReply(
+            status=429, body=json.dumps(limited).encode(), headers={"retry-after": "3600"}
+        ),
+    ]
+    path = {"chat": "chat/completions"}.get(door, door)
+    body = json.dumps(
+        {"model": "m", "stream": True, "input": "hi", "messages": [HI], "max_tokens": 9}
+    )
+    with (
+        ScriptedUpstream.in_thread(replies) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        client.request("POST", f"/v1/{path}", body, {"originator": "codex_exec"})
+        response = client.getresponse()
+        told = response.read()
+        if door == "responses":
+            assert response.status == 200
+            assert b"event: response.failed" in told
+            assert b'"code":"context_length_exceeded"' in told
+        else:
+            assert response.status == 400
+        client.request("POST", f"/v1/{path}", body, {"originator": "codex_exec"})
+        response = client.getresponse()
+        assert response.status == 429
+        assert b"slow down" in response.read()
+        expected = None if door == "responses" else "3600"
+        assert response.getheader("retry-after") == expected
+
+
+def test_head_without_an_end_is_cut_off() -> None:
+    with (
+        ScriptedUpstream.in_thread([]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        client.connect()
+        sock = client.sock
+        assert sock is not None
+        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-long: ")
+        told = b""
+        try:
+            for _ in range(64):
+                sock.sendall(b"a" * 65_536)
+            told = sock.recv(65_536)
+        except OSError:
+            told = told or b"HTTP/1.1 431 closed before it was read"
+        assert told.startswith(b"HTTP/1.1 431")
+
+
+def test_large_head_gets_the_doors_own_error() -> None:
+    with (
+        ScriptedUpstream.in_thread([]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        connection(gateway) as client,
+    ):
+        client.request(
+            "POST", "/v1/messages", b"{}", {"x-long": "a" * 60_000, "x-more": "a" * 60_000}
+        )
+        response = client.getresponse()
+        assert response.status == 431
+        assert json.loads(response.read())["type"] == "error"
