@@ -139,8 +139,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     if isinstance(value, dict):
         keys = list(cast("dict[str, Any]", value))
     elif isinstance(value, list):
-        entries: list[Any] = value
-        keys = list(range(len(entries)))
+        keys = list(range(len(cast("list[object]", value))))
     for key in keys:
         yield (*path, key)
         yield from _places(value[key], (*path, key))

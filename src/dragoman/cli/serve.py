@@ -26,6 +26,8 @@ def _serve(options: Options) -> int:
     check_surroundings(settings, os.environ)
     from dragoman.server.run import serve  # noqa: PLC0415 - needs the gateway's dependencies
 
-    if settings.log.format != "json":  # then every line is read by a machine
-        show(banner(settings))
-    return serve(settings)
+    def announce(url: str) -> None:
+        if settings.log.format != "json":  # then every line is read by a machine
+            show(banner(settings, url))
+
+    return serve(settings, announce)

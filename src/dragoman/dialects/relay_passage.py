@@ -158,7 +158,7 @@ class Passage:
         if (
             ending
             and is_whole
-            and restored == list(events)
+            and restored == events
             and self._compare(look, shadow, restored) is _Verdict.REGULAR
         ):
             self._release(ending)
@@ -257,14 +257,16 @@ class Passage:
             case _Verdict.IRREGULAR:
                 self._turn(shadow, "out_of_step")
 
-    def _objection(self, frame: Frame, events: Sequence[Event], restored: list[Event]) -> str:
+    def _objection(
+        self, frame: Frame, events: tuple[Event, ...], restored: tuple[Event, ...]
+    ) -> str:
         """What speaks against a frame besides its own look; "" for nothing."""
         problem = self._problem(but="unknown_delta" if self._is_about_opaque(events) else "")
         if problem:
             return problem
         if frame.invalid_utf8:
             return "invalid_utf8"
-        if restored != list(events):
+        if restored != events:
             return "restored_name"
         is_amended = any(isinstance(event, PartEnded) and event.amended for event in events)
         return "amended_part" if is_amended else ""
@@ -273,11 +275,16 @@ class Passage:
         """Whether a frame is left out: it says nothing that an answer consists of, and some client stumbles over it."""
         if look is not None and look.is_stray:
             return not self._is_about_opaque(events)
+        if not events or not isinstance(events[0], Noticed):
+            return False
         is_unknown = [isinstance(event, Noticed) and event.kind == "unknown" for event in events]
-        return bool(events) and all(is_unknown) and not self._is_about_opaque(events)
+        return all(is_unknown) and not self._is_about_opaque(events)
 
     def _is_about_opaque(self, events: Sequence[Event]) -> bool:
-        return any(isinstance(event, Noticed) and event.part in self._opaque for event in events)
+        opaque = self._opaque
+        return bool(opaque) and any(
+            isinstance(event, Noticed) and event.part in opaque for event in events
+        )
 
     def _raw(self, frame: Frame, data: bytes, look: Look) -> bytes | None:
         """The frame as it is passed on; None if the model's name cannot be replaced in it."""
@@ -360,7 +367,7 @@ class Passage:
             self._last = b""
         return self.encoder.encode_all(events)
 
-    def _speak(self, events: Sequence[Event]) -> None:
+    def _speak(self, events: tuple[Event, ...]) -> None:
         if len(events) == 1 and type(events[0]) in _UNNOTED and self._is_direct:
             self.out.append(self.encoder.dialect.encode(events[0]))
             return
@@ -394,14 +401,15 @@ class Passage:
         """Whether the encoder may be given a delta without further thought."""
         return self.encoder.serializer.is_idle and self._restore is None
 
-    def _restored(self, events: Sequence[Event]) -> list[Event]:
+    def _restored(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         """The events in the client's terms."""
-        mended = [
-            self.watch.mend(event) if isinstance(event, Finished) else event for event in events
-        ]
+        if any(isinstance(event, Finished) for event in events):
+            events = tuple(
+                self.watch.mend(event) if isinstance(event, Finished) else event for event in events
+            )
         if self._restore is None:
-            return mended
-        return list(chain.from_iterable(map(self._restore, mended)))
+            return events
+        return tuple(chain.from_iterable(map(self._restore, events)))
 
 
 def _is_spelled_otherwise(frame: Frame, data: bytes) -> bool:

@@ -115,7 +115,7 @@ class Exchange:
                 ErrorInfo(kind="server", message="the gateway failed; its log has the reason")
             )
         finally:
-            gateway.exchanges.discard(self)
+            gateway.forget(self)
             self._write_record()
 
     def stop(self, reason: ErrorInfo) -> None:

@@ -54,6 +54,7 @@ class Gateway:
         self.clock = time.monotonic
         self.wall_clock = time.time
         self.is_stopping = False
+        self._is_empty = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None
 
     async def serve(self, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,12 +68,19 @@ class Gateway:
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
+    def forget(self, exchange: Exchange) -> None:
+        """An exchange is over."""
+        self.exchanges.discard(exchange)
+        if self.is_stopping and not self.exchanges:
+            self._is_empty.set()
+
     async def stop(self) -> None:
         """Let open exchanges finish within the grace, then end them with a failure of their own dialect."""
         self.is_stopping = True
-        deadline = self.clock() + self.settings.server.shutdown_grace
-        while self.exchanges and self.clock() < deadline:
-            await asyncio.sleep(0.05)
+        if self.exchanges:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.server.shutdown_grace):
+                    await self._is_empty.wait()
         for exchange in tuple(self.exchanges):
             exchange.stop(stopping_error())
 

@@ -2,8 +2,12 @@
 
 import asyncio
 import functools
+import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -30,6 +34,20 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
         self._app = app
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, but a signal that has ended the server is done with: the process exits with 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         stopping = asyncio.create_task(self._app.gateway.stop())
@@ -60,14 +78,18 @@ def make_server(app: App, settings: Settings) -> Server:
     return Server(config, app)
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> int:
     """Serve until a signal ends it. The exit code.
+
+    announce: told the address once it is listened on.
 
     Raises:
         ConfigError: the address cannot be listened on.
     """
     listener = _listen(settings.server.host, settings.server.port)
     with listener:
+        if announce is not None:
+            announce(_address(settings.server.host, listener.getsockname()[1]))
         workers = settings.server.workers
         if workers > 1:
             with shared_metrics():
@@ -79,11 +101,12 @@ def serve(settings: Settings) -> int:
 def _work(settings: Settings, listener: socket.socket) -> None:
     """One process's share: all of it, or that of a worker."""
     configure_logging(settings.log)
-    server = make_server(create_app(settings), settings)
-    try:
-        server.run(sockets=[listener])
-    except KeyboardInterrupt:
-        pass  # uvicorn raises the signal again once it has stopped; for us it was the way to stop
+    make_server(create_app(settings), settings).run(sockets=[listener])
+
+
+def _address(host: str, port: int) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
 
 
 def _listen(host: str, port: int) -> socket.socket:

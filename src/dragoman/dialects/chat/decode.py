@@ -24,6 +24,7 @@ from dragoman.dialects.chat.fields import (
     present,
     text_of,
 )
+from dragoman.dialects.chat.plain import read_plain
 from dragoman.dialects.chat.telling import Telling
 from dragoman.dialects.chat.usage import read_usage
 from dragoman.dialects.chat.wire import CHUNK_FIELDS, FAILED_FINISHES, decode_hot
@@ -42,7 +43,7 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, Problem, Usage
 from dragoman.model.parts import Extra
-from dragoman.sse import Frame
+from dragoman.sse import Frame, is_utf8
 
 __all__ = ("ChatReader", "read_body")
 
@@ -124,6 +125,14 @@ class ChatReader:
 
     def read_whole(self, body: Mapping[str, Raw]) -> tuple[Event, ...]:
         """A body that has choices: all of a stream in one chunk."""
+        plain = read_plain(body["choices"])
+        if plain is not None:
+            self.over = True
+            self._read_envelope(body, must_start=True)
+            self._telling.events.extend(plain[:-1])
+            self._read_usage(body)
+            self._telling.events.extend((plain[-1], Completed()))
+            return self._telling.take()
         error = self._take_chunk(body, is_whole=True)
         return self.fail(error) if error is not None else self._finish_marked()
 
@@ -194,7 +203,7 @@ class ChatReader:
         changed = {
             name: value
             for name, value in (extra.fields if extra else {}).items()
-            if bytes(self._extra.get(name, Raw(b""))) != bytes(value)
+            if self._extra.get(name) != value
         }
         self._extra.update(changed)
         if self._has_started:
@@ -270,11 +279,11 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
 
 
 def _read_text(data: bytes, reader: ChatReader) -> tuple[Event, ...]:
-    text = data.decode("utf-8", "replace")
-    if "\ufffd" in text and text.encode("utf-8") != data:
+    body = data.strip()
+    if not is_utf8(body):
         reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
-    body = text.encode("utf-8").strip()
-    fields = present(as_object(body))
+        body = data.decode("utf-8", "replace").encode("utf-8").strip()
+    fields = present(as_object(body, is_utf8=True))
     error = find_error(fields)
     if error is not None:
         return reader.fail(read_error(error))

@@ -5,6 +5,7 @@ nothing of the dialect.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, loads, raw, typed_decoder
 from dragoman.model.parts import Extra
@@ -25,9 +26,24 @@ __all__ = (
     "text_of",
 )
 
-NULL = b"null"
-_items = typed_decoder(list[Raw])
+NULL = Raw(b"null")
+# Any value, objects and arrays one level deep: one try tells what it is, and a failed one costs ten times as much.
+_Shallow = dict[str, Raw] | list[Raw] | str | int | float | bool | None
+_decode = typed_decoder(cast("type[_Shallow]", _Shallow))
 _KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+
+
+def _look(value: Raw | bytes) -> _Shallow:
+    try:
+        return _decode(cast("bytes", value))
+    except (
+        FAST_FAILURES
+    ):  # half a character, or a number beyond a double, which only the slower reader takes
+        data = bytes(value)
+    if data.startswith(b"{"):
+        return as_object(data)
+    found: str | int | float | list[object] = loads(data)
+    return [raw(item) for item in found] if isinstance(found, list) else found
 
 
 def kind_of(value: Raw) -> str:
@@ -43,41 +59,31 @@ def fields_of(value: Raw | bytes | None) -> dict[str, Raw]:
     """The fields of an object that are not null; none for any other value."""
     if value is None:
         return {}
-    data = bytes(value)
-    if not data.startswith(b"{"):
-        return {}
-    return present(as_object(data))
+    found = _look(value)
+    return present(cast("dict[str, Raw]", found)) if isinstance(found, dict) else {}
 
 
 def present(fields: Mapping[str, Raw]) -> dict[str, Raw]:
     """The fields that are not null."""
-    return {name: value for name, value in fields.items() if bytes(value) != NULL}
+    return {name: value for name, value in fields.items() if value != NULL}
 
 
 def items_of(value: Raw | None) -> list[Raw]:
     """The items of an array that are not null. One object stands for an array of it."""
     if value is None:
         return []
-    data = bytes(value)
-    if data.startswith(b"{"):
-        return [Raw(data)]
-    if not data.startswith(b"["):
-        return []
-    try:
-        items = _items(data)
-    except FAST_FAILURES:  # half a character, which only the slower reader takes
-        items = [raw(item) for item in loads(data)]
-    return [item for item in items if bytes(item) != NULL]
+    found = _look(value)
+    if isinstance(found, dict):
+        return [value]
+    items = cast("list[Raw]", found) if isinstance(found, list) else []
+    return [item for item in items if item != NULL]
 
 
 def text_of(value: Raw | None) -> str | None:
     if value is None:
         return None
-    data = bytes(value)
-    if not data.startswith(b'"'):
-        return None
-    text: str = loads(data)
-    return text
+    found = _look(value)
+    return found if isinstance(found, str) else None
 
 
 def first_text(fields: Mapping[str, Raw], names: Iterable[str]) -> str:
@@ -93,7 +99,7 @@ def int_of(value: Raw | None) -> int | None:
     """An integer, also where it is written as a string or with a fraction of zero."""
     if value is None:
         return None
-    match loads(bytes(value)):
+    match _look(value):
         case bool():
             return None
         case int(number):
@@ -107,12 +113,13 @@ def int_of(value: Raw | None) -> int | None:
 
 
 def float_of(value: Raw | None) -> float | None:
-    number = loads(bytes(value or NULL))
+    number = None if value is None else _look(value)
     return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 def flag_of(value: Raw | None) -> bool | None:
-    return {b"true": True, b"false": False}.get(bytes(value or NULL))
+    found = None if value is None else _look(value)
+    return found if isinstance(found, bool) else None
 
 
 def extra_of(fields: Mapping[str, Raw], known: Iterable[str]) -> Extra | None:

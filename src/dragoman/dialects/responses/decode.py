@@ -12,12 +12,19 @@ The states of a stream:
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, raw
 from dragoman.core.finish import settle_finish
 from dragoman.dialects.base import DecodeContext, Step
-from dragoman.dialects.responses.answer import read_end, read_finish, read_started, read_usage
+from dragoman.dialects.responses.answer import (
+    Finish,
+    read_end,
+    read_finish,
+    read_started,
+    read_usage,
+)
 from dragoman.dialects.responses.call_track import CallTrack
 from dragoman.dialects.responses.errors import decode_error, read_error
 from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.fields import Fields, read_list, read_object, read_text, without
 from dragoman.dialects.responses.ledger import Ledger
+from dragoman.dialects.responses.plain import read_plain
 from dragoman.dialects.responses.tracks import Found, TextTrack
 from dragoman.dialects.responses.wire import (
     ENVELOPE_FIELDS,
@@ -221,7 +228,11 @@ class ResponsesReader:
         """A whole response object."""
         self._telling.is_body = True
         self._start(response, is_regular=True)
-        if read_text(response, "status") == "failed":
+        plain = read_plain(response)
+        if plain is not None:
+            self._telling.out += plain.events
+            self._tell_end(response, Finish(None, "completed"), has_calls=plain.has_calls)
+        elif read_text(response, "status") == "failed":
             self._ledger.settle(read_list(response.get("output")) or (), "incomplete")
             self._take_failure(response)
         else:
@@ -245,9 +256,13 @@ class ResponsesReader:
             message = "a call's name never came, and the tools offered do not tell it"
             self._fail(ErrorInfo(kind="protocol", message=message))
             return
-        reason = settle_finish(
-            finish.reason, has_complete_client_calls=self._ledger.calls.has_waiting
-        )
+        has_calls = self._ledger.calls.has_waiting
+        self._tell_end(response, finish, has_calls=has_calls, is_inferred=is_inferred)
+
+    def _tell_end(
+        self, response: Fields, finish: Finish, *, has_calls: bool, is_inferred: bool = False
+    ) -> None:
+        reason = settle_finish(finish.reason, has_complete_client_calls=has_calls)
         self._emit(Finished(reason, inferred=is_inferred, native=finish.native, extra=finish.extra))
         usage = read_usage(response.get("usage"))
         if usage is not None:

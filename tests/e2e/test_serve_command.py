@@ -1,0 +1,127 @@
+"""`dragoman serve` as a person starts it: in a process of its own, stopped by a signal."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from gateway_harness import wait_until
+
+PATIENCE = 20.0  # a process of its own imports everything anew, on a machine that may be busy
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dragoman", "serve", "--port", str(port), *options],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: process.poll() is not None or _answers(f"{url}/readyz"), PATIENCE)
+        yield process, url
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=PATIENCE)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def ask(url: str) -> str:
+    body = {"model": "rehearsal", "messages": [{"role": "user", "content": "Say marker-1."}]}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+        answer = json.loads(response.read())
+    text: str = answer["choices"][0]["message"]["content"]
+    return text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serves_without_key_or_configuration_until_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with serving(tmp_path, "--log-format", "json") as (process, url):
+        assert "marker-1" in ask(url)
+        process.send_signal(number)
+        _, log = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        lines = [json.loads(line) for line in log.splitlines()]
+        (line,) = [line for line in lines if line.get("event") == "request"]
+        assert line["door"] == "chat"
+        assert line["upstream"] == "rehearsal"
+        assert "marker-1" not in log
+
+
+def test_several_workers_share_one_address_and_one_set_of_metrics(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2", "--log-format", "json") as (process, url):
+        for _ in range(8):
+            assert "marker-1" in ask(url)
+        with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as response:
+            metrics = response.read().decode()
+        counts = [
+            float(line.rpartition(" ")[2])
+            for line in metrics.splitlines()
+            if line.startswith("dragoman_requests_total")
+        ]
+        assert sum(counts) == 8
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+
+
+def test_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "dragoman", "serve", "--port", str(port)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_listening_beyond_this_machine_needs_a_key(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dragoman", "serve", "--host", "0.0.0.0", "--port", "0"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "DRAGOMAN_API_KEYS" in done.stderr
