@@ -27,6 +27,8 @@ from msgspec import structs
 _PAIRS = "chat:responses,responses:chat,chat:chat,messages:chat"
 _HELD_STREAMS = 1000
 _HELD_SECONDS = 6.0
+_NGINX = "nginx, passing on chat"
+"""The one reference for every pair: events of Chat are the longest, and bytes are all that nginx counts."""
 
 Measured = dict[tuple[str, Mode], list[Figures]]
 
@@ -109,6 +111,11 @@ def memory_of(contestant: Contestant, *, is_judged: bool) -> Memory:
     )
 
 
+def idle_memory(contestant: Contestant) -> Memory:
+    """Of a peer: a thousand streams are more than some of them take."""
+    return Memory(label=contestant.label, idle_mib=pss_kib(contestant.service.pid) / 1024)
+
+
 class Bench:
     """The services of one run, which end with it."""
 
@@ -116,7 +123,6 @@ class Bench:
         self._home = home
         self._services = services
         self.mock = self._keep(targets.start_mock(home))
-        self.nginx: Service | None = None
 
     def _keep(self, service: Service) -> Service:
         self._services.callback(service.stop)
@@ -127,7 +133,7 @@ class Bench:
         found: list[Memory] = []
         if nginx:
             service = self._keep(targets.start_nginx(nginx, self._home, self.mock.port))
-            plain = Contestant(label="nginx", door="chat", service=service)
+            plain = Contestant(label=_NGINX, door="chat", service=service)
             found.append(memory_of(plain, is_judged=False))
             service.stop()
         for pair in pairs:
@@ -141,10 +147,7 @@ class Bench:
         found = [Contestant(label="mock, no gateway", door="chat", service=self.mock)]
         if nginx:
             service = self._keep(targets.start_nginx(nginx, self._home, self.mock.port))
-            doors = dict.fromkeys(pair.door for pair in pairs)
-            found += [
-                Contestant(label=f"nginx {door}", door=door, service=service) for door in doors
-            ]
+            found.append(Contestant(label=_NGINX, door="chat", service=service))
         gateway = self._keep(targets.start_gateway(self._home, self.mock.port))
         found += [targets.gateway_contestant(gateway, pair) for pair in pairs]
         return found
@@ -164,12 +167,13 @@ def run(bench: Bench, pairs: Sequence[Pair], rounds: int, *, with_peers: bool) -
     print("bench: memory measured", file=sys.stderr, flush=True)
     contestants = bench.contestants(pairs, nginx)
     peers = bench.peers() if with_peers else {}
+    memory += [idle_memory(peer) for peer in peers.values()]
     everyone = [*contestants, *peers.values()]
     check(everyone)
     measured = measure(everyone, rounds)
     rows = {each.label: row_of(each.label, measured) for each in everyone}
     for pair in pairs:
-        rows[targets.gateway_label(pair)].reference = rows.get(f"nginx {pair.door}")
+        rows[targets.gateway_label(pair)].reference = rows.get(_NGINX)
     beside = [
         Peer(name=name, row=rows[peer.label], ours=rows[targets.gateway_label(pair)])
         for name, peer in peers.items()

@@ -46,9 +46,9 @@ class Memory(msgspec.Struct, kw_only=True):
 
     label: str
     idle_mib: float
-    held_mib: float
-    streams: int
-    stream_kib: float
+    held_mib: float = 0.0
+    streams: int = 0
+    stream_kib: float = 0.0
     is_judged: bool = False
 
 
@@ -70,7 +70,7 @@ def print_tables(
 def _print_cpu(rows: Sequence[Row], mock: Row) -> int:
     heads = ("flood µs/event", "paced µs/event", "small µs/request")
     over = 0
-    print(f"\n{'CPU':<30}" + "".join(f"{head:>22}" for head in heads) + f"{'added latency µs':>20}")
+    print(f"\n{'CPU':<34}" + "".join(f"{head:>22}" for head in heads) + f"{'added latency µs':>20}")
     for row in rows:
         cells: list[str] = []
         for mode in MODES:
@@ -83,32 +83,33 @@ def _print_cpu(rows: Sequence[Row], mock: Row) -> int:
                 verdict = f"{ratio:5.2f}× {'OVER' if is_over else 'ok':<4}"
             cells.append(f"{row.cpu[mode]:>10.2f} {verdict:<11}")
         added = f"{row.latency_us - mock.latency_us:.0f} (p99 {row.latency_p99_us - mock.latency_p99_us:.0f})"
-        print(f"{row.label:<30}" + "".join(cells) + f"{added:>20}")
+        print(f"{row.label:<34}" + "".join(cells) + f"{added:>20}")
     bars = "".join(f"{'':>10} {BARS.times_nginx[mode]:5.2f}×     " for mode in MODES)
-    print(f"{'bar, times nginx':<30}{bars}")
+    print(f"{'bar, times nginx':<34}{bars}")
     return over
 
 
 def _print_memory(memory: Sequence[Memory]) -> int:
     over = 0
-    print(f"\n{'memory (PSS)':<30}{'idle MiB':>16}{'MiB with streams':>24}{'KiB per stream':>22}")
+    print(f"\n{'memory (PSS)':<34}{'idle MiB':>16}{'MiB with streams':>24}{'KiB per stream':>22}")
     for each in memory:
-        idle, stream = f"{each.idle_mib:.1f}", f"{each.stream_kib:.1f}"
+        idle = f"{each.idle_mib:.1f}"
+        stream = f"{each.stream_kib:.1f}" if each.streams else "–"
         if each.is_judged:
             is_over = (each.idle_mib > BARS.idle_mib, each.stream_kib > BARS.stream_kib)
             over += sum(is_over)
             idle += " OVER" if is_over[0] else " ok"
             stream += " OVER" if is_over[1] else " ok"
-        held = f"{each.held_mib:.1f} ({each.streams})"
-        print(f"{each.label:<30}{idle:>16}{held:>24}{stream:>22}")
-    print(f"{'bar':<30}{BARS.idle_mib:>16.0f}{'':>24}{BARS.stream_kib:>22.0f}")
+        held = f"{each.held_mib:.1f} ({each.streams})" if each.streams else "–"
+        print(f"{each.label:<34}{idle:>16}{held:>24}{stream:>22}")
+    print(f"{'bar':<34}{BARS.idle_mib:>16.0f}{'':>24}{BARS.stream_kib:>22.0f}")
     return over
 
 
 def _print_peers(peers: Sequence[Peer]) -> int:
     over = 0
     if peers:
-        print(f"\n{'a peer costs … times ours':<30}" + "".join(f"{mode:>24}" for mode in MODES))
+        print(f"\n{'a peer costs … times ours':<34}" + "".join(f"{mode:>24}" for mode in MODES))
     for peer in peers:
         cells: list[str] = []
         for mode in MODES:
@@ -122,5 +123,5 @@ def _print_peers(peers: Sequence[Peer]) -> int:
             cells.append(
                 f"{ratio:>9.1f}× (bar {bar:.0f}) {'OVER' if is_over else 'ok':<4}".rjust(24)
             )
-        print(f"{peer.name + ', ' + peer.ours.label:<30}" + "".join(cells))
+        print(f"{peer.name + ', ' + peer.ours.label:<34}" + "".join(cells))
     return over

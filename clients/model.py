@@ -44,7 +44,7 @@ class Heard:
         self, request: ReceivedRequest, dialect: Dialect, conversation: Conversation
     ) -> None:
         self.request = request
-        self.dialect = dialect
+        self.dialect: Dialect = dialect
         self.conversation = conversation
 
     def text(self) -> str:
@@ -127,7 +127,9 @@ class Model:
         if not conversation.stream:
             body = wire.body(turn, calls, conversation.model)
             return ScriptedReply(content_type="application/json", body=body)
-        chunks = [frame for _, frame in wire.stream(turn, calls, conversation.model)]
+        chunks: list[Chunk] = [frame for _, frame in wire.stream(turn, calls, conversation.model)]
+        if self.script.quirk is not None and calls:
+            chunks = [*self.script.quirk(chunks)]
         return ScriptedReply(content_type="text/event-stream", chunks=chunks)
 
     def _fail(self, wire: ModuleType, conversation: Conversation, fault: Fault) -> ScriptedReply:

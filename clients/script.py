@@ -1,12 +1,15 @@
 """What the model is to say, and what a request told it: values only, no dialect and no HTTP."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 __all__ = (
     "Call",
     "Conversation",
+    "Dialect",
     "Fault",
+    "MidStream",
     "ModelTurn",
     "Script",
     "SeenCall",
@@ -16,6 +19,7 @@ __all__ = (
 )
 
 Dialect = Literal["chat", "responses", "messages"]
+MidStream = Literal["error", "cut", "end", "silence"]
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,20 @@ class Fault:
 
     status: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    mid_stream: Literal["error", "cut", "end", "silence"] | None = None
+    mid_stream: MidStream | None = None
     times: int = 1000
 
 
 @dataclass(frozen=True)
 class Script:
-    """Turns with calls, one after the other; when all calls have results the model quotes them."""
+    """Turns with calls, one after the other; when all calls have results the model quotes them.
+
+    quirk: what becomes of the frames of a streamed answer with calls.
+    """
 
     turns: tuple[ModelTurn, ...] = ()
     fault: Fault | None = None
+    quirk: Callable[[Sequence[Any]], list[bytes]] | None = None
     closing: str = "Results:"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from clients.claude_code import ClaudeCode, ClaudeRun
 from clients.model import SMALL_TALK, Model
-from clients.script import Call, Dialect, Fault, ModelTurn, Script
+from clients.script import Call, Dialect, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 
 DOOR: Dialect = "messages"
@@ -60,10 +60,10 @@ def check(run: ClaudeRun, stack: Stack) -> None:
     assert run.text == " | ".join((model.script.closing, *quoted))
 
 
-def test_text_alone(stack: Stack, tmp_path: Path) -> None:
-    stack.model.play(Script())
-    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "say it")
-    check(run, stack)
+def test_text_alone(gateway: Stack, tmp_path: Path) -> None:
+    gateway.model.play(Script())
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "say it")
+    check(run, gateway)
     assert run.text == "Results:"
 
 
@@ -74,56 +74,58 @@ def test_text_then_shell_call(stack: Stack, tmp_path: Path) -> None:
     assert run.text == "Results: | marker-77"
 
 
-def test_parallel_calls_in_two_rounds(stack: Stack, tmp_path: Path) -> None:
+def test_parallel_calls_in_two_rounds(gateway: Stack, tmp_path: Path) -> None:
     first = ModelTurn(calls=(ECHO, bash("echo marker-78"), bash("echo marker-79")))
     second = ModelTurn("Then this.", (bash("echo marker-80"),))
-    stack.model.play(Script((first, second)))
-    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
-    check(run, stack)
+    gateway.model.play(Script((first, second)))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    check(run, gateway)
     assert run.text == "Results: | marker-77 | marker-78 | marker-79 | marker-80"
 
 
-def test_arguments_arrive_as_the_model_wrote_them(stack: Stack, tmp_path: Path) -> None:
-    claude = ClaudeCode(tmp_path, stack.url)
+def test_arguments_arrive_as_the_model_wrote_them(gateway: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, gateway.url)
     content = 'Zürich "q" \\ \t{"input": "é"} 東京 😀 \u2028\u0085 12345678901234567890\n'
     target = claude.work / "notes é.txt"
     written = json.dumps({"file_path": str(target), "content": content}, ensure_ascii=False)
-    stack.model.play(Script((ModelTurn(calls=(Call("Write", written),)),)))
-    run = claude.run(name(stack), "write it")
-    check(run, stack)
+    gateway.model.play(Script((ModelTurn(calls=(Call("Write", written),)),)))
+    run = claude.run(name(gateway), "write it")
+    check(run, gateway)
     assert target.read_text(encoding="utf-8") == content
     assert [call["input"] for call in run.calls()] == [json.loads(written)]
 
 
-def test_thinking_does_not_disturb_the_calls(stack: Stack, tmp_path: Path) -> None:
+def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:
     turns = (
         ModelTurn("Ah.", (ECHO,), thinking="I shall run it."),
         ModelTurn(calls=(bash("echo marker-78"),), thinking="And again."),
     )
-    stack.model.play(Script(turns))
-    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
-    check(run, stack)
+    gateway.model.play(Script(turns))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    check(run, gateway)
 
 
-def test_image_that_was_read_reaches_the_model(stack: Stack, tmp_path: Path) -> None:
-    claude = ClaudeCode(tmp_path, stack.url)
+def test_image_that_was_read_reaches_the_model(gateway: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, gateway.url)
     picture = claude.work / "dot.png"
     picture.write_bytes(b64decode(DOT))
     call = Call("Read", json.dumps({"file_path": str(picture)}))
-    stack.model.play(Script((ModelTurn(calls=(call,)),)))
-    run = claude.run(name(stack), "look at it")
-    report = describe(run, stack.model)
-    assert (run.code, run.is_error, stack.model.objections) == (0, False, []), report
-    last = stack.model.heard[-1]
-    assert [result.id for result in last.conversation.results] == stack.model.call_ids(last.dialect)
+    gateway.model.play(Script((ModelTurn(calls=(call,)),)))
+    run = claude.run(name(gateway), "look at it")
+    report = describe(run, gateway.model)
+    assert (run.code, run.is_error, gateway.model.objections) == (0, False, []), report
+    last = gateway.model.heard[-1]
+    assert [result.id for result in last.conversation.results] == gateway.model.call_ids(
+        last.dialect
+    )
     assert "image/png" in last.text(), report
 
 
-def test_failed_command_is_told_to_the_model(stack: Stack, tmp_path: Path) -> None:
-    stack.model.play(Script((ModelTurn(calls=(bash("echo marker-77; exit 3"),)),)))
-    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "run it")
-    check(run, stack)
-    (result,) = stack.model.heard[-1].conversation.results
+def test_failed_command_is_told_to_the_model(gateway: Stack, tmp_path: Path) -> None:
+    gateway.model.play(Script((ModelTurn(calls=(bash("echo marker-77; exit 3"),)),)))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    check(run, gateway)
+    (result,) = gateway.model.heard[-1].conversation.results
     assert "Exit code 3" in result.text
     assert "marker-77" in result.text
 
@@ -140,32 +142,32 @@ def test_tool_of_an_mcp_server_is_called(stack: Stack, tmp_path: Path) -> None:
     assert run.text == "Results: | echo: marker-77 é"
 
 
-def test_agent_of_its_own_is_started_and_heard(stack: Stack, tmp_path: Path) -> None:
+def test_agent_of_its_own_is_started_and_heard(gateway: Stack, tmp_path: Path) -> None:
     task = {"description": "Talk", "prompt": "Say something.", "subagent_type": "Explore"}
-    stack.model.play(Script((ModelTurn(calls=(Call("Agent", json.dumps(task)),)),)))
-    run = ClaudeCode(tmp_path, stack.url).run(name(stack), "delegate it")
-    check(run, stack)
+    gateway.model.play(Script((ModelTurn(calls=(Call("Agent", json.dumps(task)),)),)))
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "delegate it")
+    check(run, gateway)
     assert SMALL_TALK in run.text
 
 
-def test_next_turn_of_a_session_has_the_whole_history(stack: Stack, tmp_path: Path) -> None:
-    claude = ClaudeCode(tmp_path, stack.url)
-    stack.model.play(Script((ModelTurn("Ah.", (ECHO, bash("echo marker-78"))),)))
-    check(claude.run(name(stack), "run it"), stack)
-    stack.model.play(stack.model.script)
-    run = claude.run(name(stack), "and then?", "--continue")
-    report = describe(run, stack.model)
-    assert (run.code, stack.model.objections) == (0, []), report
-    (heard,) = stack.model.heard
-    assert [call.id for call in heard.conversation.calls] == stack.model.call_ids(heard.dialect)
+def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: Path) -> None:
+    claude = ClaudeCode(tmp_path, gateway.url)
+    gateway.model.play(Script((ModelTurn("Ah.", (ECHO, bash("echo marker-78"))),)))
+    check(claude.run(name(gateway), "run it"), gateway)
+    gateway.model.play(gateway.model.script)
+    run = claude.run(name(gateway), "and then?", "--continue")
+    report = describe(run, gateway.model)
+    assert (run.code, gateway.model.objections) == (0, []), report
+    (heard,) = gateway.model.heard
+    assert [call.id for call in heard.conversation.calls] == gateway.model.call_ids(heard.dialect)
     assert run.text == "Results: | marker-77 | marker-78", report
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
 def test_failure_in_the_middle_of_a_call_is_told_and_runs_nothing(
-    gateway: Stack, tmp_path: Path, how: str
+    gateway: Stack, tmp_path: Path, how: MidStream
 ) -> None:
-    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    fault = Fault(mid_stream=how)
     gateway.model.play(Script((ModelTurn("Ah.", (ECHO,)),), fault))
     run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
     report = describe(run, gateway.model)

@@ -9,7 +9,7 @@ import pytest
 
 from clients.codex import MCP, Codex, CodexRun
 from clients.model import Model
-from clients.script import Call, Dialect, Fault, ModelTurn, Script
+from clients.script import Call, Dialect, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 
 PROBE = Path(__file__).parent / "mcp_probe.py"
@@ -51,10 +51,10 @@ def check(run: CodexRun, stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "gpt-5.5", "gpt-6.1-sol"])
-def test_text_alone(stack: Stack, tmp_path: Path, kind: str) -> None:
-    stack.model.play(Script())
-    run = Codex(tmp_path, stack.url).run(name(stack, kind), "say it")
-    check(run, stack)
+def test_text_alone(gateway: Stack, tmp_path: Path, kind: str) -> None:
+    gateway.model.play(Script())
+    run = Codex(tmp_path, gateway.url).run(name(gateway, kind), "say it")
+    check(run, gateway)
     assert run.text == "Results:"
 
 
@@ -68,28 +68,30 @@ def test_shell_call(stack: Stack, tmp_path: Path, kind: str) -> None:
     assert "marker-77" in run.text
 
 
-def test_text_then_parallel_calls_in_two_rounds(stack: Stack, tmp_path: Path) -> None:
+def test_text_then_parallel_calls_in_two_rounds(gateway: Stack, tmp_path: Path) -> None:
     first = ModelTurn("First „these“.", (ECHO, shell("echo marker-78"), shell("echo marker-79")))
     second = ModelTurn("Then this.", (shell("echo marker-80"),))
-    stack.model.play(Script((first, second)))
-    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-5.5"), "run it")
-    check(run, stack)
+    gateway.model.play(Script((first, second)))
+    run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-5.5"), "run it")
+    check(run, gateway)
     outputs = {item["aggregated_output"] for item in run.items("command_execution")}
     assert outputs == {f"marker-{number}\n" for number in range(77, 81)}
     said = [item["text"] for item in run.items("agent_message")]
     assert said[:2] == ["First „these“.", "Then this."]
 
 
-def test_arguments_arrive_byte_for_byte(stack: Stack, tmp_path: Path) -> None:
+def test_arguments_arrive_byte_for_byte(gateway: Stack, tmp_path: Path) -> None:
     text = r'{ "cmd" : "printf %s \u0027Z\u00fcrich \"q\" \\\\ 東京 😀 \ud83d\ude00\u0027", "yield_time_ms":1000 }'
-    stack.model.play(Script((ModelTurn(calls=(Call("exec_command", text),)),)))
-    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-5.5"), "run it")
-    check(run, stack)
+    gateway.model.play(Script((ModelTurn(calls=(Call("exec_command", text),)),)))
+    run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-5.5"), "run it")
+    check(run, gateway)
     (command,) = run.items("command_execution")
     assert command["aggregated_output"] == 'Zürich "q" \\\\ 東京 😀 😀'
-    (call,) = stack.model.heard[-1].conversation.calls
+    (call,) = gateway.model.heard[-1].conversation.calls
     assert (
-        text in stack.model.heard[-1].text() if stack.to(DOOR) == "messages" else call.input == text
+        text in gateway.model.heard[-1].text()
+        if gateway.to(DOOR) == "messages"
+        else call.input == text
     )
 
 
@@ -110,12 +112,12 @@ def test_patch_is_applied(stack: Stack, tmp_path: Path) -> None:
     assert (codex.work / "new.txt").read_text(encoding="utf-8") == "fresh\n"
 
 
-def test_script_of_a_code_mode_model_is_run(stack: Stack, tmp_path: Path) -> None:
+def test_script_of_a_code_mode_model_is_run(gateway: Stack, tmp_path: Path) -> None:
     source = 'const r = await tools.exec_command({cmd: "echo marker-77"});\ntext(r.output + "é");\n'
     call = Call("exec", source, namespace="functions", custom=True)
-    stack.model.play(Script((ModelTurn("Code.", (call,)),)))
-    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-6.1-sol"), "run it")
-    check(run, stack)
+    gateway.model.play(Script((ModelTurn("Code.", (call,)),)))
+    run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-6.1-sol"), "run it")
+    check(run, gateway)
     assert "marker-77\né" in run.text
 
 
@@ -131,48 +133,50 @@ def test_tool_in_a_namespace_is_called(stack: Stack, tmp_path: Path) -> None:
     assert "echo: marker-77 é" in run.text
 
 
-def test_tool_that_has_to_be_searched_for_is_found_and_called(stack: Stack, tmp_path: Path) -> None:
-    codex = Codex(tmp_path, stack.url, mcp=MCP.format(python=sys.executable, server=PROBE))
+def test_tool_that_has_to_be_searched_for_is_found_and_called(
+    gateway: Stack, tmp_path: Path
+) -> None:
+    codex = Codex(tmp_path, gateway.url, mcp=MCP.format(python=sys.executable, server=PROBE))
     search = Call("tool_search", '{"query": "echo text", "limit": 3}')
     call = Call("echo_text", '{"text": "marker-77 é"}', namespace="mcp__probe")
-    stack.model.play(Script((ModelTurn(calls=(search,)), ModelTurn(calls=(call,)))))
-    run = codex.run(name(stack, "gpt-5.5"), "echo it")
-    check(run, stack)
+    gateway.model.play(Script((ModelTurn(calls=(search,)), ModelTurn(calls=(call,)))))
+    run = codex.run(name(gateway, "gpt-5.5"), "echo it")
+    check(run, gateway)
     (item,) = run.items("mcp_tool_call")
     assert (item["server"], item["tool"], item["status"]) == ("probe", "echo_text", "completed")
     assert "echo: marker-77 é" in run.text
 
 
-def test_thinking_does_not_disturb_the_calls(stack: Stack, tmp_path: Path) -> None:
+def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:
     turns = (
         ModelTurn("Ah.", (ECHO,), thinking="I shall run it."),
         ModelTurn(calls=(shell("echo marker-78"),), thinking="And again."),
     )
-    stack.model.play(Script(turns))
-    run = Codex(tmp_path, stack.url).run(name(stack, "gpt-5.5"), "run it")
-    check(run, stack)
+    gateway.model.play(Script(turns))
+    run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-5.5"), "run it")
+    check(run, gateway)
 
 
-def test_next_turn_of_a_session_has_the_whole_history(stack: Stack, tmp_path: Path) -> None:
-    codex = Codex(tmp_path, stack.url)
-    stack.model.play(Script((ModelTurn("Ah.", (ECHO, shell("echo marker-78"))),)))
-    check(codex.run(name(stack, "gpt-5.5"), "run it"), stack)
-    stack.model.play(stack.model.script)
-    run = codex.resume(name(stack, "gpt-5.5"), "and then?")
-    report = describe(run, stack.model)
-    assert (run.code, stack.model.objections) == (0, []), report
-    (heard,) = stack.model.heard
-    assert [call.id for call in heard.conversation.calls] == stack.model.call_ids(stack.to(DOOR)), (
-        report
-    )
+def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: Path) -> None:
+    codex = Codex(tmp_path, gateway.url)
+    gateway.model.play(Script((ModelTurn("Ah.", (ECHO, shell("echo marker-78"))),)))
+    check(codex.run(name(gateway, "gpt-5.5"), "run it"), gateway)
+    gateway.model.play(gateway.model.script)
+    run = codex.resume(name(gateway, "gpt-5.5"), "and then?")
+    report = describe(run, gateway.model)
+    assert (run.code, gateway.model.objections) == (0, []), report
+    (heard,) = gateway.model.heard
+    assert [call.id for call in heard.conversation.calls] == gateway.model.call_ids(
+        gateway.to(DOOR)
+    ), report
     assert "marker-78" in run.text, report
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
 def test_failure_in_the_middle_of_a_call_is_told_and_runs_nothing(
-    gateway: Stack, tmp_path: Path, how: str
+    gateway: Stack, tmp_path: Path, how: MidStream
 ) -> None:
-    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    fault = Fault(mid_stream=how)
     gateway.model.play(Script((ModelTurn("Ah.", (ECHO,)),), fault))
     run = Codex(tmp_path, gateway.url).run(name(gateway, "gpt-5.5"), "run it")
     report = describe(run, gateway.model)

@@ -3,7 +3,7 @@
 import pytest
 
 from clients.scenarios import SCENARIOS, TOOLS, Mode, check_round_trip, describe
-from clients.script import Call, Fault, ModelTurn, Script
+from clients.script import Call, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 from clients.worker import Worker
 
@@ -17,7 +17,8 @@ MODES = (
 )
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+# Long input would show how LangChain reads a growing call anew at every piece, and nothing else.
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "long-input"])
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_round_trip(stack: Stack, langchain: Worker, mode: Mode, scenario: str) -> None:
     stack.model.play(Script(SCENARIOS[scenario]))
@@ -28,9 +29,9 @@ def test_round_trip(stack: Stack, langchain: Worker, mode: Mode, scenario: str) 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode.streams], ids=str)
 def test_failure_in_the_middle_of_a_call_is_an_error_and_runs_nothing(
-    gateway: Stack, langchain: Worker, mode: Mode, how: str
+    gateway: Stack, langchain: Worker, mode: Mode, how: MidStream
 ) -> None:
-    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    fault = Fault(mid_stream=how)
     turn = ModelTurn("One moment.", (Call("get_weather", '{"city": "Paris"}'),))
     gateway.model.play(Script((turn,), fault))
     seen = langchain.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))

@@ -3,7 +3,7 @@
 import pytest
 
 from clients.scenarios import MODES, SCENARIOS, TOOLS, Mode, check_round_trip, describe
-from clients.script import Call, Fault, ModelTurn, Script
+from clients.script import Call, Dialect, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 from clients.worker import Worker
 
@@ -15,7 +15,7 @@ CUSTOM = [
     if mode.client == "openai-responses"
     or (mode.client == "openai-chat" and mode.mode in ("create", "stream"))
 ]
-DOORS = {mode.client: mode.door for mode in MODES}
+DOORS: dict[str, Dialect] = {mode.client: mode.door for mode in MODES}
 STREAMED = [mode for mode in MODES if mode.streams]
 
 
@@ -60,9 +60,9 @@ def test_custom_tool_gets_its_text(stack: Stack, node: Worker, mode: Mode) -> No
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
 @pytest.mark.parametrize("mode", STREAMED, ids=str)
 def test_failure_in_the_middle_of_a_call_is_an_error_and_runs_nothing(
-    gateway: Stack, node: Worker, mode: Mode, how: str
+    gateway: Stack, node: Worker, mode: Mode, how: MidStream
 ) -> None:
-    fault = Fault(mid_stream=how)  # type: ignore[arg-type]
+    fault = Fault(mid_stream=how)
     gateway.model.play(Script(HALF, fault))
     seen = node.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))
     assert seen.error is not None, describe(gateway.model, seen)

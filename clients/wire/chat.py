@@ -13,7 +13,7 @@ ID_PREFIX = "call_"
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_ID = 40
-MAX_USER = 1000  # of OpenRouter and Zhipu; Claude Code names its user in more
+MAX_USER = 128  # of OpenRouter and Zhipu; Claude Code names its user in more
 FIELDS = frozenset((
     "messages", "model", "stream", "stream_options", "tools", "tool_choice",
     "parallel_tool_calls", "max_tokens", "max_completion_tokens", "temperature", "top_p", "n",

@@ -22,6 +22,7 @@ __all__ = (
     "Image",
     "Offered",
     "SeenCall",
+    "Unfinished",
     "anthropic_client",
     "conversation",
     "openai_client",
@@ -47,6 +48,10 @@ def openai_client(url: str, key: str = CLIENT_KEY) -> openai.OpenAI:
 @lru_cache
 def anthropic_client(url: str, key: str = CLIENT_KEY) -> anthropic.Anthropic:
     return anthropic.Anthropic(api_key=key, base_url=url, max_retries=0, timeout=TIMEOUT)
+
+
+class Unfinished(Exception):
+    """A Responses stream told that it failed: the SDK gives that as an event like any other."""
 
 
 class Offered(Struct, frozen=True):
@@ -314,6 +319,8 @@ class _Responses(Conversation):
                 deltas.setdefault(event.item_id, []).append(event.delta)
             elif event.type == "response.output_item.done" and event.item.type == "function_call":
                 assert "".join(deltas.get(event.item.id or "", ())) == event.item.arguments
+            elif event.type == "response.failed":
+                raise Unfinished(event.response.error)
         assert final is not None, "the stream ended without its terminal"
         return self._keep(final)
 

@@ -255,7 +255,6 @@ def test_connect_refuses_what_it_does_not_know(tmp_path: Path) -> None:
 def bare(tmp_path: Path) -> str:
     """A folder that hides what `pip install dragoman` alone does not bring."""
     extra = (
-        "aiohttp",
         "brotli",
         "httptools",
         "prometheus_client",

@@ -26,7 +26,15 @@ from dragoman.core.memo import made_of
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 
-__all__ = ("IdLimits", "NameLimits", "NameMap", "alias_id", "flat_name", "original_id", "short_user")
+__all__ = (
+    "IdLimits",
+    "NameLimits",
+    "NameMap",
+    "alias_id",
+    "flat_name",
+    "original_id",
+    "short_user",
+)
 
 NAMESPACE_JOIN = "__"
 REVERSIBLE = "dgm_"

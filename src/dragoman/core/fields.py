@@ -13,6 +13,7 @@ from dragoman.errors import MalformedJson
 
 __all__ = (
     "Fields",
+    "Shallow",
     "is_present",
     "read_bool",
     "read_float",
@@ -21,6 +22,7 @@ __all__ = (
     "read_json",
     "read_list",
     "read_object",
+    "read_shallow",
     "read_text",
     "read_texts",
     "read_uncut",
@@ -34,7 +36,28 @@ _decode_text = typed_decoder(cast("type[str | None]", str | None))
 _decode_int = typed_decoder(cast("type[int | None]", int | None))
 _decode_object = typed_decoder(cast("type[dict[str, Raw] | None]", dict[str, Raw] | None))
 _decode_list = typed_decoder(cast("type[list[Raw] | None]", list[Raw] | None))
+# One try tells what a value is: a failed one costs ten times as much as one that succeeds.
+Shallow = dict[str, Raw] | list[Raw] | str | int | float | bool | None
+_decode_shallow = typed_decoder(cast("type[Shallow]", Shallow))
 _NULL = Raw(b"null")
+
+
+def read_shallow(value: Raw | bytes) -> Shallow:
+    """Any value, objects and arrays one level deep: cheap whatever it is, and however large.
+
+    Raises:
+        MalformedJson: it is no JSON, which no part of a document that has been parsed is.
+    """
+    try:
+        return _decode_shallow(value)
+    except (
+        FAST_FAILURES
+    ):  # half a character, or a number beyond a double, which only the slower reader takes
+        data = bytes(value)
+    if data.startswith(b"{"):
+        return as_object(data)
+    found: str | int | float | list[object] = loads(data)
+    return [raw(item) for item in found] if isinstance(found, list) else found
 
 
 def is_present(value: Raw | None) -> bool:

@@ -25,7 +25,7 @@ MAX_SOURCE = 262_144
 MAX_MADE = 32
 
 
-class Kept(tuple[Tool, ...]):
+class Kept(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
     """A tuple of tools, equal to the plain one. `made` is for `made_of` alone."""
 
     made: dict[Hashable, object]

@@ -60,7 +60,9 @@ def test_what_ends_too_soon_is_not_whole() -> None:
     assert not inflater.is_whole
 
 
-@pytest.mark.parametrize("packed", [b"plain text", gzip.compress(TEXT)[:50] + b"\xff" * 50])
+@pytest.mark.parametrize(
+    "packed", [b"plain text", gzip.compress(TEXT)[:50] + b"\xff" * 50], ids=["plain", "broken"]
+)
 def test_what_is_not_compressed_is_an_error(packed: bytes) -> None:
     inflater = Inflater()
     inflater.feed(packed)

@@ -666,7 +666,9 @@ def test_an_answer_that_nobody_reads_does_not_reach_the_next(run: Run) -> None:
     run([ScriptedReply(body=b"x" * 200_000), json_reply({})], scene)
 
 
-@pytest.mark.parametrize("body", [b"not gzip at all", gzip.compress(b"words " * 100)[:-4]])
+@pytest.mark.parametrize(
+    "body", [b"not gzip at all", gzip.compress(b"words " * 100)[:-4]], ids=["plain", "cut"]
+)
 def test_compressed_answers_that_are_broken_are_cut_answers(run: Run, body: bytes) -> None:
     async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
         assert (await failure_of(body_of(upstream))).kind == "truncated"

@@ -5,9 +5,9 @@ nothing of the dialect.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import cast
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, loads, raw, typed_decoder
+from dragoman._json import Raw, dumps_text
+from dragoman.core.fields import read_shallow
 from dragoman.model.parts import Extra
 
 __all__ = (
@@ -27,23 +27,7 @@ __all__ = (
 )
 
 NULL = Raw(b"null")
-# Any value, objects and arrays one level deep: one try tells what it is, and a failed one costs ten times as much.
-_Shallow = dict[str, Raw] | list[Raw] | str | int | float | bool | None
-_decode = typed_decoder(cast("type[_Shallow]", _Shallow))
 _KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
-
-
-def _look(value: Raw | bytes) -> _Shallow:
-    try:
-        return _decode(cast("bytes", value))
-    except (
-        FAST_FAILURES
-    ):  # half a character, or a number beyond a double, which only the slower reader takes
-        data = bytes(value)
-    if data.startswith(b"{"):
-        return as_object(data)
-    found: str | int | float | list[object] = loads(data)
-    return [raw(item) for item in found] if isinstance(found, list) else found
 
 
 def kind_of(value: Raw) -> str:
@@ -59,8 +43,8 @@ def fields_of(value: Raw | bytes | None) -> dict[str, Raw]:
     """The fields of an object that are not null; none for any other value."""
     if value is None:
         return {}
-    found = _look(value)
-    return present(cast("dict[str, Raw]", found)) if isinstance(found, dict) else {}
+    found = read_shallow(value)
+    return present(found) if isinstance(found, dict) else {}
 
 
 def present(fields: Mapping[str, Raw]) -> dict[str, Raw]:
@@ -72,17 +56,17 @@ def items_of(value: Raw | None) -> list[Raw]:
     """The items of an array that are not null. One object stands for an array of it."""
     if value is None:
         return []
-    found = _look(value)
+    found = read_shallow(value)
     if isinstance(found, dict):
         return [value]
-    items = cast("list[Raw]", found) if isinstance(found, list) else []
+    items = found if isinstance(found, list) else []
     return [item for item in items if item != NULL]
 
 
 def text_of(value: Raw | None) -> str | None:
     if value is None:
         return None
-    found = _look(value)
+    found = read_shallow(value)
     return found if isinstance(found, str) else None
 
 
@@ -99,7 +83,7 @@ def int_of(value: Raw | None) -> int | None:
     """An integer, also where it is written as a string or with a fraction of zero."""
     if value is None:
         return None
-    match _look(value):
+    match read_shallow(value):
         case bool():
             return None
         case int(number):
@@ -113,12 +97,12 @@ def int_of(value: Raw | None) -> int | None:
 
 
 def float_of(value: Raw | None) -> float | None:
-    number = None if value is None else _look(value)
+    number = None if value is None else read_shallow(value)
     return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 def flag_of(value: Raw | None) -> bool | None:
-    found = None if value is None else _look(value)
+    found = None if value is None else read_shallow(value)
     return found if isinstance(found, bool) else None
 
 

@@ -241,7 +241,7 @@ class ChatWatch:
     def _look_at(self, choice: _Choice) -> tuple[list[Mark], int] | None:
         index, delta = choice.index, choice.delta
         if index not in self._calls:
-            if not delta.role:
+            if not delta.role or index != len(self._calls):
                 return None
             self._calls[index] = []
         marks: list[Mark] = []

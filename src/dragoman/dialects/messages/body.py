@@ -4,7 +4,7 @@ A body is read into an `Outcome` and unfolded, so that it means what the same an
 cannot show: whether a call that stands last in an answer cut by a limit is whole. It counts as incomplete.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from dragoman.dialects.messages.fields import (
     string_of,
 )
 from dragoman.dialects.messages.losses import LOSSES, note_foreign, note_usage
+from dragoman.dialects.messages.plain import read_plain
 from dragoman.dialects.messages.render import Block, block_from_part, own_extra
 from dragoman.dialects.messages.usage import UsageReader, usage_in_full
 from dragoman.dialects.messages.wire import CUT_REASONS, INVALID_KEY, MAPPED_FIELDS, STOP_REASONS
@@ -37,6 +38,7 @@ from dragoman.errors import MalformedJson
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem
 from dragoman.model.parts import Call, Extra, Part, Refusal
+from dragoman.sse import is_utf8
 
 __all__ = ("encode_body", "read_body")
 
@@ -61,37 +63,41 @@ class _BodyReader:
         self._found = found
 
     def read(self, data: bytes) -> tuple[Event, ...]:
-        text = data.decode("utf-8", "replace").encode("utf-8")
-        if text != data:
+        text = data
+        if not is_utf8(data):
+            text = data.decode("utf-8", "replace").encode("utf-8")
             self._note("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD")
         try:
-            fields = as_object(text)
+            fields = as_object(text, is_utf8=True)
         except MalformedJson as error:
             self._note("malformed_frame", error.message)
             return (Failed(ErrorInfo(kind="protocol", message=error.message)),)
         kind = type_of(fields)
         if kind == "error" or ("error" in fields and "content" not in fields):
             return (Failed(error_from_fields(fields, None, Raw(text))),)
-        is_empty = kind == "message" and is_null(fields.get("content"))
-        content = [] if is_empty else objects_of(fields.get("content"))
+        value = fields.get("content")
+        plain = read_plain(value) if value is not None and kind == "message" else None
+        if plain is not None:
+            return self._message(fields, plain)
+        is_empty = kind == "message" and is_null(value)
+        content = [] if is_empty else objects_of(value)
         if content is None or kind not in ("message", ""):
             shown = kind or string_of(fields.get("object")) or "another object"
             message = f"expected a Messages body, got {shown}"
             self._note("foreign_body", message)
             return (Failed(ErrorInfo(kind="protocol", message=message)),)
-        if len(content) != len(raws_of(fields.get("content")) or ()):
+        if len(content) != len(raws_of(value) or ()):
             self._note("malformed_frame", "content has entries that are no objects")
-        return self._message(fields, content)
+        return self._message(fields, [part_from_block(*entry) for entry in content])
 
-    def _message(self, fields: Fields, content: list[tuple[Fields, Raw]]) -> tuple[Event, ...]:
+    def _message(self, fields: Fields, content: Sequence[Part]) -> tuple[Event, ...]:
         native = string_of(fields.get("stop_reason"))
         reason = None if native is None else STOP_REASONS.get(native)
         response_id = string_of(fields.get("id")) or ""
         mint = Minter(self._context.seed or response_id)
         parts: list[Part] = []
         is_nameless = False
-        for block, whole in content:
-            part = part_from_block(block, whole)
+        for part in content:
             if isinstance(part, Call):
                 is_last = len(parts) == len(content) - 1
                 is_cut = is_last and reason in CUT_REASONS
@@ -100,8 +106,9 @@ class _BodyReader:
                 if call is None:
                     is_nameless = True
                     continue
-                part = call
-            parts.append(part)
+                parts.append(call)
+            else:
+                parts.append(part)
         if is_nameless:
             message = "expected a name for every call, one has none and no tool fits it"
             error = ErrorInfo(kind="protocol", message=message)
@@ -112,8 +119,8 @@ class _BodyReader:
         return self._events(fields, parts, native)
 
     def _call(self, call: Call, mint: Minter, position: int, *, is_cut: bool) -> Call | None:
-        text = call.input.strip() or ("" if is_cut else "{}")
-        call = replace(call, input=call.input if call.input.strip() else text)
+        if not call.input.strip():
+            call = replace(call, input="" if is_cut else "{}")
         if not call.call_id:
             self._note("missing_id", "expected an id, a call has none")
             call = replace(

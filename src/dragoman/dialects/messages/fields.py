@@ -4,9 +4,9 @@ Values stay `Raw` until somebody needs them. Nothing here knows the vendor's nam
 """
 
 from collections.abc import Collection, Mapping
-from typing import cast
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, loads, raw, typed_decoder
+from dragoman._json import Raw, loads
+from dragoman.core.fields import Shallow, read_shallow
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import Extra
@@ -32,12 +32,11 @@ Fields = dict[str, Raw]
 MAX_NUMBER = 2**53
 """The largest integer that every JSON reader takes for the same; no count of tokens or blocks comes near it."""
 
-_NULL = b"null"
-_decode_list = typed_decoder(list[Raw])
+_NULL = Raw(b"null")
 
 
 def is_null(value: Raw | None) -> bool:
-    return value is None or bytes(value).strip() == _NULL
+    return value is None or value == _NULL
 
 
 def value_of(value: Raw | None) -> object:
@@ -53,19 +52,19 @@ def value_of(value: Raw | None) -> object:
 
 def string_of(value: Raw | None) -> str | None:
     """The text of a JSON string. Halves of characters become U+FFFD: they could not be written again."""
-    found = value_of(value)
+    found = _look(value)
     return replace_lone(found) if isinstance(found, str) else None
 
 
 def fragment_of(value: Raw | None) -> str | None:
     """A piece of a longer text: as `string_of`, but halves of characters stay, the next piece may complete them."""
-    found = value_of(value)
+    found = _look(value)
     return found if isinstance(found, str) else None
 
 
 def number_of(value: Raw | None) -> int | None:
     """A JSON integer, also one written as a float (`3.0`); none that JSON writers could not agree on."""
-    found = value_of(value)
+    found = _look(value)
     if isinstance(found, float) and found.is_integer():
         found = int(found)
     if not isinstance(found, int) or isinstance(found, bool) or abs(found) > MAX_NUMBER:
@@ -74,31 +73,29 @@ def number_of(value: Raw | None) -> int | None:
 
 
 def truth_of(value: Raw | None) -> bool | None:
-    found = value_of(value)
+    found = _look(value)
     return found if isinstance(found, bool) else None
 
 
 def object_of(value: Raw | None) -> Fields | None:
     """The fields of a JSON object."""
-    if value is None:
-        return None
-    try:
-        return as_object(bytes(value))
-    except MalformedJson:
-        return None
+    found = _look(value)
+    return found if isinstance(found, dict) else None
 
 
 def raws_of(value: Raw | None) -> list[Raw] | None:
     """The entries of a JSON array, each as it came."""
+    found = _look(value)
+    return found if isinstance(found, list) else None
+
+
+def _look(value: Raw | None) -> Shallow:
     if value is None:
         return None
     try:
-        return _decode_list(bytes(value))
-    except FAST_FAILURES:
-        found = value_of(value)
-        return (
-            [raw(item) for item in cast("list[object]", found)] if isinstance(found, list) else None
-        )
+        return read_shallow(value)
+    except MalformedJson:
+        return None
 
 
 def objects_of(value: Raw | None) -> list[tuple[Fields, Raw]] | None:

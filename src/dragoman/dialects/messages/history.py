@@ -19,6 +19,7 @@ from dragoman.dialects.messages.fields import (
     raws_of,
     string_of,
 )
+from dragoman.dialects.messages.plain import read_plain
 from dragoman.dialects.messages.wire import MAPPED_FIELDS
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, Extra, Part, Result, Text
@@ -95,6 +96,9 @@ def _content(value: Raw | None, path: str) -> tuple[Part, ...]:
     text = string_of(value)
     if text is not None:
         return (Text(text=text),)
+    plain = read_plain(value)
+    if plain is not None and all(map(_is_named, plain)):
+        return tuple(map(_settled, plain))
     blocks = raws_of(value)
     if blocks is None:
         refuse(path, "a string or an array of blocks", value)
@@ -110,10 +114,19 @@ def _block(value: Raw, path: str) -> Part:
     if type_of(block) == "tool_result":
         _check_result(block, f"{path}.content")
     part = part_from_block(block, value)
+    if not _is_named(part):
+        refuse(f"{path}.name", "the name of a tool", block.get("name"))
+    return _settled(part)
+
+
+def _is_named(part: Part) -> bool:
+    return not isinstance(part, Call) or bool(part.name)
+
+
+def _settled(part: Part) -> Part:
+    """The part with the ids that its client was told by others, and with input if it is a call."""
     match part:
         case Call():
-            if not part.name:
-                refuse(f"{path}.name", "the name of a tool", block.get("name"))
             source = part.input if part.input.strip() else "{}"
             if part.executor != "client":
                 return replace(part, input=source)

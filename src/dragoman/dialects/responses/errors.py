@@ -62,6 +62,9 @@ _FAILED_CODES: Mapping[ErrorKind, str] = {
     "rate_limit": "rate_limit_exceeded",
 }
 
+# What clients do about these they decide by the code.
+_CODE_DECIDES = frozenset({"context_length", "quota", "overloaded", "rate_limit"})
+
 _KIND_OF_WORD: Mapping[str, ErrorKind] = {
     **{code: kind for kind, (_, code) in _WORDS.items() if code is not None},
     "api_error": "server",
@@ -178,9 +181,20 @@ def encode_error(info: ErrorInfo) -> bytes:
         "message": info.message,
         "type": kind,
         "param": info.param,
-        "code": code if info.code is None or info.dialect not in (None, "responses") else info.code,
+        "code": info.code if _is_code_kept(info) else code,
     }
     return dumps({"error": {**error, **_own(info)}})
+
+
+def _is_code_kept(info: ErrorInfo) -> bool:
+    """Chat's errors have the same form, and clients switch on their codes; imitators put other things there.
+
+    Where this vendor has a code of its own for what happened, Codex goes by that.
+    """
+    if info.code is None or info.dialect in (None, "responses"):
+        return info.code is not None
+    is_word = info.code.isidentifier() and info.code.islower()
+    return info.dialect == "chat" and is_word and info.kind not in _CODE_DECIDES
 
 
 def failed_fields(info: ErrorInfo) -> dict[str, object]:

@@ -287,6 +287,8 @@ def _is_usable(item: _Item, *, is_done: bool) -> bool:
             given = item.arguments if item.type == "function_call" else item.input
             is_named = bool(item.call_id) and bool(item.name)
             is_text = bytes(given)[:1] == b'"'
+            if is_done and item.type == "function_call" and bytes(given) == b'""':
+                return False  # clients parse it; what a closed call without arguments means is `{}`
             return is_named and is_text and (not is_done or item.status == "completed")
         case "message":
             return (

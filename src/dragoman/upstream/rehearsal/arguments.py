@@ -1,12 +1,12 @@
 """Arguments that satisfy a tool's JSON schema, made of the user's words. Pure and deterministic.
 
 Understood: types (one or several), properties, required, dependentRequired, additionalProperties, enum, const, default,
-items, prefixItems, contains, uniqueItems, every bound, multipleOf, pattern and format as far as `patterns` and `strings`
-go, allOf, anyOf, oneOf, `$ref` within the schema. Not understood: `not`, `if`, `patternProperties` and references to
-other documents; they are passed over.
+examples, items, prefixItems, contains, uniqueItems, every bound, multipleOf, pattern and format as far as `patterns`
+and `strings` go, allOf, anyOf, oneOf, `$ref` within the schema. Not understood: `not`, `if`, `patternProperties` and
+references to other documents; they are passed over.
 
-Only what is required is given, because the optional parameters of real agents ask for more rights, other folders, longer
-waits. A tool that requires nothing gets its first parameter, so that there is something to see.
+Only what is required is given, because the optional parameters of real agents ask for more rights, other folders or
+longer waits. A tool that requires nothing gets its first parameter, so that there is something to see.
 
 A schema comes from a client: it may refer to itself, and alternatives multiply. Depth, steps, items and lengths are
 bounded; past a bound the simplest value stands, whether or not it satisfies.

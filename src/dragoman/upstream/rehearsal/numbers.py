@@ -6,7 +6,7 @@ from math import ceil, floor
 
 from msgspec import Struct
 
-from dragoman.upstream.rehearsal.merging import Schema, number_in
+from dragoman.upstream.rehearsal.merging import Schema, list_in, number_in
 
 __all__ = ("choose_number",)
 
@@ -40,7 +40,9 @@ def choose_number(
 ) -> int | float:
     """A number for this schema. `nudge` asks for the next one, for lists whose items must differ."""
     allowed = _range(schema, integer=integer)
-    wanted = [value for value in (number_in(schema, "default"), *said) if value is not None]
+    examples = (number_in({"n": each}, "n") for each in list_in(schema.get("examples")))
+    stated = (number_in(schema, "default"), *said, *examples)
+    wanted = [value for value in stated if value is not None]
     if not nudge:
         for value in wanted:
             fraction = _exact(value)

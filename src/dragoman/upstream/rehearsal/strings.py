@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dragoman.upstream.rehearsal.harmless import NOWHERE, PLACEHOLDER, is_path_name, safe_text
-from dragoman.upstream.rehearsal.merging import Schema, number_in
+from dragoman.upstream.rehearsal.merging import Schema, list_in, number_in
 from dragoman.upstream.rehearsal.patterns import example
 from dragoman.upstream.rehearsal.words import Words, split_name, vocabulary
 
@@ -85,7 +85,7 @@ class StringMaker(Struct):
         if text is None:
             text = safe_text(name, self.tool)
         if text is None:
-            text = self._stated(schema) or self._named(name)
+            text = _stated(schema.get("default"), schema) or self._named(name, schema)
         return _fit(f"{text} {nudge + 1}" if nudge else text, schema)
 
     def _formatted(self, form: object) -> str | None:
@@ -99,13 +99,7 @@ class StringMaker(Struct):
             return self.words.urls[0]
         return _FORMATS[form]
 
-    def _stated(self, schema: Schema) -> str | None:
-        default = schema.get("default")
-        if isinstance(default, str) and default and _fit(default, schema) == default:
-            return default
-        return None
-
-    def _named(self, name: str) -> str:
+    def _named(self, name: str, schema: Schema) -> str:
         words = split_name(name)
         if is_path_name(name):
             if self.careful:
@@ -118,17 +112,26 @@ class StringMaker(Struct):
                 return _TEXT_OF_NAME[word]
         if self.careful:
             return PLACEHOLDER
-        return self._said(is_passage=not _PASSAGES.isdisjoint(words))
+        said = self.words.text.strip()
+        if said and not _PASSAGES.isdisjoint(words):
+            return said[:MAX_PASSAGE]
+        examples = (_stated(each, schema) for each in list_in(schema.get("examples")))
+        return self._next_name() or next(filter(None, examples), PLACEHOLDER)
 
-    def _said(self, *, is_passage: bool) -> str:
+    def _next_name(self) -> str | None:
         names = self.words.names
-        if is_passage and self.words.text.strip():
-            return self.words.text.strip()[:MAX_PASSAGE]
         if not names:
-            return PLACEHOLDER
+            return None
         text = names[self.taken % len(names)]
         self.taken += 1
         return text
+
+
+def _stated(value: object, schema: Schema) -> str | None:
+    """What the schema itself gives as a default or an example, if it is a string that fits."""
+    if not isinstance(value, str) or not value:
+        return None
+    return value if _fit(value, schema) == value else None
 
 
 def _fit(text: str, schema: Schema) -> str:

@@ -173,6 +173,9 @@ def test_choice_that_changes_something_is_avoided_even_if_mentioned() -> None:
         ({"type": "boolean", "default": True}, True),
         ({"type": "null"}, None),
         ({"type": "string", "default": "metric"}, "metric"),
+        ({"type": "string", "default": "", "examples": [3, "", "Oslo"]}, "Oslo"),
+        ({"type": "string", "maxLength": 3, "examples": ["Oslo"]}, "reh"),
+        ({"type": "integer", "examples": ["x", 1.5, 12]}, 12),
         ({"enum": ["a", "b"], "default": "b"}, "b"),
         ({"type": "integer", "enum": ["x", 3]}, 3),
         ({"type": ["null", "integer"]}, 1),
@@ -244,14 +247,14 @@ def test_references_and_recursion_end() -> None:
     ],
 )
 def test_schema_that_never_ends_is_given_up(schema: Json) -> None:
-    assert isinstance(value_for(Raw(json.dumps(schema).encode()), NOTHING_SAID), object)
+    assert len(dumps(value_for(Raw(json.dumps(schema).encode()), NOTHING_SAID))) < 1000
 
 
 def test_alternatives_that_multiply_take_bounded_time() -> None:
     """Eight alternatives, thirty deep: written out they would be 8 to the 30th."""
     definitions: Json = {f"d{n}": {"oneOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 8} for n in range(30)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**definitions, "d30": {"type": "string"}}}
-    assert value_for(Raw(json.dumps(schema).encode()), NOTHING_SAID) is not NOTHING_SAID
+    assert value_for(Raw(json.dumps(schema).encode()), NOTHING_SAID) == "rehearsal"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Content blocks as nearly all are, read by their types alone: text, thinking, calls of the client's tools, their results.
+
+A list with any other block, or with a field that has no home, does not fit and is read block by block (`blocks`). Where
+both can read a list they say the same.
+"""
+
+from msgspec import Struct
+
+from dragoman._json import FAST_FAILURES, Raw, typed_decoder
+from dragoman.core.seals import seals_from_signature
+from dragoman.dialects.messages.blocks import input_of
+from dragoman.dialects.messages.fields import is_null
+from dragoman.model.parts import Call, Part, Reasoning, Result, Text
+
+__all__ = ("read_plain",)
+
+
+class _Block(Struct, gc=False, forbid_unknown_fields=True, tag_field="type"):
+    pass
+
+
+class _Text(_Block, tag="text"):
+    text: str
+    cache_control: Raw | None = None
+    citations: tuple[()] | None = None
+
+
+class _Thinking(_Block, tag="thinking"):
+    thinking: str
+    signature: str | None = None
+
+
+class _ToolUse(_Block, tag="tool_use"):
+    id: str
+    name: str
+    input: Raw
+    cache_control: Raw | None = None
+
+
+class _ToolResult(_Block, tag="tool_result"):
+    tool_use_id: str
+    content: str
+    is_error: bool | None = None
+    cache_control: Raw | None = None
+
+
+_decode = typed_decoder(list[_Text | _Thinking | _ToolUse | _ToolResult])
+
+
+def read_plain(content: Raw) -> tuple[Part, ...] | None:
+    """The parts of a content list; None if a closer look is needed."""
+    try:
+        return tuple(map(_part, _decode(content)))
+    except FAST_FAILURES:
+        return None
+
+
+def _part(block: _Text | _Thinking | _ToolUse | _ToolResult) -> Part:
+    match block:
+        case _Text():
+            return Text(text=block.text, cache=_cache(block.cache_control))
+        case _ToolUse():
+            return Call(
+                call_id=block.id,
+                name=block.name,
+                input=input_of(block.input),
+                cache=_cache(block.cache_control),
+            )
+        case _ToolResult():
+            return Result(
+                call_id=block.tool_use_id,
+                content=(Text(text=block.content),),
+                is_error=bool(block.is_error),
+                cache=_cache(block.cache_control),
+            )
+        case _Thinking():
+            return Reasoning(
+                summary=(block.thinking,) if block.thinking else (),
+                seals=seals_from_signature(block.signature),
+            )
+
+
+def _cache(value: Raw | None) -> Raw | None:
+    return None if is_null(value) else value
