@@ -118,10 +118,10 @@ def _print_peers(peers: Sequence[Peer]) -> int:
                 continue
             ratio = peer.row.cpu[mode] / peer.ours.cpu[mode]
             bar = BARS.peers[peer.name][mode]
-            is_over = ratio < bar
-            over += is_over
+            is_below = ratio < bar
+            over += is_below
             cells.append(
-                f"{ratio:>9.1f}× (bar {bar:.0f}) {'OVER' if is_over else 'ok':<4}".rjust(24)
+                f"{ratio:>9.1f}× (bar {bar:.0f}) {'BELOW' if is_below else 'ok':<5}".rjust(24)
             )
         print(f"{peer.name + ', ' + peer.ours.label:<34}" + "".join(cells))
     return over

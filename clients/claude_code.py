@@ -2,18 +2,17 @@
 
 import json
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clients.program import run_program
 from clients.stack import KEY
 
 __all__ = ("ClaudeCode", "ClaudeRun")
 
 HERE = Path(__file__).parent
 BINARY = HERE / "node_modules" / ".bin" / "claude"
-RUN_SECONDS = 90.0
 ALLOWED = ("Agent", "Bash", "Read", "WebSearch", "Write", "mcp__probe__echo_text")
 
 
@@ -62,17 +61,9 @@ class ClaudeCode:
     def run(self, model: str, prompt: str, *options: str) -> ClaudeRun:
         command = [str(BINARY), "-p", prompt, "--output-format", "stream-json", "--verbose"]
         command += ["--model", model, *options, "--allowedTools", *ALLOWED]
-        ran = subprocess.run(
-            command,
-            cwd=self.work,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=self._environment(model),
-            timeout=RUN_SECONDS,
-            check=False,
-        )
+        ran = run_program(command, self._environment(model), self.work)
         events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(b"{")]
-        return ClaudeRun(ran.returncode, events, ran.stderr.decode(errors="replace"))
+        return ClaudeRun(ran.code, events, ran.stderr)
 
     def _environment(self, model: str) -> dict[str, str]:
         return {

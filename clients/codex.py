@@ -7,12 +7,14 @@ gets what Codex gives to models it does not know.
 
 import json
 import os
-import subprocess
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from clients.model import DIALECTS
+from clients.program import run_program
 from clients.stack import KEY
 
 __all__ = ("MCP", "Codex", "CodexRun")
@@ -20,7 +22,6 @@ __all__ = ("MCP", "Codex", "CodexRun")
 HERE = Path(__file__).parent
 BINARY = HERE / "node_modules" / ".bin" / "codex"
 COPIED = ("gpt-5.5", "gpt-6.1-sol")
-RUN_SECONDS = 60.0
 
 CONFIG = """
 model_provider = "gateway"
@@ -82,7 +83,7 @@ class Codex:
         self.home.mkdir(parents=True)
         self.work.mkdir()
         catalog = self.home / "models.json"
-        catalog.write_text(json.dumps(self._catalog()), encoding="utf-8")
+        catalog.write_text(_catalog(), encoding="utf-8")
         config = CONFIG.format(url=url, retries=retries, catalog=catalog)
         (self.home / "config.toml").write_text(config + mcp, encoding="utf-8")
 
@@ -95,34 +96,27 @@ class Codex:
 
     def _exec(self, *arguments: str) -> CodexRun:
         options = ["--json", "--skip-git-repo-check", "--sandbox", "danger-full-access"]
-        ran = subprocess.run(
-            [BINARY, "exec", *options, "-C", str(self.work), *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=self._environment(),
-            timeout=RUN_SECONDS,
-            check=False,
-        )
+        command = [str(BINARY), "exec", *options, "-C", str(self.work), *arguments]
+        ran = run_program(command, _environment(self.home), self.work)
         events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(b"{")]
-        return CodexRun(ran.returncode, events, ran.stderr.decode(errors="replace"))
+        return CodexRun(ran.code, events, ran.stderr)
 
-    def _environment(self) -> dict[str, str]:
-        home = str(self.home)
-        return {"PATH": os.environ["PATH"], "HOME": home, "CODEX_HOME": home, "GATEWAY_KEY": KEY}
 
-    def _catalog(self) -> dict[str, Any]:
-        ran = subprocess.run(
-            [BINARY, "debug", "models"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=self._environment(),
-            timeout=RUN_SECONDS,
-            check=True,
-        )
-        known = {entry["slug"]: entry for entry in json.loads(ran.stdout)["models"]}
-        copies = [
-            {**known[slug], "slug": f"to-{dialect}-{slug}", "upgrade": None}
-            for slug in COPIED
-            for dialect in DIALECTS
-        ]
-        return {"models": [*known.values(), *copies]}
+def _environment(home: Path) -> dict[str, str]:
+    where = str(home)
+    return {"PATH": os.environ["PATH"], "HOME": where, "CODEX_HOME": where, "GATEWAY_KEY": KEY}
+
+
+@cache
+def _catalog() -> str:
+    """The models that Codex knows, and the copies."""
+    with TemporaryDirectory() as folder:
+        home = Path(folder)
+        ran = run_program([str(BINARY), "debug", "models"], _environment(home), home)
+    known = {entry["slug"]: entry for entry in json.loads(ran.stdout)["models"]}
+    copies = [
+        {**known[slug], "slug": f"to-{dialect}-{slug}", "upgrade": None}
+        for slug in COPIED
+        for dialect in DIALECTS
+    ]
+    return json.dumps({"models": [*known.values(), *copies]})

@@ -34,6 +34,7 @@ PATHS: dict[str, Dialect] = {
     "/v1/messages": "messages",
 }
 SMALL_TALK = "Small talk."
+MAX_REQUESTS = 20  # no script needs as many, with all retries
 SILENCE_SECONDS = 60.0
 
 
@@ -81,6 +82,7 @@ class Model:
         if not _is_offered(script, conversation):
             return self._reply(wire, conversation, ModelTurn(text=SMALL_TALK), [])
         self.heard.append(Heard(request, dialect, conversation))
+        conversation.object_if(len(self.heard) > MAX_REQUESTS, "it asks and asks")
         if conversation.objections:
             self.objections += conversation.objections
             message = "; ".join(conversation.objections)

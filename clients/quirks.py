@@ -165,7 +165,8 @@ def _without_role(events: Events) -> Events:
 
 
 def _bare(events: Events) -> Events:
-    return [{"choices": event["choices"]} for event in events]
+    wanted = ("choices", "usage")
+    return [{key: event[key] for key in wanted if key in event} for event in events]
 
 
 def _filter_first(events: Events) -> Events:

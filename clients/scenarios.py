@@ -9,7 +9,16 @@ from clients.script import Call, Dialect, ModelTurn
 from clients.stack import KEY, Stack
 from clients.worker import Seen
 
-__all__ = ("MODES", "SCENARIOS", "TOOLS", "Mode", "as_double", "check_round_trip", "describe")
+__all__ = (
+    "LANGCHAIN_MODES",
+    "MODES",
+    "SCENARIOS",
+    "TOOLS",
+    "Mode",
+    "as_double",
+    "check_round_trip",
+    "describe",
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,15 @@ MODES = (
     Mode("vercel-compatible", "stream", "chat", streams=True),
     Mode("vercel-anthropic", "generate", "messages", streams=False),
     Mode("vercel-anthropic", "stream", "messages", streams=True),
+)
+
+LANGCHAIN_MODES = (
+    Mode("langchain-chat", "invoke", "chat", streams=False),
+    Mode("langchain-chat", "stream", "chat", streams=True),
+    Mode("langchain-responses", "invoke", "responses", streams=False),
+    Mode("langchain-responses", "stream", "responses", streams=True),
+    Mode("langchain-anthropic", "invoke", "messages", streams=False),
+    Mode("langchain-anthropic", "stream", "messages", streams=True),
 )
 
 TOOLS: list[dict[str, Any]] = [

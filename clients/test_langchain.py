@@ -2,24 +2,15 @@
 
 import pytest
 
-from clients.scenarios import SCENARIOS, TOOLS, Mode, check_round_trip, describe
+from clients.scenarios import LANGCHAIN_MODES, SCENARIOS, TOOLS, Mode, check_round_trip, describe
 from clients.script import Call, Fault, MidStream, ModelTurn, Script
 from clients.stack import Stack
 from clients.worker import Worker
 
-MODES = (
-    Mode("langchain-chat", "invoke", "chat", streams=False),
-    Mode("langchain-chat", "stream", "chat", streams=True),
-    Mode("langchain-responses", "invoke", "responses", streams=False),
-    Mode("langchain-responses", "stream", "responses", streams=True),
-    Mode("langchain-anthropic", "invoke", "messages", streams=False),
-    Mode("langchain-anthropic", "stream", "messages", streams=True),
-)
-
 
 # Long input would show how LangChain reads a growing call anew at every piece, and nothing else.
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "long-input"])
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("mode", LANGCHAIN_MODES, ids=str)
 def test_round_trip(stack: Stack, langchain: Worker, mode: Mode, scenario: str) -> None:
     stack.model.play(Script(SCENARIOS[scenario]))
     seen = langchain.run(stack.job(mode.client, mode.mode, mode.door, TOOLS))
@@ -27,7 +18,7 @@ def test_round_trip(stack: Stack, langchain: Worker, mode: Mode, scenario: str) 
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode.streams], ids=str)
+@pytest.mark.parametrize("mode", [mode for mode in LANGCHAIN_MODES if mode.streams], ids=str)
 def test_failure_in_the_middle_of_a_call_is_an_error_and_runs_nothing(
     gateway: Stack, langchain: Worker, mode: Mode, how: MidStream
 ) -> None:

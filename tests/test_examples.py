@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from gateway_harness import running_gateway
+
+from dragoman.server.settings import ServerSettings, Settings
 
 PROJECT = Path(__file__).parents[1]
 EXAMPLES = sorted(path.name for path in (PROJECT / "examples").glob("*.py"))
@@ -59,14 +62,12 @@ def test_recorded_stream_translates_to_every_dialect_without_complaint(target: s
     assert "weather" in done.stdout
 
 
-def test_first_code_in_the_readme_prints_what_stands_below_it() -> None:
-    blocks = re.findall(
-        r"^```(\w*)\n(.*?)^```",
-        (PROJECT / "README.md").read_text("utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
-    (language, code), (_, output) = blocks[:2]
-    assert language == "python"
-    done = run("-c", code)
+def test_first_program_in_the_readme_gets_its_tool_call_from_a_gateway_without_a_key() -> None:
+    text = (PROJECT / "README.md").read_text("utf-8")
+    code = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
+    assert code.count("\n") <= 11
+    settings = Settings(server=ServerSettings(shutdown_grace=0.3))
+    with running_gateway(settings) as gateway:
+        done = run("-c", code.replace("http://127.0.0.1:8787", gateway.url))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == output.strip()
+    assert done.stdout.strip() == "[{'city': 'Oslo'}]"

@@ -15,7 +15,7 @@ PROJECT = Path(__file__).parents[1]
 NOT_OURS = frozenset(
     (
         *(".git", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "__pycache__"),
-        *("build", "dist", "htmlcov", "node_modules"),
+        *("build", "dist", "htmlcov", "node_modules", ".peers"),
     )
 )  # fmt: skip
 

@@ -59,7 +59,7 @@ async function accumulate(client, request) {
     for (const choice of chunk.choices) {
       message.content += choice.delta.content ?? '';
       for (const delta of choice.delta.tool_calls ?? []) {
-        if (delta.id) calls[delta.index] = { id: delta.id, type: delta.type, [delta.type]: delta[delta.type] };
+        if (!calls[delta.index]) calls[delta.index] = { id: delta.id, type: delta.type, [delta.type]: delta[delta.type] };
         else {
           const call = calls[delta.index];
           const key = call.type === 'custom' ? 'input' : 'arguments';

@@ -48,6 +48,9 @@ CHOICES: dict[str, dict[str, Any]] = {
 }
 
 
+Role = Literal["system", "user", "assistant"]
+
+
 class HeardTool(Struct, frozen=True):
     name: str
     schema: Any = None
@@ -57,7 +60,7 @@ class HeardTool(Struct, frozen=True):
 
 
 class Spoken(Struct, frozen=True):
-    role: Literal["system", "user", "assistant"]
+    role: Role
     text: str
 
 
@@ -165,12 +168,9 @@ def _chat(body: Json) -> Heard:
 
 
 def _chat_result(message: Json) -> HeardResult:
-    content = message["content"]
-    images: list[str] = []
-    if isinstance(content, list):
-        images = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
-        content = "".join(part["text"] for part in content if part["type"] == "text")
-    text, is_error = _unmarked(content)
+    parts = _parts(message["content"])
+    images = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    text, is_error = _unmarked("".join(part["text"] for part in parts if part["type"] == "text"))
     return HeardResult(message["tool_call_id"], text, is_error, tuple(images))
 
 
@@ -192,21 +192,27 @@ def _chat_said(message: Json) -> Iterator[Turn]:
 
 
 def _take_chat_turn(heard: Heard, message: Json) -> None:
-    role = {"developer": "system"}.get(message["role"], message["role"])
-    assert role in ("system", "user")
-    content = message["content"]
-    if isinstance(content, list):
-        images = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
-        heard.stray_images += images
-        if images:
-            return
-    heard.turns.append(Spoken(role, _joined(content)))
+    assert message["role"] in ("system", "developer", "user")
+    parts = _parts(message["content"])
+    images = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    heard.stray_images += images
+    if not images:
+        heard.turns.append(Spoken(_role(message), _joined(message["content"])))
+
+
+def _role(message: Json) -> Role:
+    """`developer` is what OpenAI's newer models call `system`."""
+    role: Role = "system" if message["role"] == "developer" else message["role"]
+    return role
+
+
+def _parts(content: Any) -> list[Json]:
+    """Content as a list, which it is in its long form."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _joined(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part["text"] for part in content)
+    return "".join(part["text"] for part in _parts(content))
 
 
 def _unmarked(text: str) -> tuple[str, bool]:
@@ -262,8 +268,7 @@ def _item(item: Json) -> Iterator[Turn]:
         assert item["id"].startswith(prefixes[kind]), "OpenAI refuses other ids"
     match kind:
         case "message":
-            role = {"developer": "system"}.get(item["role"], item["role"])
-            yield Spoken(role, _content_text(item["content"]))
+            yield Spoken(_role(item), _content_text(item["content"]))
         case "reasoning":
             text = "".join(entry["text"] for entry in item["summary"])
             yield Thinking(text, item.get("encrypted_content") or "")
@@ -275,20 +280,16 @@ def _item(item: Json) -> Iterator[Turn]:
         case "custom_tool_call":
             yield HeardCall(item["call_id"], item["name"], item["input"], custom=True)
         case "function_call_output" | "custom_tool_call_output":
-            output = item["output"]
-            images: list[str] = []
-            if isinstance(output, list):
-                images = [part["image_url"] for part in output if part["type"] == "input_image"]
-            text, is_error = _unmarked(_content_text(output))
+            parts = _parts(item["output"])
+            images = [part["image_url"] for part in parts if part["type"] == "input_image"]
+            text, is_error = _unmarked(_content_text(parts))
             yield HeardResult(item["call_id"], text, is_error, tuple(images))
         case _:
             raise AssertionError(f"an item of type {kind}")
 
 
 def _content_text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", part.get("refusal", "")) for part in content)
+    return "".join(part.get("text", part.get("refusal", "")) for part in _parts(content))
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------
@@ -346,8 +347,9 @@ def _block(role: Any, block: Json) -> Iterator[Turn]:
             yield Thinking("", block["data"])
         case "tool_use":
             assert role == "assistant"
-            assert isinstance(block["input"], dict)
-            yield HeardCall(block["id"], block["name"], block["input"])
+            value: Json = block["input"]
+            assert isinstance(value, dict), "the vendor wants an object"
+            yield HeardCall(block["id"], block["name"], value)
         case "tool_result":
             assert role == "user"
             yield _tool_result(block)
@@ -356,13 +358,11 @@ def _block(role: Any, block: Json) -> Iterator[Turn]:
 
 
 def _tool_result(block: Json) -> HeardResult:
-    content = block.get("content", "")
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    sources = [part["source"] for part in content if part["type"] == "image"]
+    parts = _parts(block.get("content", ""))
+    sources: list[Json] = [part["source"] for part in parts if part["type"] == "image"]
     return HeardResult(
         block["tool_use_id"],
-        "".join(part["text"] for part in content if part["type"] == "text"),
+        "".join(part["text"] for part in parts if part["type"] == "text"),
         block.get("is_error") is True,
         tuple(f"data:{source['media_type']};base64,{source['data']}" for source in sources),
     )

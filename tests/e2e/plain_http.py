@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import httpx2
-
 from stage import PATHS
 
 __all__ = ("ask", "plain_body")
@@ -15,12 +14,12 @@ TIMEOUT = 20.0
 def plain_body(door: str, model: str, **more: object) -> dict[str, Any]:
     """The smallest request of a dialect."""
     hello = [{"role": "user", "content": "hi"}]
-    own: dict[str, Any] = {
+    bodies: dict[str, dict[str, Any]] = {
         "chat": {"messages": hello},
         "responses": {"input": "hi"},
         "messages": {"messages": hello, "max_tokens": 99},
-    }[door]
-    return {"model": model, **own, **more}
+    }
+    return {"model": model, **bodies[door], **more}
 
 
 def ask(

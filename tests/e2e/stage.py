@@ -6,7 +6,7 @@ under that name is the scene's, so that tests need no server of their own.
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -125,7 +125,7 @@ class Stage:
         return scene
 
     def script(self, request: ReceivedRequest) -> ScriptedReply:
-        model = json.loads(request.body).get("model") if request.body else None
+        model: str = json.loads(request.body)["model"] if request.body else ""
         scene = self._scenes.get(model)
         if scene is None:
             self.strangers.append(request)
@@ -146,7 +146,7 @@ def running_stage(
     retry: RetrySettings = NO_RETRY,
     upstreams: Mapping[str, Mapping[str, object]] | None = None,
     routes: Sequence[Route] = (),
-) -> Iterator[Stage]:
+) -> Generator[Stage]:
     """A gateway with an upstream for each dialect, by its name, and more by theirs (`kind` and other settings)."""
     stage = Stage()
     wanted: dict[str, Mapping[str, object]] = {kind: {"kind": kind} for kind in DIALECTS}

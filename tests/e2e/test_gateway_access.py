@@ -5,23 +5,23 @@ import json
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import anthropic
-import brotli
 import httpx2
 import openai
 import pytest
 import zstandard
-
-from dragoman.server.settings import ServerSettings
-from dragoman.testing import ScriptedReply, Wait, json_reply
-from dragoman.upstream.settings import Route
 from plain_http import ask, plain_body
 from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
 from stage import PATHS, Stage, running_stage
 from vendor_errors import error_body
 from vendor_wire import Answer, Said, stream
+
+from dragoman.server.settings import ServerSettings
+from dragoman.testing import ScriptedReply, Wait, json_reply
+from dragoman.upstream.settings import Route
 
 ANSWER = Answer((Said(("Here ", "I am.")),))
 KEYS = ("key-one", "key-two")
@@ -91,17 +91,14 @@ def test_without_a_key_of_the_gateway_nobody_is_served(
 
 @doors
 def test_the_sdk_raises_its_authentication_error(guarded: Stage, door: str) -> None:
+    first, second = openai_client(guarded.url, "wrong"), anthropic_client(guarded.url, "wrong")
+    create = {
+        "chat": first.chat.completions.create,
+        "responses": first.responses.create,
+        "messages": second.messages.create,
+    }[door]
     with pytest.raises((openai.AuthenticationError, anthropic.AuthenticationError)):
-        if door == "chat":
-            openai_client(guarded.url, "wrong").chat.completions.create(
-                model="chat/x", messages=[{"role": "user", "content": "hi"}]
-            )
-        elif door == "responses":
-            openai_client(guarded.url, "wrong").responses.create(model="chat/x", input="hi")
-        else:
-            anthropic_client(guarded.url, "wrong").messages.create(
-                model="chat/x", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
-            )
+        create(**plain_body(door, "chat/x"))
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -136,7 +133,7 @@ def test_health_needs_no_key(guarded: Stage, path: str) -> None:
 ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
-    "br": brotli.compress,
+    "br": import_module("brotli").compress,  # which has no types
     "zstd": zstandard.ZstdCompressor().compress,
 }
 
@@ -182,7 +179,7 @@ def test_a_body_beyond_the_limit_is_too_large(stage: Stage, door: str) -> None:
 @doors
 def test_too_many_tools_are_refused(stage: Stage, door: str) -> None:
     scene = stage.scene("chat", ANSWER, ANSWER)
-    schema = {"type": "object", "properties": {}}
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
     tools = [Offered(f"tool_{number}", schema) for number in range(5)]
     asking = conversation(door, stage.url, scene.model, tools=tools)
     asking.say("hi")
@@ -328,9 +325,10 @@ def test_tokens_are_estimated_where_no_upstream_counts(stage: Stage, dialect: st
     client = anthropic_client(stage.url)
 
     def count(text: str) -> int:
-        return client.messages.count_tokens(
+        counted: int = client.messages.count_tokens(
             model=scene.model, messages=[{"role": "user", "content": text}]
         ).input_tokens
+        return counted
 
     assert 0 < count("one") < count("many words " * 100) < 1000
     raw = client.messages.with_raw_response.count_tokens(
@@ -347,8 +345,9 @@ def test_a_count_that_fails_is_the_sdks_own_exception(stage: Stage) -> None:
         anthropic_client(stage.url).messages.count_tokens(
             model=scene.model, messages=[{"role": "user", "content": "hi"}]
         )
-    assert "slow down" in caught.value.message
-    assert caught.value.response.headers["retry-after"] == "3"
+    error: Any = caught.value
+    assert "slow down" in error.message
+    assert error.response.headers["retry-after"] == "3"
 
 
 @pytest.mark.parametrize(

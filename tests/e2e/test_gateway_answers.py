@@ -5,6 +5,7 @@ Both ends are looked at: what the SDK assembled, and what the upstream received 
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -20,7 +21,12 @@ SCHEMA = {
     "required": ["city", "days"],
     "additionalProperties": False,
 }
-EMPTY = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+EMPTY: dict[str, Any] = {
+    "type": "object",
+    "properties": {},
+    "required": [],
+    "additionalProperties": False,
+}
 ANYTHING = {
     "type": "object",
     "properties": {"note": {"type": "string"}},

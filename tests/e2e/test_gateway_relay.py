@@ -6,14 +6,14 @@ from typing import Any
 
 import httpx2
 import pytest
-
-from dragoman.testing import ReceivedRequest, ScriptedReply, sse
-from dragoman.upstream.settings import Route
 from heard import hear
 from plain_http import ask, plain_body
 from sdk_clients import DOORS, Offered, SeenCall, conversation
 from stage import PATHS, Delivery, Stage, running_stage
 from vendor_wire import Answer, Said, Thought, Tool, body_bytes, stream
+
+from dragoman.testing import ReceivedRequest, ScriptedReply, sse
+from dragoman.upstream.settings import Route
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA)
@@ -27,7 +27,9 @@ def stage() -> Iterator[Stage]:
         Route(model=f"renamed-{kind}/*", upstream=kind, upstream_model=f"the-{kind}-model")
         for kind in DOORS
     ]
-    upstreams = {f"exact-{kind}": {"kind": kind, "passthrough": "exact"} for kind in DOORS}
+    upstreams: dict[str, dict[str, object]] = {
+        f"exact-{kind}": {"kind": kind, "passthrough": "exact"} for kind in DOORS
+    }
     upstreams["both"] = {"kind": "chat", "also": ("messages",)}
     with running_stage(routes=routes, upstreams=upstreams) as running:
         yield running
@@ -157,7 +159,11 @@ def test_of_a_renamed_model_only_the_name_is_changed(
 ) -> None:
     name = f"the-{door}-model"
     scene = stage.scene(door, answer_for(name), route=f"renamed-{door}", upstream_model=name)
-    response = ask(stage.url, door, streaming(door, scene.model) if is_stream else plain_body(door, scene.model))
+    response = ask(
+        stage.url,
+        door,
+        streaming(door, scene.model) if is_stream else plain_body(door, scene.model),
+    )
     told = stream(door, answer_for(name)) if is_stream else body_bytes(door, answer_for(name))
     was, becomes = json.dumps(name).encode(), json.dumps(scene.model).encode()
     assert response.content == told.replace(was, becomes)
@@ -254,9 +260,7 @@ def test_the_wire_of_a_repaired_stream_is_one_stream(stage: Stage) -> None:
     ]
     frames = [*regular, *IRREGULAR["name in every delta"]]
     scene = stage.scene("chat", sse(b"".join(frames) + b"data: [DONE]\n\n"))
-    response: httpx2.Response = ask(
-        stage.url, "chat", plain_body("chat", scene.model, stream=True)
-    )
+    response: httpx2.Response = ask(stage.url, "chat", plain_body("chat", scene.model, stream=True))
     payloads = [
         json.loads(line.removeprefix("data: "))
         for line in response.text.splitlines()

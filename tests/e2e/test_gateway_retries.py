@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import anthropic
 import openai
 import pytest
-
-from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
-from dragoman.upstream.settings import RetrySettings, Route
 from heard import Spoken, hear
 from sdk_clients import DOORS, Unfinished, conversation
 from stage import PATHS, Stage, deliver, running_stage
 from vendor_errors import error_body, failure_frame
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
+
+from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
+from dragoman.upstream.settings import RetrySettings, Route
 
 QUICK = RetrySettings(attempts=3, base_delay=0.005, max_delay=0.01, max_wait=2.0)
 ANSWER = Answer((Said(("Here ", "I am.")), Tool("call_1", "get_weather", ('{"city":', '"x"}'))))
@@ -92,9 +93,7 @@ def test_an_answer_that_failed_before_its_first_byte_is_tried_again(
 
 @dialects
 @doors
-def test_nothing_is_tried_again_after_the_first_byte(
-    stage: Stage, door: str, dialect: str
-) -> None:
+def test_nothing_is_tried_again_after_the_first_byte(stage: Stage, door: str, dialect: str) -> None:
     whole = stream(dialect, ANSWER)
     begun = whole[: whole.index(b"\n\n", whole.index(b"I am.")) + 2]
     scene = stage.scene(dialect, sse(begun, cut=True), ANSWER, route=f"{dialect}-then-chat")
@@ -146,7 +145,8 @@ def test_a_long_retry_after_is_told_and_not_waited_for(stage: Stage, door: str) 
     asking.say("hi")
     with pytest.raises((openai.RateLimitError, anthropic.RateLimitError)) as caught:
         asking.ask("create")
-    assert caught.value.response.headers["retry-after"] == "60"
+    error: Any = caught.value
+    assert error.response.headers["retry-after"] == "60"
     assert len(scene.requests) == 1
 
 

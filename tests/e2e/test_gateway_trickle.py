@@ -8,11 +8,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
-from dragoman.testing import Chunk, ScriptedReply, Wait
 from sdk_clients import DOORS, anthropic_client, openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool, stream
+
+from dragoman.testing import Chunk, ScriptedReply, Wait
 
 dialects = pytest.mark.parametrize("dialect", DOORS, ids=lambda dialect: f"over-{dialect}")
 doors = pytest.mark.parametrize("door", DOORS)
@@ -103,9 +103,7 @@ def wait_for(told: Iterator[str], mark: str) -> str:
 
 @dialects
 @doors
-def test_every_piece_arrives_before_the_next_is_sent(
-    stage: Stage, door: str, dialect: str
-) -> None:
+def test_every_piece_arrives_before_the_next_is_sent(stage: Stage, door: str, dialect: str) -> None:
     marks = ("text-one", "text-two", "note-one", "note-two", "other-one", "other-two")
     answer = Answer(
         (

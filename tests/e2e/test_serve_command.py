@@ -41,7 +41,7 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
         yield process, url
     finally:
         if process.poll() is None:
-            process.kill()
+            process.terminate()  # a parent that is killed cannot end its workers
         process.communicate(timeout=PATIENCE)
 
 
@@ -51,6 +51,13 @@ def _answers(url: str) -> bool:
             return bool(response.status == 200)
     except (urllib.error.URLError, ConnectionError):
         return False
+
+
+def _requests_counted(url: str) -> float:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as response:
+        lines = response.read().decode().splitlines()
+    counts = [line for line in lines if line.startswith("dragoman_requests_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in counts)
 
 
 def ask(url: str) -> str:
@@ -82,14 +89,7 @@ def test_several_workers_share_one_address_and_one_set_of_metrics(tmp_path: Path
     with serving(tmp_path, "--workers", "2", "--log-format", "json") as (process, url):
         for _ in range(8):
             assert "marker-1" in ask(url)
-        with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as response:
-            metrics = response.read().decode()
-        counts = [
-            float(line.rpartition(" ")[2])
-            for line in metrics.splitlines()
-            if line.startswith("dragoman_requests_total")
-        ]
-        assert sum(counts) == 8
+        wait_until(lambda: _requests_counted(url) == 8, PATIENCE)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)
         assert process.returncode == 0

@@ -48,7 +48,7 @@ def failure_frame(dialect: str, message: str, number: int = 0) -> bytes:
             payload = {"type": "error", "error": {"type": "overloaded_error", "message": message}}
             return b"event: error\ndata: " + json.dumps(payload).encode() + b"\n\n"
         case _:
-            response = {
+            response: dict[str, Any] = {
                 "id": "resp_vendor1",
                 "object": "response",
                 "created_at": 1750000000,

@@ -214,7 +214,12 @@ def _responses(answer: Answer) -> Iterator[Json]:
 
 
 def _responses_events(answer: Answer) -> Iterator[Json]:
-    opening = {**_responses_body(answer), "status": "in_progress", "output": [], "usage": None}
+    opening: Json = {
+        **_responses_body(answer),
+        "status": "in_progress",
+        "output": [],
+        "usage": None,
+    }
     opening["incomplete_details"] = None
     yield {"type": "response.created", "response": opening}
     yield {"type": "response.in_progress", "response": opening}
@@ -296,7 +301,7 @@ def _item(part: Said | Thought | Tool, index: int, answer: Answer) -> Json:
             "encrypted_content": part.seal,
         }
     if isinstance(part, Said):
-        content = (
+        content: Json = (
             {"type": "refusal", "refusal": part.text}
             if answer.finish == "refusal"
             else {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
@@ -317,10 +322,11 @@ def _item(part: Said | Thought | Tool, index: int, answer: Answer) -> Json:
             "name": part.name,
             "input": part.arguments,
         }
+    is_cut = answer.finish == "length" and index == len(answer.parts) - 1
     item: Json = {
         "id": f"fc_vendor{index}",
         "type": "function_call",
-        "status": "completed",
+        "status": "incomplete" if is_cut else "completed",
         "arguments": part.arguments,
         "call_id": part.call_id,
         "name": part.name,
@@ -369,7 +375,7 @@ def _responses_body(answer: Answer) -> Json:
 
 
 def _messages(answer: Answer) -> Iterator[Json]:
-    opening = {**_messages_body(answer), "content": [], "stop_reason": None}
+    opening: Json = {**_messages_body(answer), "content": [], "stop_reason": None}
     opening["usage"] = {**opening["usage"], "output_tokens": 1}
     yield {"type": "message_start", "message": opening}
     yield {"type": "ping"}
@@ -422,8 +428,21 @@ def _block(part: Said | Thought | Tool) -> Json:
         return {"type": "text", "text": part.text}
     if isinstance(part, Thought):
         return {"type": "thinking", "thinking": part.text, "signature": part.seal}
-    arguments = json.loads(part.arguments) if part.arguments and not part.custom else {}
-    return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": arguments}
+    return {
+        "type": "tool_use",
+        "id": part.call_id,
+        "name": part.name,
+        "input": _object(part.arguments),
+    }
+
+
+def _object(arguments: str) -> Json:
+    """Nothing where a limit cut the text, as in the vendor's own bodies."""
+    try:
+        value: Json = json.loads(arguments)
+    except ValueError:
+        return {}
+    return value
 
 
 def _stop_reason(answer: Answer) -> str:

@@ -52,7 +52,7 @@ class Restorer:
         if type(event) not in _TOUCHED:
             return (event,)
         if isinstance(event, InputDelta):
-            return self._unwrap(event) if event.part in self._wrapped else (event,)
+            return self._unwrap(event) if self._wrapped and event.part in self._wrapped else (event,)
         if isinstance(event, PartStarted) and isinstance(event.header, Call):
             return (self._start(event, event.header),)
         if isinstance(event, PartEnded) and isinstance(event.value, Call):
@@ -71,7 +71,8 @@ class Restorer:
         self._refs[event.part] = ref
         if ref.kind == "custom" and call.kind == "function":
             self._wrapped[event.part] = (Unwrapper(), [])
-        return structs.replace(event, header=_restored(call, ref))
+        header = _restored(call, ref)
+        return event if header is call else structs.replace(event, header=header)
 
     def _unwrap(self, event: InputDelta) -> tuple[Event, ...]:
         unwrapper, told = self._wrapped[event.part]
@@ -88,7 +89,7 @@ class Restorer:
         ref = self._refs.pop(event.part, None)
         if ref is not None:
             call = _restored(call, ref)
-            event = structs.replace(event, value=call)
+            event = event if call is event.value else structs.replace(event, value=call)
         if event.part not in self._wrapped:
             self._count(call, choice)
             return (event,)
@@ -123,4 +124,6 @@ class Restorer:
 
 def _restored(call: Call, ref: ToolRef) -> Call:
     kind = ref.kind if call.kind == "function" and ref.kind in _CLIENT_KINDS else call.kind
+    if call.name == ref.name and call.namespace == ref.namespace and call.kind == kind:
+        return call  # nearly always: most names need no alias
     return structs.replace(call, name=ref.name, namespace=ref.namespace, kind=kind)

@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, dumps_text, escape_separators
+from dragoman._json import dumps_text, escape_separators
 from dragoman.core.aliases import NameMap
 from dragoman.core.members import replace_member
 from dragoman.core.restore import Restorer
@@ -303,11 +303,7 @@ class Passage:
         ahead = self._ahead
         for mark in look.marks:
             ahead.setdefault(mark[0], []).append(mark)
-        try:
-            made = self.watch.outline(shadow)
-        except FAST_FAILURES:
-            return _Verdict.IRREGULAR
-        for mark in made:
+        for mark in self.watch.outline(shadow):
             lane = ahead.get(mark[0])
             if not lane or lane.pop(0) != mark:
                 return _Verdict.IRREGULAR

@@ -58,7 +58,9 @@ class Answer:
         self.tally = Tally()
         self.problems: tuple[Problem, ...] = ()
         self.losses: tuple[Loss, ...] = ()
-        self.is_stream = False  # its end was told by the stream itself: that of the reply may still be due
+        self.is_stream = (
+            False  # its end was told by the stream itself: that of the reply may still be due
+        )
         self._plan = plan
         self._client = client
         self._on_body = on_body

@@ -81,7 +81,9 @@ class Exchange:
             send, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
         )
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
+        self.is_over = False
         self._began = gateway.clock()
+        self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._answer: Answer | None = None
         self._losses: list[Loss] = []
@@ -115,6 +117,9 @@ class Exchange:
                 ErrorInfo(kind="server", message="the gateway failed; its log has the reason")
             )
         finally:
+            self.is_over = True
+            if self._watcher is not None:
+                self._watcher.cancel()
             gateway.forget(self)
             self._write_record()
 
@@ -133,17 +138,19 @@ class Exchange:
         body = await read_body(self._receive, self._raw_headers, settings.max_body_bytes)
         self.record.bytes_in = len(body)
         check_depth(body, settings.max_depth)
-        watcher = asyncio.create_task(self._watch())
-        try:
-            request = self._door.codec.decode_request(body)
-            self.record.model = request.model
-            check_tools(request, settings.max_tools)
-            if asks_for_thread(self._door, request):
-                await self.client.respond(400, THREADS_UNSUPPORTED)
-                return
-            await self._attempt(request, body)
-        finally:
-            watcher.cancel()
+        gateway.watch_soon(self)
+        request = self._door.codec.decode_request(body)
+        self.record.model = request.model
+        check_tools(request, settings.max_tools)
+        if asks_for_thread(self._door, request):
+            await self.client.respond(400, THREADS_UNSUPPORTED)
+            return
+        await self._attempt(request, body)
+
+    def watch(self) -> None:
+        """Notice from now on when the client leaves."""
+        if self._watcher is None and not self.is_over:
+            self._watcher = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
         """Cancel the exchange when its client leaves."""
@@ -275,7 +282,8 @@ class Exchange:
                 seed=self.request_id,
             ),
             encode=EncodeContext(
-                model=request.model,
+                # A client that asked for a model under another name gets that name back; else the upstream's word counts.
+                model=request.model if attempt.model != request.model else None,
                 created=int(gateway.wall_clock()),
                 seed=self.request_id,
                 include_usage=request.include_usage is True or self._door.dialect != "chat",
@@ -377,7 +385,7 @@ class Exchange:
             record.problems = answer.problems
             self._losses += answer.losses
         record.losses = tuple(self._losses)
-        self._gateway.telemetry.record(record)
+        self._gateway.note(record)
 
 
 def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
@@ -407,6 +415,7 @@ def error_headers(error: ErrorInfo, present: Headers = ()) -> Headers:
 
 def loss_header(losses: "list[Loss] | tuple[Loss, ...]") -> bytes:
     """`code at=where action, …`, printable and of bounded length."""
-    text = ", ".join(f"{loss.code};at={loss.where or '-'};{loss.action}" for loss in losses)
-    safe = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
-    return safe[:MAX_LOSS_HEADER].encode("ascii")
+    text = ", ".join([f"{loss.code};at={loss.where or '-'};{loss.action}" for loss in losses])
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    return text[:MAX_LOSS_HEADER].encode("ascii")

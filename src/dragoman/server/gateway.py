@@ -21,6 +21,7 @@ from dragoman.server.cors import Cors, check_origin
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.exchange import Exchange
 from dragoman.server.limits import StreamSlots
+from dragoman.server.records import RequestRecord
 from dragoman.server.routing import Router
 from dragoman.server.settings import Settings
 from dragoman.server.telemetry import Telemetry
@@ -34,6 +35,9 @@ __all__ = ("Gateway",)
 logger = logging.getLogger(__name__)
 
 _MAX_REQUEST_ID = 128  # of a client's own; longer ones are replaced
+# Half of what a client's leaving may take to reach the upstream, with room for a busy loop.
+_UNWATCHED_SECONDS = 0.03
+_RECORDS_SECONDS = 0.05  # how late a log line may be
 _SWEEP_SECONDS = 1.0  # how late a keep-alive may be
 
 
@@ -55,6 +59,9 @@ class Gateway:
         self.wall_clock = time.time
         self.is_stopping = False
         self._is_empty = asyncio.Event()
+        self._unwatched: list[Exchange] = []
+        self._records: list[RequestRecord] = []
+        self._flushing: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
     async def serve(self, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,6 +74,32 @@ class Gateway:
         """Begin to sweep. Needs the running loop."""
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    def watch_soon(self, exchange: Exchange) -> None:
+        """Have an exchange watch its client unless it is over in a moment, as most small ones are.
+
+        A task for each would cost them a tenth of their time; so one timer starts the watching for all that are left.
+        """
+        if not self._unwatched:
+            asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_all)
+        self._unwatched.append(exchange)
+
+    def _watch_all(self) -> None:
+        unwatched, self._unwatched = self._unwatched, []
+        for exchange in unwatched:
+            exchange.watch()
+
+    def note(self, record: RequestRecord) -> None:
+        """Count an exchange that is over and write its line: with others that end in the same moment, soon."""
+        if not self._records:
+            self._flushing = asyncio.get_running_loop().call_later(_RECORDS_SECONDS, self.flush)
+        self._records.append(record)
+
+    def flush(self) -> None:
+        """Write what was noted, now."""
+        records, self._records = self._records, []
+        for record in records:
+            self.telemetry.record(record)
 
     def forget(self, exchange: Exchange) -> None:
         """An exchange is over."""
@@ -93,6 +126,9 @@ class Gateway:
             self._sweeper = None
         for upstream in self.upstreams.values():
             await upstream.close()
+        if self._flushing is not None:
+            self._flushing.cancel()
+        self.flush()
 
     def mint_request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
         """The client's own `x-request-id` if it is a plain one, else a new one."""

@@ -103,6 +103,7 @@ class Pages:
     async def _metrics(self, request: HttpRequest) -> Response:
         if not self._gateway.settings.server.metrics:
             return self._error(request, _told("metrics are switched off (server.metrics)", 404))
+        self._gateway.flush()
         content_type, text = self._gateway.telemetry.render()
         return Response(text, headers={"content-type": content_type})
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import signal
 import socket
 import sys
@@ -101,7 +102,13 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
 def _work(settings: Settings, listener: socket.socket) -> None:
     """One process's share: all of it, or that of a worker."""
     configure_logging(settings.log)
-    make_server(create_app(settings), settings).run(sockets=[listener])
+    app = create_app(settings)
+    # What was made until now lives for ever: collections need not look at it. The small objects of streams die by
+    # themselves; the default of 700 new ones would start a collection several times per request.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
+    make_server(app, settings).run(sockets=[listener])
 
 
 def _address(host: str, port: int) -> str:

@@ -24,11 +24,12 @@ SPACE = " \t\r\n"
 
 
 class Malformed(Exception):
-    """The text is not what its format asks for. Never leaves this package."""
+    """The text at `at` is not what its format asks for. Never leaves this package."""
 
-    def __init__(self, reason: str, *, is_limit: bool = False) -> None:
+    def __init__(self, reason: str, at: int, *, is_limit: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.at = at
         self.is_limit = is_limit
 
 
@@ -94,7 +95,7 @@ class Cursor:
         tape = self.tape
         while True:
             data, index = tape.data, self.at - tape.base
-            may_grow = not tape.ended and words.may_grow(data, index)
+            may_grow = not tape.ended and (index == len(data) or words.may_grow(data, index))
             found = next((word for word in words.words if data.startswith(word, index)), "")
             tape.examined += len(found) + 1
             if not may_grow:

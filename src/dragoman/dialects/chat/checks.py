@@ -45,45 +45,45 @@ def refuse(path: str, expected: str, value: Raw | None) -> Never:
 
 def ask_string(fields: Fields, name: str, path: str = "") -> str | None:
     value = fields.get(name)
+    if value is None:
+        return None
     text = text_of(value)
-    if value is not None and text is None:
-        refuse(path + name, "a string", value)
-    return text
+    return refuse(path + name, "a string", value) if text is None else text
 
 
 def ask_integer(fields: Fields, name: str, path: str = "") -> int | None:
     value = fields.get(name)
+    if value is None:
+        return None
     number = None if text_of(value) is not None else int_of(value)
-    if value is not None and number is None:
-        refuse(path + name, "an integer", value)
-    return number
+    return refuse(path + name, "an integer", value) if number is None else number
 
 
 def ask_number(fields: Fields, name: str, path: str = "") -> float | None:
     value = fields.get(name)
+    if value is None:
+        return None
     number = float_of(value)
-    if value is not None and number is None:
-        refuse(path + name, "a number", value)
-    return number
+    return refuse(path + name, "a number", value) if number is None else number
 
 
 def ask_flag(fields: Fields, name: str, path: str = "") -> bool | None:
     value = fields.get(name)
+    if value is None:
+        return None
     flag = flag_of(value)
-    if value is not None and flag is None:
-        refuse(path + name, "true or false", value)
-    return flag
+    return refuse(path + name, "true or false", value) if flag is None else flag
 
 
 def ask_object(fields: Fields, name: str, path: str = "") -> dict[str, Raw] | None:
     value = fields.get(name)
-    if value is not None and not is_object(value):
-        refuse(path + name, "an object", value)
-    return None if value is None else fields_of(value)
+    if value is None:
+        return None
+    return fields_of(value) if is_object(value) else refuse(path + name, "an object", value)
 
 
 def ask_array(fields: Fields, name: str, path: str = "") -> list[Raw] | None:
     value = fields.get(name)
-    if value is not None and kind_of(value) != "array":
-        refuse(path + name, "an array", value)
-    return None if value is None else items_of(value)
+    if value is None:
+        return None
+    return items_of(value) if kind_of(value) == "array" else refuse(path + name, "an array", value)

@@ -11,6 +11,7 @@ from dragoman.core.fields import read_shallow
 from dragoman.model.parts import Extra
 
 __all__ = (
+    "as_int",
     "extra_of",
     "fields_of",
     "first_text",
@@ -81,9 +82,12 @@ def first_text(fields: Mapping[str, Raw], names: Iterable[str]) -> str:
 
 def int_of(value: Raw | None) -> int | None:
     """An integer, also where it is written as a string or with a fraction of zero."""
-    if value is None:
-        return None
-    match read_shallow(value):
+    return None if value is None else as_int(read_shallow(value))
+
+
+def as_int(value: object) -> int | None:
+    """The same for a value that has been read."""
+    match value:
         case bool():
             return None
         case int(number):

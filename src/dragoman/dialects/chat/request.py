@@ -104,7 +104,7 @@ def decode_request(body: bytes) -> Request:
     """
     try:
         body.decode("utf-8")
-        fields = present(as_object(body))
+        fields = present(as_object(body, is_utf8=True))
     except UnicodeDecodeError as error:
         raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
     except MalformedJson as error:

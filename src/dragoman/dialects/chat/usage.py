@@ -4,9 +4,10 @@ Counts without a home (prediction tokens, a price) ride in `extra`: a details ob
 """
 
 from collections.abc import Mapping
+from typing import cast
 
-from dragoman._json import Raw
-from dragoman.dialects.chat.fields import extra_of, fields_of, int_of, own_fields
+from dragoman._json import Raw, loads
+from dragoman.dialects.chat.fields import as_int, extra_of, fields_of, own_fields
 from dragoman.model.outcome import Usage
 
 __all__ = ("KNOWN", "KNOWN_INPUT", "KNOWN_OUTPUT", "read_usage", "write_usage")
@@ -29,37 +30,39 @@ KNOWN_OUTPUT = frozenset({"reasoning_tokens", "audio_tokens"})
 
 
 def read_usage(value: Raw) -> Usage:
-    fields = fields_of(value)
-    given = fields_of(fields.get(_INPUT_DETAILS))
-    made = fields_of(fields.get(_OUTPUT_DETAILS))
-    known = set(KNOWN)
+    counts = _stated(loads(bytes(value)))
+    given = _stated(counts.get(_INPUT_DETAILS))
+    made = _stated(counts.get(_OUTPUT_DETAILS))
+    unknown = counts.keys() - KNOWN
     if given.keys() - KNOWN_INPUT:
-        known.discard(_INPUT_DETAILS)
+        unknown.add(_INPUT_DETAILS)
     if made.keys() - KNOWN_OUTPUT:
-        known.discard(_OUTPUT_DETAILS)
+        unknown.add(_OUTPUT_DETAILS)
+    extra = extra_of(fields_of(value), KNOWN - unknown) if unknown else None
+    # DeepSeek counts beside the details, and so do servers in front of Anthropic.
+    either = {**counts, **given} if unknown else given
     return Usage(
-        input=_count(fields, "prompt_tokens", "input_tokens"),
-        output=_count(fields, "completion_tokens", "output_tokens"),
-        total=int_of(fields.get("total_tokens")),
-        # DeepSeek counts beside the details, and so do servers in front of Anthropic.
-        cached=_count({**fields, **given}, "cached_tokens", "prompt_cache_hit_tokens"),
-        cache_write=_count(
-            {**fields, **given}, "cache_write_tokens", "cache_creation_input_tokens"
-        ),
-        input_audio=int_of(given.get("audio_tokens")),
-        reasoning=int_of(made.get("reasoning_tokens")),
-        output_audio=int_of(made.get("audio_tokens")),
-        extra=extra_of(fields, known),
+        input=_count(counts, "prompt_tokens", "input_tokens"),
+        output=_count(counts, "completion_tokens", "output_tokens"),
+        total=as_int(counts.get("total_tokens")),
+        cached=_count(either, "cached_tokens", "prompt_cache_hit_tokens"),
+        cache_write=_count(either, "cache_write_tokens", "cache_creation_input_tokens"),
+        input_audio=as_int(given.get("audio_tokens")),
+        reasoning=as_int(made.get("reasoning_tokens")),
+        output_audio=as_int(made.get("audio_tokens")),
+        extra=extra,
     )
 
 
 def write_usage(usage: Usage) -> dict[str, object]:
     given = _stated(
-        cached_tokens=usage.cached,
-        cache_write_tokens=usage.cache_write,
-        audio_tokens=usage.input_audio,
+        {
+            "cached_tokens": usage.cached,
+            "cache_write_tokens": usage.cache_write,
+            "audio_tokens": usage.input_audio,
+        }
     )
-    made = _stated(reasoning_tokens=usage.reasoning, audio_tokens=usage.output_audio)
+    made = _stated({"reasoning_tokens": usage.reasoning, "audio_tokens": usage.output_audio})
     tokens_in, tokens_out = usage.input or 0, usage.output or 0
     out: dict[str, object] = {
         "prompt_tokens": tokens_in,
@@ -73,9 +76,14 @@ def write_usage(usage: Usage) -> dict[str, object]:
     return {**out, **own_fields(usage.extra)}
 
 
-def _count(fields: Mapping[str, Raw], *names: str) -> int | None:
-    return next((count for name in names if (count := int_of(fields.get(name))) is not None), None)
+def _count(counts: Mapping[str, object], name: str, other: str) -> int | None:
+    count = as_int(counts.get(name))
+    return as_int(counts.get(other)) if count is None else count
 
 
-def _stated(**counts: int | None) -> dict[str, int]:
-    return {name: count for name, count in counts.items() if count is not None}
+def _stated(counts: object) -> dict[str, object]:
+    """The fields of an object that are not null; none for any other value."""
+    if not isinstance(counts, dict):
+        return {}
+    fields = cast("dict[str, object]", counts)
+    return {name: count for name, count in fields.items() if count is not None}

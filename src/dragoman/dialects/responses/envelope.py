@@ -36,6 +36,10 @@ _DEFAULTS: Mapping[str, object] = {
 }
 
 
+# `required_action` is ours to say, where the profile asks for it.
+_HIDDEN = RESPONSE_FIELDS | {"required_action"}
+
+
 class Envelope:
     """The response object of one answer."""
 
@@ -72,9 +76,7 @@ class Envelope:
 
 
 def _echo(extra: Extra | None) -> Mapping[str, Raw]:
-    # `required_action` is ours to say, where the profile asks for it.
-    hidden = RESPONSE_FIELDS | {"required_action"}
-    return {key: value for key, value in own_fields(extra).items() if key not in hidden}
+    return {key: value for key, value in own_fields(extra).items() if key not in _HIDDEN}
 
 
 class Ending(Struct, frozen=True):

@@ -10,8 +10,7 @@ from dragoman._json import Raw
 from dragoman.dialects.responses.fields import (
     Fields,
     read_json,
-    read_list,
-    read_object,
+    read_shallow,
     source_text,
 )
 from dragoman.errors import RequestRefused
@@ -72,7 +71,8 @@ def expect_int(fields: Fields, key: str, where: str = "") -> int | None:
 
 
 def expect_number(fields: Fields, key: str, where: str = "") -> float | None:
-    value = read_json(fields.get(key))
+    raw = fields.get(key)
+    value = None if raw is None else read_shallow(raw)
     if value is None:
         return None
     # JSON has no infinity, but its numbers may be larger than any we can hold.
@@ -83,22 +83,23 @@ def expect_number(fields: Fields, key: str, where: str = "") -> float | None:
 
 def expect_list(value: Raw | None, where: str) -> list[Raw]:
     """The entries; none if the field is absent."""
-    if read_json(value) is None:
+    found = None if value is None else read_shallow(value)
+    if found is None:
         return []
-    entries = read_list(value)
-    return refuse(where, "an array", value) if entries is None else entries
+    return found if isinstance(found, list) else refuse(where, "an array", value)
 
 
 def expect_object(value: Raw | None, where: str) -> dict[str, Raw]:
     """The fields; none if the object is absent."""
-    found = read_json(value)
-    if found is not None and not isinstance(found, dict):
-        refuse(where, "an object", value)
-    return read_object(value)
+    found = None if value is None else read_shallow(value)
+    if found is None:
+        return {}
+    return found if isinstance(found, dict) else refuse(where, "an object", value)
 
 
 def _typed(fields: Fields, key: str, where: str, kind: type[T], expected: str) -> T | None:
-    value = read_json(fields.get(key))
+    raw = fields.get(key)
+    value = None if raw is None else read_shallow(raw)
     if value is None:
         return None
     return value if isinstance(value, kind) else refuse(_path(where, key), expected, fields[key])

@@ -9,13 +9,12 @@ from msgspec import Struct
 from dragoman._json import Raw
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.responses.content import read_content
-from dragoman.dialects.responses.expect import expect_list, expect_object, expect_text, refuse
+from dragoman.dialects.responses.expect import expect_object, expect_text, refuse
 from dragoman.dialects.responses.fields import (
     Fields,
     extra_of,
     is_present,
-    read_list,
-    read_object,
+    read_shallow,
     read_text,
     read_uncut,
 )
@@ -53,29 +52,29 @@ def read_history(value: Raw | None) -> History:
     Raises:
         RequestRefused: an item cannot be used.
     """
-    if not is_present(value):
+    found = None if value is None else read_shallow(value)
+    if found is None:
         return History()
-    text = read_text({"input": value or Raw(b"null")}, "input")
-    if text is not None:
-        return History((Turn(role="user", parts=(Text(text=text),)),))
-    if read_list(value) is None:
+    if isinstance(found, str):
+        return History((Turn(role="user", parts=(Text(text=replace_lone(found)),)),))
+    if not isinstance(found, list):
         refuse("input", "a string or an array", value)
     turns: list[Turn] = []
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
-    for number, entry in enumerate(expect_list(value, "input")):
+    for number, entry in enumerate(found):
         where = f"input[{number}]"
         fields = expect_object(entry, where)
-        turns.append(_turn(entry, fields, where))
-        if read_text(fields, "type") in _DECLARING:
+        kind = expect_text(fields, "type", where)
+        turns.append(_turn(kind, entry, fields, where))
+        if kind in _DECLARING:
             declared = read_tools(fields.get("tools"), f"{where}.tools", in_input=True)
             tools.extend(declared.tools)
             namespaces.extend(declared.namespaces)
     return History(tuple(turns), tuple(tools), tuple(namespaces))
 
 
-def _turn(entry: Raw, fields: Fields, where: str) -> Turn:
-    kind = expect_text(fields, "type", where)
+def _turn(kind: str | None, entry: Raw, fields: Fields, where: str) -> Turn:
     if kind == "message" or (kind is None and "role" in fields):
         return _message(fields, where)
     if kind is None:
@@ -129,18 +128,18 @@ def _message(fields: Fields, where: str) -> Turn:
 
 
 def _content(value: Raw | None, where: str) -> tuple[Part, ...]:
-    if value is None or not is_present(value):
+    found = None if value is None else read_shallow(value)
+    if found is None:
         return ()
-    text = read_uncut({"content": value}, "content")
-    if text is not None:
-        return (Text(text=replace_lone(text)),)
-    if read_list(value) is None:
+    if isinstance(found, str):
+        return (Text(text=replace_lone(found)),)
+    if not isinstance(found, list):
         refuse(where, "a string or an array", value)
     parts: list[Part] = []
-    for number, entry in enumerate(expect_list(value, where)):
+    for number, entry in enumerate(found):
         path = f"{where}[{number}]"
         fields = expect_object(entry, path)
         if expect_text(fields, "type", path) is None:
             refuse(f"{path}.type", "the type of a content part", fields.get("type"))
-        parts.append(read_content(entry, read_object(entry)))
+        parts.append(read_content(entry, fields))
     return tuple(parts)

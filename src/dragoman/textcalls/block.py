@@ -1,0 +1,159 @@
+"""One block while it is read: a cursor, and the telling of what is found. The seam between a body and the finder.
+
+A body reads by the cursor's methods and tells by
+
+    confirm()                the opener was meant: from here on the block is this pattern's
+    begin(name, call_id)     a call begins
+    input(text)              a piece of its arguments; all pieces join to one JSON object
+    end()                    the call is complete if the block is: it is told when the next begins or the block ends
+    close_call()             the format itself closed the call: it is told at once
+    thought(text), say(text) words of the model to itself, or for the reader, that stood inside markup
+
+What is told is kept as records with their places; the finder decides what becomes of them.
+"""
+
+from collections.abc import Generator
+from typing import Literal, Never
+
+from msgspec import Struct
+
+from dragoman.textcalls.limits import Limits
+from dragoman.textcalls.offers import Offers
+from dragoman.textcalls.tape import SPACE, Cursor, Malformed, Tape, Wait
+from dragoman.textcalls.words import Words
+
+__all__ = ("Begun", "Block", "Ended", "Grown", "Record", "Spoken")
+
+
+class Begun(Struct, frozen=True, gc=False):
+    name: str
+    call_id: str
+    at: int
+
+
+class Grown(Struct, frozen=True, gc=False):
+    text: str
+
+
+class Ended(Struct, frozen=True, gc=False):
+    call_id: str
+    at: int
+    is_closed: bool
+
+
+class Spoken(Struct, frozen=True, gc=False):
+    """Text out of markup: the markup around it is gone, so it settles everything up to `at`."""
+
+    kind: Literal["text", "thought"]
+    text: str
+    at: int
+
+
+Record = Begun | Grown | Ended | Spoken
+
+
+class Block(Cursor):
+    """What a body reads and tells."""
+
+    __slots__ = (
+        "is_confirmed",
+        "is_open",
+        "limits",
+        "offers",
+        "opener",
+        "records",
+        "start",
+        "stop",
+        "streams",
+    )
+
+    def __init__(
+        self, tape: Tape, start: int, *, offers: Offers, limits: Limits, streams: bool
+    ) -> None:
+        super().__init__(tape, start)
+        self.start = start
+        self.stop: int | None = None
+        self.offers = offers
+        self.limits = limits
+        self.streams = streams
+        self.opener = ""
+        self.is_confirmed = False
+        self.is_open = False
+        self.records: list[Record] = []
+
+    def confirm(self) -> Generator[None, None, None]:
+        """The opener was meant."""
+        if self.is_confirmed:
+            return
+        if self.at - self.start > self.limits.confirm:
+            self.malformed("nothing confirmed the opener in time")
+        self.is_confirmed = True
+        yield
+
+    def begin(self, name: str, call_id: str = "", *, at: int | None = None) -> None:
+        """A call begins; its markup stands from `at` on."""
+        if not name or len(name) > self.limits.max_name:
+            self.malformed(f"expected a name of 1 to {self.limits.max_name} characters")
+        self.is_open = True
+        self.records.append(Begun(name, call_id, self.at if at is None else at))
+
+    def input(self, text: str) -> None:
+        if text:
+            self.records.append(Grown(text))
+
+    def end(self, call_id: str = "", *, at: int | None = None) -> None:
+        """The call is complete if the rest of the block is in order. Its markup ends at `at`."""
+        self.is_open = False
+        self.records.append(Ended(call_id, self.at if at is None else at, is_closed=False))
+
+    def close_call(self, call_id: str = "") -> None:
+        """The call is complete whatever comes."""
+        self.is_open = False
+        self.records.append(Ended(call_id, self.at, is_closed=True))
+
+    def say(self, text: str) -> None:
+        self.records.append(Spoken("text", text, self.at))
+
+    def thought(self, text: str) -> None:
+        self.records.append(Spoken("thought", text, self.at))
+
+    def malformed(self, reason: str, *, at: int | None = None, is_limit: bool = False) -> Never:
+        """Give up: the block is text. `at` is where it went wrong; it must not depend on how the text was cut."""
+        raise Malformed(reason, self.at if at is None else at, is_limit=is_limit)
+
+    def expect(self, words: Words) -> Wait[str]:
+        """One of the words at the cursor, passed over.
+
+        Raises:
+            Malformed: something else stands there.
+        """
+        found = yield from self.match(words)
+        if not found:
+            self.malformed(f"expected {' or '.join(words.words)}")
+        return found
+
+    def read(self, stops: Words, limit: int) -> Wait[tuple[str, str]]:
+        """The text up to a stop, and the stop. Text longer than the limit, or that never stops, is malformed."""
+        pieces: list[str] = []
+        end = self.at + limit
+
+        def take(piece: str) -> None:
+            if self.at + len(piece) > end:
+                reason = f"expected {' or '.join(stops.words)} within {limit} characters"
+                self.malformed(reason, at=end)
+            pieces.append(piece)
+
+        stop = yield from self.until(stops, take)
+        if not stop:
+            self.malformed("the text ended inside a block")
+        return "".join(pieces), stop
+
+    def close(self, closers: Words, *, is_needed: bool, eos_ok: bool) -> Wait[None]:
+        """The end of the block: a closer after white space. Where none is needed, the block ends before the space."""
+        stop = self.at
+        yield from self.skip(SPACE)
+        if (yield from self.match(closers)):
+            return
+        if is_needed and not (eos_ok and self.tape.ended and self.at >= self.tape.end):
+            self.malformed(f"expected {' or '.join(closers.words)}")
+        self.stop = stop

@@ -1,0 +1,1 @@
+"""What stands in a block: the machines that read it."""

@@ -1,0 +1,193 @@
+"""Calls written as JSON objects: alone, in an array, or one after the other.
+
+    {"name": "f", "arguments": {…}}          the name and the arguments under any of several keys, in any order
+    {"f": {…}}                               `keyed`: the key is the name
+    {"type": "function", "function": {…}}    the vendor's own shape, one level deeper
+
+The arguments pass as they were written. Arguments that come as a string with JSON in it (as on the vendor's wire) are
+taken out of it; any that are no object are malformed.
+"""
+
+from typing import Literal, cast
+
+from msgspec import Struct
+
+from dragoman._json import is_strict, loads
+from dragoman.textcalls.block import Block
+from dragoman.textcalls.bodies.json_span import read_json, read_json_string
+from dragoman.textcalls.tape import SPACE, Wait
+from dragoman.textcalls.words import Words
+
+__all__ = ("JsonBody", "read_arguments")
+
+_BRACES = Words(("{",))
+_STARTS = Words(("{", "["))
+_COLON = Words((":",))
+_NEXT = Words((",", "}"))
+_NEXT_CALL = Words((",", "]"))
+_WRAPPER = "function"
+_EXTRA_KEYS = frozenset({"type", "index", _WRAPPER})
+
+
+class JsonBody(Struct, frozen=True, kw_only=True):
+    """shape: an object, an array of objects, or either. `keyed`: each object's key is the name of the tool.
+    separators: what may stand between several objects of one block besides white space; None: one object only.
+    id_keys: where the model's own id stands. needs_arguments: a call without any is malformed.
+    """
+
+    shape: Literal["object", "array", "either"] = "either"
+    keyed: bool = False
+    name_keys: tuple[str, ...] = ("name",)
+    argument_keys: tuple[str, ...] = ("arguments", "parameters")
+    id_keys: tuple[str, ...] = ("id", "tool_call_id", "call_id")
+    separators: tuple[str, ...] | None = None
+    needs_arguments: bool = True
+
+    def parse(self, block: Block) -> Wait[None]:
+        yield from block.skip(SPACE)
+        first = yield from block.peek()
+        if first == "[" and self.shape != "object":
+            yield from self._array(block)
+            return
+        if first != "{" or self.shape == "array":
+            block.malformed(f"expected {self.shape}")
+        yield from self._object(block)
+        if self.separators is not None:
+            yield from self._more(block, self.separators)
+
+    def _array(self, block: Block) -> Wait[None]:
+        block.at += 1
+        yield from block.skip(SPACE)
+        while True:
+            yield from self._object(block)
+            yield from block.skip(SPACE)
+            if (yield from block.expect(_NEXT_CALL)) == "]":
+                return
+            yield from block.skip(SPACE)
+
+    def _more(self, block: Block, separators: tuple[str, ...]) -> Wait[None]:
+        """Further objects. What is no object ends the body before the separator."""
+        between = SPACE + "".join(separators)
+        while True:
+            end = block.at
+            if (yield from block.skip(between)) != "{":
+                if separators:
+                    block.stop = end
+                return
+            yield from self._object(block)
+
+    def _object(self, block: Block) -> Wait[None]:
+        start = block.at
+        yield from block.expect(_BRACES)
+        if self.keyed:
+            yield from self._keyed(block, start)
+            return
+        call = _Members()
+        yield from self._members(block, call, start)
+        if not call.is_begun:
+            if not call.name:
+                block.malformed("expected a name")
+            if self.needs_arguments and not call.has_arguments:
+                block.malformed("expected arguments")
+            block.begin(call.name, call.call_id, at=start)
+            block.input("".join(call.pieces) or "{}")
+        block.end(call.call_id)
+
+    def _members(self, block: Block, call: "_Members", start: int) -> Wait[None]:
+        if (yield from block.skip(SPACE)) == "}":
+            block.malformed("expected a call, got an empty object")
+        while True:
+            key = yield from read_json_string(block)
+            yield from block.skip(SPACE)
+            yield from block.expect(_COLON)
+            if not block.is_confirmed and not self._knows(key):
+                block.malformed(f"expected the key of a call, got {key!r}")
+            yield from block.confirm()
+            yield from block.skip(SPACE)
+            yield from self._value(block, call, key, start)
+            yield from block.skip(SPACE)
+            if (yield from block.expect(_NEXT)) == "}":
+                return
+            yield from block.skip(SPACE)
+
+    def _value(self, block: Block, call: "_Members", key: str, start: int) -> Wait[None]:
+        first = yield from block.peek()
+        if key in self.name_keys and first == '"' and not call.name:
+            call.name = yield from read_json_string(block)
+        elif key in self.argument_keys and not call.has_arguments:
+            yield from self._arguments(block, call, start)
+        elif key in self.id_keys and first == '"':
+            call.call_id = yield from read_json_string(block)
+        elif key == _WRAPPER and first == "{" and not call.name:
+            block.at += 1
+            yield from self._members(block, call, start)
+        elif key == _WRAPPER and first == '"' and not call.name:
+            call.name = yield from read_json_string(block)
+        else:
+            yield from read_json(block, _forget)
+
+    def _arguments(self, block: Block, call: "_Members", start: int) -> Wait[None]:
+        call.has_arguments = True
+        if block.streams and call.name and (yield from block.peek()) == "{":
+            call.is_begun = True
+            block.begin(call.name, call.call_id, at=start)
+            yield from read_json(block, block.input)
+        else:
+            call.pieces = yield from read_arguments(block)
+
+    def _keyed(self, block: Block, start: int) -> Wait[None]:
+        yield from block.skip(SPACE)
+        name = yield from read_json_string(block)
+        yield from block.skip(SPACE)
+        yield from block.expect(_COLON)
+        yield from block.confirm()
+        yield from block.skip(SPACE)
+        block.begin(name, at=start)
+        if (yield from block.peek()) == "{":
+            yield from read_json(block, block.input)
+        else:
+            for piece in (yield from read_arguments(block)):
+                block.input(piece)
+        yield from block.skip(SPACE)
+        if (yield from block.expect(_NEXT)) != "}":
+            block.malformed("expected one tool in an object")
+        block.end()
+
+    def _knows(self, key: str) -> bool:
+        return key in _EXTRA_KEYS or key in (*self.name_keys, *self.argument_keys, *self.id_keys)
+
+
+class _Members:
+    """What an object has told of its call."""
+
+    __slots__ = ("call_id", "has_arguments", "is_begun", "name", "pieces")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.call_id = ""
+        self.pieces: list[str] = []
+        self.has_arguments = False
+        self.is_begun = False
+
+
+def read_arguments(block: Block) -> Wait[list[str]]:
+    """The arguments at the cursor: an object, a string that holds one, or null for none."""
+    first = yield from block.peek()
+    start = block.at
+    pieces: list[str] = []
+    yield from read_json(block, pieces.append)
+    if first == "{":
+        return pieces
+    if first == '"':
+        inner = cast("str", loads("".join(pieces))).strip()
+        if not inner:
+            return ["{}"]
+        if inner.startswith("{") and is_strict(inner):
+            return [inner]
+    if first == "n":
+        return ["{}"]
+    block.malformed("expected arguments that are an object", at=start)
+
+
+def _forget(_: str) -> None:
+    """A value that says nothing about the call."""

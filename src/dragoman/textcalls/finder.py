@@ -1,0 +1,328 @@
+"""Finds tool calls in a text while it streams. The machine under `TextScanner`; no events of an answer here.
+
+    TEXT --opener--> CONFIRMING --a body confirms--> READING --its body ends--> TEXT
+      ^                  |                              |
+      |<--all fail: text-'                              '--malformed: text--> SKIPPING --closer--> TEXT
+
+TEXT: one search for all openers; only a suffix that may still become one is held. CONFIRMING: every pattern that has the
+opener reads on, in order of rank, within a bound; if none confirms, the opener was text and the search goes on one
+character later. READING: one body consumes its block, which is kept until it is settled; then it is markup and gone, or
+text and told as such. SKIPPING: what is left of a malformed block passes as text up to its closer, because a broken
+argument may quote a call.
+
+No decision depends on where the text was cut, and apart from the bounded confirmation nothing is read twice.
+"""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from dragoman.errors import LocalProtocolError
+from dragoman.model.outcome import FinishReason
+from dragoman.textcalls.block import Block
+from dragoman.textcalls.found import Found
+from dragoman.textcalls.limits import MAX_WORD
+from dragoman.textcalls.offers import Offers
+from dragoman.textcalls.openers import Openers, Prepared
+from dragoman.textcalls.patterns import TextPattern
+from dragoman.textcalls.spool import Spool
+from dragoman.textcalls.tape import Malformed, Wait
+from dragoman.textcalls.telling import Telling
+from dragoman.textcalls.words import Words
+
+__all__ = ("Finder",)
+
+# Endings by which a text is known to be whole, so that its end may stand for a closer.
+WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
+
+
+class _State(Enum):
+    TEXT = auto()
+    CONFIRMING = auto()
+    READING = auto()
+    SKIPPING = auto()
+    OVER = auto()
+
+
+class _Reading:
+    """One pattern at work on one opener."""
+
+    __slots__ = ("block", "pattern", "prepared", "steps")
+
+    def __init__(self, prepared: Prepared, block: Block) -> None:
+        self.pattern = prepared.pattern
+        self.prepared = prepared
+        self.block = block
+        self.steps = self._read()
+
+    def _read(self) -> Wait[None]:
+        block, pattern = self.block, self.pattern
+        block.opener = yield from block.expect(self.prepared.openers)
+        yield from pattern.body.parse(block)
+        yield from block.confirm()
+        if pattern.closers and block.stop is None:
+            needs, eos_ok = pattern.needs_closer, pattern.eos_ok
+            yield from block.close(self.prepared.closers, is_needed=needs, eos_ok=eos_ok)
+
+    def advance(self) -> bool:
+        """Read as far as the text goes. Whether the block is over.
+
+        Raises:
+            Malformed: it is no block of this pattern.
+        """
+        return next(self.steps, self) is self
+
+
+class Finder:
+    """The calls of one text. `strips`: take calls out of the text without telling them."""
+
+    def __init__(
+        self, patterns: Sequence[TextPattern], offers: Offers, *, strips: bool = False
+    ) -> None:
+        self._offers = offers
+        self._openers = Openers(patterns, offers)
+        self._spool = Spool()
+        self._telling = Telling(self._spool, offers, strips=strips)
+        self._state = _State.TEXT
+        self._at = 0  # where the search for openers stands
+        self._candidates: list[_Reading] = []
+        self._reading: _Reading | None = None
+        self._skip_to = Words(())
+        self._skip_tail = ""
+        self._stopped = False
+
+    @property
+    def examined(self) -> int:
+        """How many characters were looked at so far."""
+        return self._spool.tape.examined
+
+    @property
+    def held(self) -> str:
+        """The text that was fed and not yet told: the beginning of what may become a call, or white space behind one."""
+        return self._telling.held_gap + self._spool.text(self._spool.tape.end)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the held text is a block that its format has confirmed."""
+        return self._state is _State.READING
+
+    def feed(self, text: str) -> list[Found]:
+        """Take a piece of the text.
+
+        Raises:
+            LocalProtocolError: the text was finished before.
+        """
+        if self._state is _State.OVER:
+            raise LocalProtocolError("expected no text after the end of the text")
+        if text:
+            if self._reading is not None:
+                keep = self._reading.block.at
+            else:
+                keep = self._at
+            self._spool.feed(text, keep)
+            self._run()
+        return self._drain()
+
+    def stop(self) -> list[Found]:
+        """Look no further: what is held and everything to come is text."""
+        if self._state is not _State.OVER and not self._stopped:
+            self._abandon("scanning was stopped")
+            self._stopped = True
+        return self._drain()
+
+    def finish(self, reason: FinishReason = "stop") -> list[Found]:
+        """The text is over, and why. Telling it again changes nothing."""
+        if self._state is _State.OVER:
+            return []
+        if reason not in WHOLE:
+            self._abandon("the answer was cut off")
+        self._spool.tape.ended = True
+        self._run()
+        self._telling.end_gap()
+        self._state = _State.OVER
+        return self._drain()
+
+    def _drain(self) -> list[Found]:
+        out, self._telling.out = self._telling.out, []
+        return out
+
+    def _abandon(self, reason: str) -> None:
+        """Whatever is open is text."""
+        end = self._spool.tape.end
+        if self._reading is not None:
+            self._telling.fail("truncated", reason, end)
+        elif self._at < end:
+            self._pass(end)
+        self._candidates = []
+        self._reading = None
+        self._at = end
+        self._state = _State.TEXT
+
+    def _run(self) -> None:
+        goes_on = True
+        while goes_on:
+            match self._state:
+                case _State.TEXT:
+                    goes_on = self._search()
+                case _State.CONFIRMING:
+                    goes_on = self._confirm()
+                case _State.READING:
+                    goes_on = self._read()
+                case _State.SKIPPING:
+                    goes_on = self._skip()
+                case _State.OVER:
+                    goes_on = False
+
+    def _search(self) -> bool:
+        """Pass text up to the next opener. Whether there is one."""
+        tape, openers = self._spool.tape, self._openers
+        while not self._stopped:
+            data, index = tape.data, self._at - tape.base
+            found = openers.find(data, index)
+            if found is None:
+                tape.examined += len(data) - index
+                held = len(data) if tape.ended else openers.held_from(data, index)
+                self._pass(tape.base + held)
+                return False
+            place, word = found
+            tape.examined += place - index + len(word)
+            self._pass(tape.base + place)
+            if word[0] in "`~" and not tape.ended and openers.may_grow(data, place):
+                return False
+            if self._consider(word):
+                return True
+        self._pass(tape.end)
+        return False
+
+    def _consider(self, word: str) -> bool:
+        """Whether what stands at the search's place may begin a block. If not, it is passed."""
+        tape, around = self._spool.tape, self._telling.around
+        index = self._at - tape.base
+        around.settle_before(word)
+        found = self._openers.candidates(tape.data, index, around, ended=tape.ended)
+        if found:
+            self._candidates = [_Reading(prepared, self._block(prepared)) for prepared in found]
+            self._state = _State.CONFIRMING
+            return True
+        self._pass_token(word)
+        return False
+
+    def _pass_token(self, word: str) -> None:
+        """A run or a word about thinking is noted; of an opener that does not count one character is passed."""
+        telling = self._telling
+        if word[0] in "`~" and not word.strip(word[0]):
+            telling.around.pass_run(word)
+        elif self._openers.is_about_thinking(word):
+            telling.around.pass_word(word)
+        else:
+            self._pass(self._at + 1)
+            return
+        telling.say(word)
+        self._at += len(word)
+        self._spool.settle(self._at)
+
+    def _block(self, prepared: Prepared) -> Block:
+        pattern = prepared.pattern
+        return Block(
+            self._spool.tape,
+            self._at,
+            offers=self._offers,
+            limits=pattern.limits,
+            streams=pattern.stream_args,
+        )
+
+    def _pass(self, to: int) -> None:
+        """Everything up to `to` is text."""
+        if to > self._at:
+            text = self._spool.tape.slice(self._at, to)
+            self._telling.around.pass_text(text)
+            self._telling.say(text)
+            self._at = to
+            self._spool.settle(to)
+
+    def _confirm(self) -> bool:
+        """Let the candidates read on until the first in rank that is alive confirms. Whether anything was decided."""
+        while self._candidates:
+            reading = self._candidates[0]
+            block = reading.block
+            try:
+                if not block.is_confirmed:
+                    is_over = reading.advance()
+                    if not block.is_confirmed and not is_over:
+                        size = self._spool.tape.end - block.start
+                        if size <= block.limits.confirm + MAX_WORD:
+                            return False
+                        block.malformed("nothing confirmed the opener in time")
+            except Malformed:
+                self._candidates.pop(0)
+                continue
+            self._choose(reading)
+            return True
+        self._state = _State.TEXT
+        tape = self._spool.tape
+        self._pass_token(self._openers.token_at(tape.data, self._at - tape.base))
+        return True
+
+    def _choose(self, reading: _Reading) -> None:
+        telling = self._telling
+        telling.around.settle_before("")
+        telling.start(reading.pattern.name, streams=reading.pattern.stream_args)
+        self._candidates = []
+        self._reading = reading
+        self._state = _State.READING
+
+    def _read(self) -> bool:
+        """Let the body read on. Whether the block is over."""
+        reading = self._reading
+        if reading is None:
+            raise LocalProtocolError("expected a block that is being read")
+        is_over, error = False, None
+        try:
+            is_over = reading.advance()
+        except Malformed as found:
+            error = found
+        try:
+            # What was told before it went wrong stands; a limit may have been passed before that.
+            self._telling.absorb(reading.block)
+            self._telling.bound(reading.block.at if error is None else error.at, reading.block.limits)
+        except Malformed as found:
+            error = found
+        if error is not None:
+            self._fail(reading, error)
+        elif is_over:
+            self._succeed(reading.block)
+        return is_over or error is not None
+
+    def _succeed(self, block: Block) -> None:
+        at = block.at if block.stop is None else block.stop
+        self._telling.succeed(at)
+        self._resume(at)
+        self._state = _State.TEXT
+
+    def _fail(self, reading: _Reading, error: Malformed) -> None:
+        tape = self._spool.tape
+        is_end = tape.ended and error.at >= tape.end
+        kind = "limit" if error.is_limit else "truncated" if is_end else "malformed"
+        at = max(error.at, self._spool.settled)
+        self._telling.fail(kind, error.reason, at)
+        self._resume(at)
+        self._skip_to, self._skip_tail = reading.prepared.closers, ""
+        self._state = _State.SKIPPING if reading.prepared.closers.words else _State.TEXT
+
+    def _resume(self, at: int) -> None:
+        self._reading = None
+        self._at = at
+
+    def _skip(self) -> bool:
+        """Pass text up to and with a closer. Whether one came."""
+        tape, tail = self._spool.tape, self._skip_tail
+        text = tail + tape.data[self._at - tape.base :]
+        tape.examined += len(text)
+        found = self._skip_to.find(text, 0)
+        if found is None:
+            self._skip_tail = text[-MAX_WORD:]
+            self._pass(tape.end)
+            return False
+        place, word = found
+        self._pass(self._at + place + len(word) - len(tail))
+        self._state = _State.TEXT
+        return True

@@ -1,0 +1,210 @@
+"""The tools a client offers, as a scanner needs them: which names exist, and how their parameters are typed.
+
+Takes tools in any dialect's shape: our own `Tool`, Chat's `{"type": "function", "function": {…}}`, Responses' flat
+function, Anthropic's `input_schema`. What it cannot read as a tool it passes over.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, cast
+
+from msgspec import Struct
+
+from dragoman._json import loads
+from dragoman.core.pointers import resolve
+from dragoman.errors import MalformedJson
+from dragoman.model.request import Tool
+
+__all__ = ("UNTYPED", "Offers", "Types", "as_tool_schema")
+
+Fields = Mapping[str, object]
+JsonType = Literal["string", "integer", "number", "boolean", "object", "array", "null"]
+
+# Spellings seen in real schemas (Python's type names, Google's capitals) beside JSON Schema's own.
+_SPELLINGS: Mapping[str, JsonType] = {
+    "string": "string", "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
+    "integer": "integer", "int": "integer", "long": "integer",
+    "number": "number", "float": "number", "double": "number",
+    "boolean": "boolean", "bool": "boolean",
+    "object": "object", "dict": "object", "map": "object",
+    "array": "array", "list": "array", "tuple": "array",
+    "null": "null", "none": "null",
+}  # fmt: skip
+_COMBINERS = ("anyOf", "oneOf", "allOf")
+_MAX_REFERENCES = 16  # a chain of references in one place; more is a loop
+
+
+class Types(Struct, frozen=True):
+    """The JSON types a value may have. `names` is empty where the schema does not say."""
+
+    names: frozenset[JsonType] = frozenset()
+    schema: Fields | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the value can only be a string."""
+        return self.names == {"string"}
+
+
+UNTYPED = Types()
+
+
+class _Offer(Struct, frozen=True):
+    name: str
+    namespace: str | None
+    is_custom: bool
+    schema: Fields
+    properties: Fields
+
+
+class Offers:
+    """The tools of one request. `any_name`: names are not known, so every one counts as offered."""
+
+    def __init__(self, tools: Iterable[object] | None, *, any_name: bool = False) -> None:
+        self.any_name = tools is None or any_name
+        self._offers: dict[str, _Offer] = {}
+        for tool in tools or ():
+            offer = _read(tool)
+            if offer is not None:
+                self._add(offer)
+        self._types: dict[tuple[str, str], Types] = {}
+
+    def _add(self, offer: _Offer) -> None:
+        self._offers.setdefault(offer.name, offer)
+        if offer.namespace:
+            for joint in ("__", ".", "/", ":"):
+                self._offers.setdefault(f"{offer.namespace}{joint}{offer.name}", offer)
+
+    def __bool__(self) -> bool:
+        return self.any_name or bool(self._offers)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._offers)
+
+    def resolve(self, name: str) -> str | None:
+        """The offered name that is meant, or None. Models add prefixes: `functions.f`, `f.f`."""
+        if name in self._offers:
+            return name
+        tail = name.rpartition(".")[2]
+        if tail in self._offers:
+            return tail
+        return name if self.any_name else None
+
+    def origin(self, name: str) -> tuple[str, str | None, bool]:
+        """The tool's own name, its namespace, and whether its input is free text."""
+        offer = self._offers.get(name)
+        return (name, None, False) if offer is None else (offer.name, offer.namespace, offer.is_custom)
+
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """The declared parameters of a tool, in order."""
+        offer = self._offers.get(self.resolve(name) or "")
+        return () if offer is None else tuple(offer.properties)
+
+    def required(self, name: str) -> tuple[str, ...]:
+        offer = self._offers.get(self.resolve(name) or "")
+        names = offer.schema.get("required") if offer is not None else None
+        return tuple(str(item) for item in cast("list[object]", names)) if isinstance(names, list) else ()
+
+    def types(self, name: str, key: str) -> Types:
+        """How a parameter is typed; `UNTYPED` where nothing says."""
+        known = self._types.get((name, key))
+        if known is None:
+            offer = self._offers.get(self.resolve(name) or "")
+            known = UNTYPED if offer is None else types_of(offer.properties.get(key), offer.schema)
+            self._types[name, key] = known
+        return known
+
+    def schema(self, name: str) -> Fields:
+        """The schema of a tool's input."""
+        offer = self._offers.get(self.resolve(name) or "")
+        return {} if offer is None else offer.schema
+
+
+def types_of(schema: object, root: Fields) -> Types:
+    """The types a sub-schema allows, through references and combinations."""
+    fields = _follow(schema, root)
+    if fields is None:
+        return UNTYPED
+    names = _named(fields)
+    for combiner in _COMBINERS:
+        branches = fields.get(combiner)
+        if isinstance(branches, list):
+            for branch in cast("list[object]", branches):
+                names |= types_of(branch, root).names if branch is not schema else set()
+    if not names:
+        names = _implied(fields)
+    return Types(frozenset(names), fields)
+
+
+def _named(fields: Fields) -> set[JsonType]:
+    kind = fields.get("type")
+    kinds = cast("list[object]", kind) if isinstance(kind, list) else [kind]
+    found: set[JsonType] = set()
+    for name in kinds:
+        spelled = _SPELLINGS.get(name.lower()) if isinstance(name, str) else None
+        if spelled is not None:
+            found.add(spelled)
+    return found
+
+
+def _implied(fields: Fields) -> set[JsonType]:
+    """What the rest of a schema without a type says."""
+    choices = fields.get("enum", [fields["const"]] if "const" in fields else None)
+    if isinstance(choices, list) and choices:
+        if all(isinstance(choice, str) for choice in cast("list[object]", choices)):
+            return {"string"}
+        return set()
+    if "properties" in fields:
+        return {"object"}
+    return {"array"} if "items" in fields else set()
+
+
+def _follow(schema: object, root: Fields) -> Fields | None:
+    for _ in range(_MAX_REFERENCES):
+        if not isinstance(schema, dict):
+            return None
+        fields = cast("dict[str, object]", schema)
+        reference = fields.get("$ref")
+        if not isinstance(reference, str):
+            return fields
+        schema = resolve(dict(root), reference)
+    return None
+
+
+def as_tool_schema(schema: object) -> Fields:
+    """A schema as plain values: from JSON text or bytes, or as it is."""
+    if isinstance(schema, Mapping):
+        return cast("Fields", schema)
+    if schema is None or isinstance(schema, bool | int | float | list):
+        return {}
+    try:
+        value = cast("object", loads(schema if isinstance(schema, str) else bytes(cast("bytes", schema))))
+    except (MalformedJson, TypeError, ValueError):
+        return {}
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _read(tool: object) -> _Offer | None:
+    if isinstance(tool, Tool):
+        schema = as_tool_schema(tool.schema)
+        return _offer(tool.name, schema, tool.namespace, is_custom=tool.kind == "custom")
+    if not isinstance(tool, Mapping):
+        return None
+    fields = cast("Fields", tool)
+    kind = fields.get("type")
+    for nested in ("function", "custom"):
+        inner = fields.get(nested)
+        if isinstance(inner, Mapping):
+            fields = cast("Fields", inner)
+    name = fields.get("name")
+    if not isinstance(name, str) or not name:
+        return None
+    schemas = (fields.get(key) for key in ("parameters", "input_schema", "inputSchema", "schema"))
+    schema = next((schema for schema in schemas if schema is not None), None)
+    return _offer(name, as_tool_schema(schema), None, is_custom=kind == "custom")
+
+
+def _offer(name: str, schema: Fields, namespace: str | None, *, is_custom: bool) -> _Offer:
+    properties = schema.get("properties")
+    named = cast("Fields", properties) if isinstance(properties, Mapping) else {}
+    return _Offer(name, namespace, is_custom, schema, named)

@@ -1,0 +1,111 @@
+"""The openers of all patterns of one scanner, in one search.
+
+Beside them the search finds what the surroundings must know: runs of backticks and tildes, and the words around
+thinking.
+"""
+
+import re
+from collections.abc import Sequence
+
+from dragoman.errors import ConfigError
+from dragoman.textcalls.limits import MAX_WORD
+from dragoman.textcalls.offers import Offers
+from dragoman.textcalls.patterns import TextPattern
+from dragoman.textcalls.surroundings import THINKING, Surroundings
+from dragoman.textcalls.words import Words
+
+__all__ = ("Openers", "Prepared")
+
+NAME_SLOT = "{name}"
+_THINKING = frozenset(THINKING) | frozenset(THINKING.values())
+_SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
+
+
+class Prepared:
+    """A pattern with its words compiled, for the tools of one request."""
+
+    __slots__ = ("closers", "openers", "pattern")
+
+    def __init__(self, pattern: TextPattern, offers: Offers) -> None:
+        self.pattern = pattern
+        self.openers = Words(_spell(pattern.openers, offers))
+        self.closers = Words(_spell(pattern.closers, offers))
+        for word in (*self.openers.words, *self.closers.words):
+            if len(word) > MAX_WORD:
+                raise ConfigError(
+                    f"expected words of at most {MAX_WORD} characters in text pattern {pattern.name!r}, got {word!r}"
+                )
+
+
+def _spell(words: Sequence[str], offers: Offers) -> list[str]:
+    """The words with each offered tool in place of `{name}`. A name too long to be looked for has no opener."""
+    spelled: list[str] = []
+    for word in words:
+        if NAME_SLOT in word:
+            named = (word.replace(NAME_SLOT, name) for name in offers.names)
+            spelled.extend(found for found in named if len(found) <= MAX_WORD)
+        else:
+            spelled.append(word)
+    return spelled
+
+
+class Openers:
+    """One search for everything that interests a scanner in plain text."""
+
+    __slots__ = ("_prepared", "_tokens", "_words")
+
+    def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
+        self._prepared = [Prepared(pattern, offers) for pattern in patterns]
+        words = {word for prepared in self._prepared for word in prepared.openers.words}
+        self._words = Words(words | _THINKING)
+        alternatives = "|".join(map(re.escape, self._words.words))
+        self._tokens = re.compile(f"{alternatives}|`+|~+")
+
+    def find(self, text: str, start: int) -> tuple[int, str] | None:
+        """The next opener, run or word about thinking."""
+        found = self._tokens.search(text, start)
+        return None if found is None else (found.start(), found.group())
+
+    def token_at(self, text: str, start: int) -> str:
+        """The run or word about thinking that stands at a place, or its first character."""
+        found = _SIGNS.match(text, start)
+        return text[start] if found is None else found.group()
+
+    def may_grow(self, text: str, start: int) -> bool:
+        return self._words.may_grow(text, start)
+
+    def held_from(self, text: str, start: int) -> int:
+        return self._words.held_from(text, start)
+
+    def is_about_thinking(self, word: str) -> bool:
+        return word in _THINKING
+
+    def candidates(
+        self, text: str, start: int, around: Surroundings, *, ended: bool
+    ) -> list[Prepared]:
+        """The patterns whose opener stands, or may still come to stand, at this place and counts here."""
+        rest = text[start : start + MAX_WORD]
+        is_cut = not ended and len(text) - start < MAX_WORD
+        return [
+            prepared
+            for prepared in self._prepared
+            if any(rest.startswith(word) or (is_cut and word.startswith(rest)) for word in prepared.openers.words)
+            and _counts(prepared.pattern, around)
+        ]
+
+
+def _counts(pattern: TextPattern, around: Surroundings) -> bool:
+    match around.region:
+        case "think":
+            allowed = pattern.in_think == "call"
+        case "fence" | "inline":
+            allowed = pattern.in_fence == "call"
+        case "plain":
+            allowed = True
+    match pattern.place:
+        case "anywhere":
+            return allowed
+        case "line":
+            return allowed and around.is_line_start
+        case "start":
+            return allowed and around.is_fresh

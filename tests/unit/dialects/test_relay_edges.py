@@ -1,0 +1,220 @@
+"""Corners of the relay: what seldom comes, and must not be missed when it does."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from corpus_checks import CHECKS, calls_of, reasoning_of, text_of
+from dragoman.core.fold import fold
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.relay import StreamRelay, relay_body
+from dragoman.dialects.translate import make_decoder
+from dragoman.model.outcome import ErrorInfo, Outcome
+from relay_streams import CALL, Payloads, base, wire
+
+TOO_SLOW = ErrorInfo(kind="timeout", message="the upstream was silent for too long")
+Change = Callable[[Payloads], object]
+
+
+def relay(dialect: str, **more: bool) -> StreamRelay:
+    return StreamRelay(dialect, decode=DecodeContext(), encode=EncodeContext(), **more)
+
+
+def outcome(dialect: str, data: bytes) -> Outcome:
+    decoder = make_decoder(dialect)
+    events = [*decoder.events(data)]
+    return fold([*events, *(event for step in decoder.close() for event in step.events)])
+
+
+def changed(dialect: str, change: Change) -> bytes:
+    payloads = base(dialect)
+    change(payloads)
+    return wire(dialect, payloads)
+
+
+IRREGULAR: dict[tuple[str, str], tuple[Change, str]] = {
+    ("chat", "usage of another answer"): (
+        lambda payloads: payloads[-1].update(id="chatcmpl-2"),
+        "unusable_frame",
+    ),
+    ("chat", "a delta of another answer"): (
+        lambda payloads: payloads[6].update(id="chatcmpl-2"),
+        "unusable_frame",
+    ),
+    ("chat", "a choice that is not the first"): (
+        lambda payloads: [payload["choices"][0].update(index=1) for payload in payloads[:-1]],
+        "unusable_frame",
+    ),
+    ("chat", "a call inside another"): (
+        lambda payloads: payloads.insert(5, second_call()),
+        "out_of_step",
+    ),
+    ("chat", "data on two lines"): (
+        lambda payloads: None,
+        "unusable_frame",
+    ),
+    ("messages", "text in a block's start"): (
+        lambda payloads: payloads[1]["content_block"].update(text="So. "),
+        "unusable_frame",
+    ),
+    ("responses", "an event under another name"): (
+        lambda payloads: None,
+        "unusable_frame",
+    ),
+    ("responses", "an id that is none of OpenAI's"): (
+        lambda payloads: payloads[0]["response"].update(id="abc"),
+        "unusable_frame",
+    ),
+    ("responses", "another id at the end"): (
+        lambda payloads: payloads[-1]["response"].update(id="resp_2"),
+        "unusable_frame",
+    ),
+    ("responses", "incomplete without a reason"): (
+        lambda payloads: payloads[-1].update(type="response.incomplete"),
+        "missing_finish",
+    ),
+    ("responses", "a delta without its content_index"): (
+        lambda payloads: payloads[4].pop("content_index"),
+        "unusable_frame",
+    ),
+}
+
+
+def second_call() -> dict[str, object]:
+    entry = {
+        "index": 1,
+        "id": "call_2",
+        "type": "function",
+        "function": {"name": "g", "arguments": "{}"},
+    }
+    payload = base("chat")[3]
+    payload["choices"][0]["delta"] = {"tool_calls": [entry]}
+    return payload
+
+
+def spoilt(key: tuple[str, str]) -> bytes:
+    dialect, name = key
+    data = changed(dialect, IRREGULAR[key][0])
+    if name == "data on two lines":
+        data = data.replace(
+            b'"model": "gpt-x", "choices": [{"index": 0, "delta": {"content": "Let',
+            b'"model": "gpt-x",\ndata: "choices": [{"index": 0, "delta": {"content": "Let',
+        )
+    if name == "an event under another name":
+        data = data.replace(b"event: response.content_part.done", b"event: response.other")
+    return data
+
+
+@pytest.mark.parametrize("key", IRREGULAR, ids=" ".join)
+def test_odd_stream_is_told_anew_and_means_the_same(key: tuple[str, str]) -> None:
+    dialect, _ = key
+    data = spoilt(key)
+    machine = relay(dialect)
+    out = machine.feed(data) + machine.close()
+    assert machine.reason == IRREGULAR[key][1]
+    CHECKS[dialect](out)
+    before, after = outcome(dialect, data), outcome(dialect, out)
+    assert text_of(after) == text_of(before)
+    told = [(call.name, call.input, call.status) for call in calls_of(before)]
+    assert [(call.name, call.input, call.status) for call in calls_of(after)] == told
+    assert (after.error is None) == (before.error is None)
+
+
+def test_failure_after_the_encoder_speaks_is_told_by_it() -> None:
+    data = changed("chat", lambda payloads: payloads[0]["choices"][0]["delta"].pop("role"))
+    frames = [piece + b"\n\n" for piece in data.split(b"\n\n")[:-1]]
+    machine = relay("chat")
+    out = b"".join(map(machine.feed, frames[:5]))
+    assert not machine.is_passing
+    out += machine.keep_alive() + machine.fail(TOO_SLOW)
+    CHECKS["chat"](out)
+    assert machine.reason == "unusable_frame"
+
+
+def test_failed_response_that_does_not_say_why_is_told_anew() -> None:
+    payloads = base("responses")
+    failed = {**payloads[0]["response"], "status": "failed"}
+    data = wire("responses", [*payloads[:5], {"type": "response.failed", "response": failed}])
+    machine = relay("responses")
+    out = machine.feed(data) + machine.close()
+    CHECKS["responses"](out)
+    assert machine.error is not None
+
+
+def test_thoughts_are_whole_when_the_encoder_takes_over() -> None:
+    payloads = base("responses")[:2]
+    place = {"item_id": "rs_1", "output_index": 0, "summary_index": 0}
+    item = {"id": "rs_1", "type": "reasoning", "summary": []}
+    payloads += [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {
+            "type": "response.reasoning_summary_part.added",
+            **place,
+            "part": {"type": "summary_text", "text": ""},
+        },
+    ]
+    delta = {"type": "response.reasoning_summary_text.delta", **place, "delta": "hm é "}
+    payloads += [{**delta} for _ in range(2000)]
+    for number, payload in enumerate(payloads):
+        payload["sequence_number"] = number
+    data = wire("responses", payloads)
+    machine = relay("responses")
+    assert machine.feed(data) == data
+    # The end of the summary comes without what clients need.
+    done = {"id": "rs_1", "type": "reasoning"}
+    out = machine.feed(
+        wire("responses", [{"type": "response.output_item.done", "output_index": 0, "item": done}])
+    )
+    assert not machine.is_passing
+    text = json.loads(out.partition(b"data: ")[2].partition(b"\n")[0])
+    assert text["type"] == "response.reasoning_summary_text.done"
+    assert text["text"] == "hm é " * 2000
+    assert text["sequence_number"] == len(payloads)
+    whole = data + out + machine.fail(TOO_SLOW)
+    CHECKS["responses"](whole)
+    assert reasoning_of(outcome("responses", whole)) == "hm é " * 2000
+
+
+def test_text_of_one_choice_while_another_calls_passes() -> None:
+    payloads = base("chat")[:-2]
+    first = payloads[:3]
+    second = payloads[0], *payloads[3:]
+    opened = [*first[:2]]
+    for payload in json.loads(json.dumps(second)):
+        payload["choices"][0]["index"] = 1
+        opened.append(payload)
+        opened.append(json.loads(json.dumps(first[1])))
+    for index, reason in ((0, "stop"), (1, "tool_calls")):
+        end = base("chat")[-2]
+        end["choices"][0] |= {"index": index, "finish_reason": reason}
+        opened.append(end)
+    data = wire("chat", opened)
+    machine = relay("chat")
+    assert machine.feed(data) + machine.close() == data, machine.reason
+    assert machine.tally.names == [CALL[0]]
+
+
+def test_thoughts_in_any_language_pass() -> None:
+    payloads = base("chat")
+    thought = base("chat")[1]
+    thought["choices"][0]["delta"] = {"reasoning_content": "hé"}
+    data = wire("chat", [payloads[0], *(thought for _ in range(4)), *payloads[1:]])
+    data = data.replace(b"h\\u00e9", "hé".encode())
+    machine = relay("chat")
+    assert machine.feed(data) + machine.close() == data
+
+
+def test_exact_relay_of_nothing_fails() -> None:
+    machine = relay("chat", exact=True)
+    out = machine.close()
+    CHECKS["chat"](out)
+    assert machine.error is not None
+
+
+def test_body_with_an_item_nobody_can_read_is_told_anew() -> None:
+    response = base("responses")[-1]["response"]
+    response["output"] = [{"type": "message", "content": "text"}]
+    data = json.dumps(response).encode()
+    told, _ = relay_body(data, "responses", decode=DecodeContext(), encode=EncodeContext())
+    assert told.body != data
