@@ -289,7 +289,7 @@ def _item(item: Json) -> Iterator[Turn]:
 
 
 def _content_text(content: Any) -> str:
-    return "".join(part.get("text", part.get("refusal", "")) for part in _parts(content))
+    return "".join(part.get("text") or part.get("refusal") or "" for part in _parts(content))
 
 
 # --- Messages ---------------------------------------------------------------------------------------------------------

@@ -103,13 +103,22 @@ def stage() -> Iterator[Stage]:
         yield running
 
 
-def every_mode() -> list[tuple[str, str]]:
-    return [(door, mode) for door in DOORS for mode in MODES[door]]
+PARSED = ("text", "one_call", "parallel_calls", "empty_arguments", "length")
+"""`parse` asks as `create` does and differs in what the SDK does with the body: fewer cases show it."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("dialect", DOORS, ids=lambda dialect: f"over-{dialect}")
-@pytest.mark.parametrize(("door", "mode"), every_mode())
+def every_case() -> list[Any]:
+    return [
+        pytest.param(door, mode, dialect, case, id=f"{door}-{mode}-over-{dialect}-{case.name}")
+        for door in DOORS
+        for mode in MODES[door]
+        for dialect in DOORS
+        for case in CASES
+        if mode != "parse" or case.name in PARSED
+    ]
+
+
+@pytest.mark.parametrize(("door", "mode", "dialect", "case"), every_case())
 def test_an_answer_comes_out_as_it_went_in(
     stage: Stage, door: str, mode: str, dialect: str, case: Case
 ) -> None:
@@ -120,7 +129,7 @@ def test_an_answer_comes_out_as_it_went_in(
     if raised is None:
         got = asking.ask(mode)
         check_told(got, case.answer, door, dialect)
-        assert got.model == scene.model
+        assert got.model == case.answer.model
     else:
         with pytest.raises(raised):
             asking.ask(mode)

@@ -57,7 +57,7 @@ def speaking(request: ReceivedRequest) -> ScriptedReply:
     return deliver(dialect, ANSWER, is_stream=is_stream)
 
 
-@pytest.mark.parametrize("status", [429, 500, 503, 529])
+@pytest.mark.parametrize("status", [429, 503])
 @modes
 @dialects
 @doors
@@ -162,7 +162,7 @@ def test_a_fallback_answers_in_place_of_what_is_down(
     asking = conversation(door, stage.url, scene.model)
     asking.say("hi")
     got = asking.ask(mode)
-    assert (got.text, got.model) == ("Here I am.", scene.model)
+    assert got.text == "Here I am."
     assert [request.path for request in scene.requests] == [*[PATHS[first]] * 3, PATHS[second]]
     assert hear(second, scene.requests[-1].body).turns == [Spoken("user", "hi")]
 

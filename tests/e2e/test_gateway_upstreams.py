@@ -25,7 +25,7 @@ from vendor_errors import error_body
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
 from dragoman.testing import ScriptedReply, Wait, json_reply, sse
-from dragoman.upstream.settings import ModelLimits
+from dragoman.upstream.settings import ModelLimits, Route
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA)
@@ -67,7 +67,11 @@ def stage() -> Iterator[Stage]:
         "limits": ModelLimits(default_max_tokens=321),
         "models": {"limited/*": ModelLimits(max_name_length=20)},
     }
-    with running_stage(upstreams=upstreams) as running:
+    routes = [
+        Route(model=f"renamed-{kind}/*", upstream=kind, upstream_model=f"the-{kind}-model")
+        for kind in DOORS
+    ]
+    with running_stage(upstreams=upstreams, routes=routes) as running:
         yield running
 
 
@@ -90,7 +94,6 @@ def test_an_upstream_that_is_always_asked_for_a_stream_gives_a_body(
     )
     assert got.usage is not None
     assert got.usage[1] == ANSWER.usage["output"]
-    assert got.model == scene.model
     if dialect == "chat":
         assert scene.heard["stream_options"] == {"include_usage": True}
 
@@ -271,6 +274,24 @@ def test_rate_limits_are_told_in_the_words_of_the_clients_vendor(
         assert told.headers["x-ratelimit-limit-requests"] == "100"
         assert told.headers["x-ratelimit-remaining-tokens"] == "4000"
         assert told.headers["x-ratelimit-reset-requests"].startswith("1m")
+
+
+# --- names of models ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["create", "stream", "helper"])
+@dialects
+@doors
+def test_a_renamed_model_has_the_clients_name_at_the_client(
+    stage: Stage, door: str, dialect: str, mode: str
+) -> None:
+    name = f"the-{dialect}-model"
+    scene = stage.scene(dialect, ANSWER, route=f"renamed-{dialect}", upstream_model=name)
+    asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
+    asking.say("hi")
+    got = asking.ask(mode)
+    assert scene.heard["model"] == name
+    assert got.model == scene.model
 
 
 # --- losses and limits ------------------------------------------------------------------------------------------------

@@ -55,8 +55,7 @@ class _Draft:
         self.value: Part | None = None
 
     def part(self) -> Part:
-        if self.value is not None:
-            return self.value
+        """What the deltas tell of a part that has not ended."""
         part = join_part(self.header, self.deltas)
         return part if isinstance(part, Opaque) else replace(part, status="incomplete")
 
@@ -71,27 +70,27 @@ class _Folding:
         self._error: ErrorInfo | None = None
         self._completed: Completed | None = None
 
-    def take(self, event: Event) -> None:
-        # In this order because a whole answer, told as events, has few of any but the first ones.
-        match event:
-            case PartStarted():
-                self._drafts[event.part] = _Draft(event)
-            case TextDelta() | InputDelta():
-                self._draft(event.part).deltas.append(event)
-            case PartEnded():
-                draft = self._draft(event.part)
-                draft.value = event.value
-                draft.deltas.clear()
-            case Started():
-                self._started = event
-            case Finished():
-                self._finished[event.choice] = event
-            case UsageReported():
-                self._usage = merge_usage(self._usage, event.usage)
-            case Completed():
-                self._completed = event
-            case _:
-                self._take_other(event)
+    def take(self, events: Iterable[Event]) -> None:
+        drafts = self._drafts
+        for event in events:
+            # In this order because a whole answer, told as events, has few of any but the first ones.
+            match event:
+                case PartStarted():
+                    drafts[event.part] = _Draft(event)
+                case TextDelta() | InputDelta():
+                    self._draft(event.part).deltas.append(event)
+                case PartEnded():
+                    self._draft(event.part).value = event.value
+                case Started():
+                    self._started = event
+                case Finished():
+                    self._finished[event.choice] = event
+                case UsageReported():
+                    self._usage = merge_usage(self._usage, event.usage)
+                case Completed():
+                    self._completed = event
+                case _:
+                    self._take_other(event)
 
     def _take_other(
         self,
@@ -141,7 +140,8 @@ class _Folding:
     def _choices(self) -> tuple[Choice, ...]:
         parts: dict[int, list[Part]] = {choice: [] for choice in self._finished}
         for draft in self._drafts.values():
-            parts.setdefault(draft.choice, []).append(draft.part())
+            value = draft.value
+            parts.setdefault(draft.choice, []).append(draft.part() if value is None else value)
         return tuple(
             _choice(index, tuple(parts[index]), self._finished.get(index))
             for index in sorted(parts)
@@ -155,8 +155,7 @@ def fold(events: Iterable[Event]) -> Outcome:
         LocalProtocolError: an event speaks of a part that never started.
     """
     folding = _Folding()
-    for event in events:
-        folding.take(event)
+    folding.take(events)
     return folding.outcome()
 
 

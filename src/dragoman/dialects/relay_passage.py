@@ -247,15 +247,15 @@ class Passage:
             return
         if look.is_settled:
             shadow += self.watch.catch_up()
-        match self._compare(look, shadow, restored):
-            case _Verdict.REGULAR:
-                self._last = data
-                self._release(raw)
-            case _Verdict.EARLY:
-                self._held.append((raw, shadow))
-                self._is_wary = True
-            case _Verdict.IRREGULAR:
-                self._turn(shadow, "out_of_step")
+        verdict = self._compare(look, shadow, restored)
+        if verdict is _Verdict.REGULAR:
+            self._last = data
+            self._release(raw)
+        elif verdict is _Verdict.EARLY:
+            self._held.append((raw, shadow))
+            self._is_wary = True
+        else:
+            self._turn(shadow, "out_of_step")
 
     def _objection(
         self, frame: Frame, events: tuple[Event, ...], restored: tuple[Event, ...]

@@ -5,6 +5,7 @@ are told in the stream, in the dialect's own way.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct
 
@@ -31,13 +32,16 @@ from dragoman.server.doors import Door
 from dragoman.sse import encode_comment
 from dragoman.upstream.base import Reply
 
-__all__ = ("Answer", "AnswerPlan", "failed_stream", "read_whole")
+__all__ = ("Answer", "AnswerPlan", "Profile", "failed_stream", "read_whole")
 
 # An answer is held whole only for clients that asked for a body; images come in it as base64.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 
 
-class AnswerPlan(Struct, frozen=True, kw_only=True):
+Profile = Literal["default", "required_action"]
+
+
+class AnswerPlan(Struct, frozen=True, kw_only=True, gc=False):
     """How an answer is to be read and told. `relay`: `none` where the dialects differ or a change is wanted."""
 
     door: Door
@@ -46,11 +50,22 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     decode: DecodeContext
     encode: EncodeContext
     names: NameMap | None
-    relay: str  # none | repair | exact
+    relay: Literal["none", "repair", "exact"]
 
 
 class Answer:
     """One reply on its way to the client. `tally`, `problems` and `losses` say what it amounted to."""
+
+    __slots__ = (
+        "_client",
+        "_interpreter",
+        "_on_body",
+        "_plan",
+        "is_stream",
+        "losses",
+        "problems",
+        "tally",
+    )
 
     def __init__(
         self, plan: AnswerPlan, client: Client, on_body: Callable[[TranslatedBody], None]

@@ -20,7 +20,7 @@ _STREAM_HEADERS: Headers = (
 
 
 class Client:
-    """Writes one response. `headers` may be added to until it starts."""
+    """Writes one response. Its headers may be added to until it starts."""
 
     __slots__ = (
         "_clock",
@@ -32,6 +32,8 @@ class Client:
         "is_writing",
         "keep_alive",
         "last_write",
+        "on_start",
+        "reply_headers",
         "started",
         "status",
     )
@@ -40,6 +42,9 @@ class Client:
         self, send: Send, headers: list[tuple[bytes, bytes]], clock: Callable[[], float]
     ) -> None:
         self.headers = headers
+        self.reply_headers: list[
+            tuple[bytes, bytes]
+        ] = []  # those of the reply that is told, if one is
         self.started = False
         self.finished = False
         self.is_writing = False  # a write waits for the client to read
@@ -48,6 +53,7 @@ class Client:
         self.first_write: float | None = None
         self.last_write = clock()
         self.keep_alive: Callable[[], bytes] | None = None  # what may be written into a silence
+        self.on_start: Callable[[], None] | None = None
         self._send = send
         self._clock = clock
 
@@ -89,9 +95,11 @@ class Client:
         self.started = True
         self.status = status
         self.first_write = now
+        if self.on_start is not None:
+            self.on_start()
         message = {
             "type": "http.response.start",
             "status": status,
-            "headers": [*headers, *self.headers],
+            "headers": [*headers, *self.headers, *(self.reply_headers if status == 200 else ())],
         }
         await self._send(message)

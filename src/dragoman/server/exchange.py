@@ -15,27 +15,24 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 from starlette.types import Receive, Scope, Send
 
-from dragoman.core.aliases import NameMap
 from dragoman.core.failures import error_info, status_of
-from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.registry import codec
-from dragoman.dialects.relay_request import relay_request
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo, Loss
 from dragoman.model.parts import Dialect
-from dragoman.model.request import Request, Tool
 from dragoman.server.answers import Answer, AnswerPlan, failed_stream, read_whole
 from dragoman.server.bodies import ClientGone, read_body
 from dragoman.server.client import Client, Headers
 from dragoman.server.codex import is_codex, is_told_in_stream, patient
 from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
 from dragoman.server.limits import check_depth, check_headers, check_tools
+from dragoman.server.planning import Asked, Way, encode_request, plan_answer
+from dragoman.server.protocol import CONNECTION, GatewayProtocol
 from dragoman.server.ratelimits import limit_headers
 from dragoman.server.records import RequestRecord
 from dragoman.server.refusals import Refusal
 from dragoman.server.routing import Attempt
-from dragoman.server.targets import target_of
 from dragoman.server.telemetry import AttemptAction
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.headers import response_headers_for
@@ -69,6 +66,27 @@ _Failed = tuple[ErrorInfo, Failure]
 class Exchange:
     """One request and its answer."""
 
+    __slots__ = (
+        "_answer",
+        "_asked",
+        "_began",
+        "_caller_key",
+        "_connection",
+        "_door",
+        "_gateway",
+        "_limits",
+        "_losses",
+        "_raw_headers",
+        "_receive",
+        "_stop_reason",
+        "_task",
+        "_watcher",
+        "client",
+        "is_over",
+        "record",
+        "request_id",
+    )
+
     def __init__(
         self, gateway: "Gateway", door: Door, scope: Scope, receive: Receive, send: Send
     ) -> None:
@@ -80,6 +98,7 @@ class Exchange:
         self.client = Client(
             send, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
         )
+        self.client.on_start = self._forget_asked
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
         self.is_over = False
         self._began = gateway.clock()
@@ -90,11 +109,16 @@ class Exchange:
         self._stop_reason: ErrorInfo | None = None
         self._caller_key: str | None = None
         self._limits: Headers = ()  # of the last reply that was an error
+        self._asked: Asked | None = None
+        # Our own server calls when the client leaves; any other tells it only to a task that waits.
+        self._connection: GatewayProtocol | None = scope.pop(CONNECTION, None)
 
     async def run(self) -> None:
         """Serve the request, whatever it is; only a cancellation from outside comes back out."""
         self._task = asyncio.current_task()
         gateway = self._gateway
+        if self._connection is not None:
+            self._connection.on_leave = self._client_left
         try:
             with gateway.slots:
                 gateway.exchanges.add(self)
@@ -118,6 +142,8 @@ class Exchange:
             )
         finally:
             self.is_over = True
+            if self._connection is not None:
+                self._connection.on_leave = None
             if self._watcher is not None:
                 self._watcher.cancel()
             gateway.forget(self)
@@ -138,14 +164,21 @@ class Exchange:
         body = await read_body(self._receive, self._raw_headers, settings.max_body_bytes)
         self.record.bytes_in = len(body)
         check_depth(body, settings.max_depth)
-        gateway.watch_soon(self)
-        request = self._door.codec.decode_request(body)
-        self.record.model = request.model
-        check_tools(request, settings.max_tools)
-        if asks_for_thread(self._door, request):
+        if self._connection is None:
+            gateway.watch_soon(self)
+        asked = self._asked = Asked(body, self._door.codec.decode_request(body))
+        self.record.model = asked.request.model
+        check_tools(asked.request, settings.max_tools)
+        if asks_for_thread(self._door, asked.request):
             await self.client.respond(400, THREADS_UNSUPPORTED)
             return
-        await self._attempt(request, body)
+        # Streams last: nothing but `_asked`, which goes with the first byte, may hold the request meanwhile.
+        del asked, body
+        await self._attempt()
+
+    def _forget_asked(self) -> None:
+        """With the first byte out there is no other attempt, and no need to keep what it would send."""
+        self._asked = None
 
     def watch(self) -> None:
         """Notice from now on when the client leaves."""
@@ -156,20 +189,23 @@ class Exchange:
         """Cancel the exchange when its client leaves."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._client_left()
+
+    def _client_left(self) -> None:
         if not self.client.finished and self._task is not None:
             self.record.client_gone = True
             self._task.cancel()
 
-    async def _attempt(self, request: Request, body: bytes) -> None:
+    async def _attempt(self) -> None:
         """Try the planned upstreams in order until one has answered, or the policy gives up."""
         gateway = self._gateway
-        plan = gateway.router.plan(request.model)
+        plan = gateway.router.plan(self.record.model)
         for position, attempt in enumerate(plan):
             tries = 0
             while True:
                 tries += 1
                 self.record.attempts += 1
-                failed = await self._try(request, body, attempt)
+                failed = await self._try(attempt)
                 if failed is None:
                     return
                 error, failure = failed
@@ -190,110 +226,70 @@ class Exchange:
                 break
         await self._refuse(error)
 
-    async def _try(self, request: Request, body: bytes, attempt: Attempt) -> _Failed | None:
+    async def _try(self, attempt: Attempt) -> _Failed | None:
         """One upstream, once. What failed is returned if nothing was forwarded."""
         gateway = self._gateway
         upstream = gateway.upstreams[attempt.upstream]
         settings = gateway.settings.upstreams[attempt.upstream]
-        dialect = upstream.dialect_for(self._door.dialect)
-        wants_stream = request.stream is True
-        stream = wants_stream or settings.always_stream
+        way = Way(self._door, upstream.dialect_for(self._door.dialect), attempt, settings)
         self.record.upstream = attempt.upstream
         self.record.upstream_model = attempt.model
-        self.record.stream = wants_stream
-        encoded = self._encode(request, body, attempt, dialect, stream=stream)
-        self._losses = list(encoded.losses)
-        self.record.repairs = encoded.repairs
+        sent, plan = self._prepare(way)
         try:
-            reply = await upstream.send(
-                UpstreamRequest(
-                    dialect=dialect,
-                    body=encoded.body,
-                    stream=stream,
-                    model=attempt.model,
-                    headers=gateway.client_headers(self._raw_headers),
-                    client_key=self._caller_key,
-                    request_id=self.request_id,
-                )
-            )
+            reply = await upstream.send(sent)
         except GatewayError as error:
             info = error_info(error)
             return info, Failure(kind=info.kind)
+        del sent
         try:
             if not 200 <= reply.status <= 299:
-                return await self._read_error(reply, dialect)
-            told = await self._tell(reply, request, encoded, dialect, attempt)
+                return await self._read_error(reply, way.dialect)
+            self._add_headers(reply, way.dialect)
+            answer = self._answer = Answer(plan, self.client, self._note_body)
+            told = await answer.tell(reply)
             return None if told is None else (told, Failure(kind=told.kind))
         finally:
             await self._let_go(reply)
 
-    def _encode(
-        self, request: Request, body: bytes, attempt: Attempt, dialect: Dialect, *, stream: bool
-    ) -> EncodedRequest:
-        settings = self._gateway.settings.upstreams[attempt.upstream]
-        target = target_of(settings, dialect, attempt.model)
-        if dialect == self._door.dialect:
-            return relay_request(
-                body,
-                request,
-                dialect=dialect,
-                target=target,
-                model=attempt.model,
-                stream=stream,
-                policy=settings.losses,
-            )
-        asked = structs.replace(request, model=attempt.model, stream=stream)
-        return codec(dialect).encode_request(asked, target, settings.losses)
-
-    async def _tell(
-        self,
-        reply: Reply,
-        request: Request,
-        encoded: EncodedRequest,
-        dialect: Dialect,
-        attempt: Attempt,
-    ) -> ErrorInfo | None:
-        plan = self._answer_plan(request, encoded, dialect, attempt)
-        client = self.client
-        client.headers += response_headers_for(self._door.dialect, dialect, reply.headers)
-        client.headers += limit_headers(
-            self._door.dialect, dialect, reply.headers, self._gateway.wall_clock()
-        )
-        if self._losses:
-            client.headers.append((b"x-dragoman-loss", loss_header(self._losses)))
-        answer = self._answer = Answer(plan, client, self._note_body)
-        return await answer.tell(reply)
-
-    def _answer_plan(
-        self, request: Request, encoded: EncodedRequest, dialect: Dialect, attempt: Attempt
-    ) -> AnswerPlan:
+    def _prepare(self, way: Way) -> tuple[UpstreamRequest, AnswerPlan]:
+        """What is sent, and how the answer to it is read."""
         gateway = self._gateway
-        settings = gateway.settings.upstreams[attempt.upstream]
-        profile = gateway.profile(self._raw_headers)
-        is_same = dialect == self._door.dialect and profile == "default"
-        return AnswerPlan(
-            door=self._door,
-            dialect=dialect,
-            wants_stream=request.stream is True,
-            decode=DecodeContext(
-                tools=_offered(request.tools, encoded.names),
-                choices=request.choices or 1,
-                name_fallback=settings.name_fallback,
-                seed=self.request_id,
-            ),
-            encode=EncodeContext(
-                # A client that asked for a model under another name gets that name back; else the upstream's word counts.
-                model=request.model if attempt.model != request.model else None,
-                created=int(gateway.wall_clock()),
-                seed=self.request_id,
-                include_usage=request.include_usage is True or self._door.dialect != "chat",
-                profile=profile,
-                legacy_functions=_is_legacy(request.tools),
-                losses=settings.losses,
-            ),
-            names=encoded.names,
-            relay=settings.passthrough if is_same else "none",
+        asked = self._asked
+        if asked is None:
+            raise AssertionError("nothing is sent after an answer has begun")
+        request = asked.request
+        self.record.stream = request.stream is True
+        stream = self.record.stream or way.settings.always_stream
+        encoded = encode_request(asked, way, stream=stream)
+        self._losses = list(encoded.losses)
+        self.record.repairs = encoded.repairs
+        sent = UpstreamRequest(
+            dialect=way.dialect,
+            body=encoded.body,
+            stream=stream,
+            model=way.attempt.model,
+            headers=gateway.client_headers(self._raw_headers),
+            client_key=self._caller_key,
+            request_id=self.request_id,
         )
+        plan = plan_answer(
+            request,
+            encoded.names,
+            way,
+            profile=gateway.profile(self._raw_headers),
+            seed=self.request_id,
+            now=gateway.wall_clock(),
+        )
+        return sent, plan
+
+    def _add_headers(self, reply: Reply, dialect: Dialect) -> None:
+        """What the reply's headers, and what was lost on the way to it, add to the answer's."""
+        door = self._door.dialect
+        told = response_headers_for(door, dialect, reply.headers)
+        told += limit_headers(door, dialect, reply.headers, self._gateway.wall_clock())
+        if self._losses:
+            told.append((b"x-dragoman-loss", loss_header(self._losses)))
+        self.client.reply_headers = told
 
     async def _read_error(self, reply: Reply, dialect: Dialect) -> _Failed:
         try:
@@ -323,7 +319,10 @@ class Exchange:
     def _note_body(self, told: TranslatedBody) -> None:
         """A body's losses are known before it is sent: they go into the header too."""
         if told.losses:
-            self.client.headers.append((b"x-dragoman-loss", loss_header(told.losses)))
+            losses = (*self._losses, *told.losses)
+            header = (b"x-dragoman-loss", loss_header(losses))
+            kept = [pair for pair in self.client.reply_headers if pair[0] != header[0]]
+            self.client.reply_headers = [*kept, header]
 
     async def _refuse(self, error: ErrorInfo, headers: Headers = ()) -> None:
         """Tell an error: with a status if nothing has been said yet, else in the stream."""
@@ -386,24 +385,6 @@ class Exchange:
             self._losses += answer.losses
         record.losses = tuple(self._losses)
         self._gateway.note(record)
-
-
-def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
-    """The tools by the names the upstream knows them by."""
-    if not names.wires:
-        return tools
-    offered: list[Tool] = []
-    for tool in tools:
-        wire = names.wire(tool.name, tool.namespace)
-        same = wire == tool.name and tool.namespace is None
-        offered.append(tool if same else structs.replace(tool, name=wire, namespace=None))
-    return tuple(offered)
-
-
-def _is_legacy(tools: tuple[Tool, ...]) -> bool:
-    """Whether a Chat client offered its tools as `functions` and reads `function_call`."""
-    extra = tools[0].extra if tools else None
-    return extra is not None and extra.dialect == "chat" and "functions" in extra.fields
 
 
 def error_headers(error: ErrorInfo, present: Headers = ()) -> Headers:

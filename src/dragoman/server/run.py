@@ -15,7 +15,7 @@ import uvicorn
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
 from dragoman.server.logs import configure_logging
-from dragoman.server.protocol import BoundedHeadProtocol
+from dragoman.server.protocol import GatewayProtocol
 from dragoman.server.settings import Settings
 from dragoman.server.shared_metrics import shared_metrics
 from dragoman.server.workers import supervise
@@ -63,7 +63,7 @@ def make_server(app: App, settings: Settings) -> Server:
         app,
         host=server.host,
         port=server.port,
-        http=BoundedHeadProtocol,
+        http=GatewayProtocol,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         ws="none",
         lifespan="on",

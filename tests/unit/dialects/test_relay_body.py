@@ -137,6 +137,10 @@ IRREGULAR: dict[tuple[str, str], tuple[Change, Change]] = {
         lambda body: body["output"][1].pop("status"),
         lambda body: body["output"][1]["status"] == "completed",
     ),
+    ("responses", "empty arguments"): (
+        lambda body: body["output"][1].update(arguments=""),
+        lambda body: body["output"][1]["arguments"] == "{}",
+    ),
     ("messages", "end_turn beside a call"): (
         lambda body: body.update(stop_reason="end_turn"),
         lambda body: body["stop_reason"] == "tool_use",

@@ -17,8 +17,8 @@ TOO_SLOW = ErrorInfo(kind="timeout", message="the upstream was silent for too lo
 Change = Callable[[Payloads], object]
 
 
-def relay(dialect: str, **more: bool) -> StreamRelay:
-    return StreamRelay(dialect, decode=DecodeContext(), encode=EncodeContext(), **more)
+def relay(dialect: str, *, exact: bool = False) -> StreamRelay:
+    return StreamRelay(dialect, decode=DecodeContext(), encode=EncodeContext(), exact=exact)
 
 
 def outcome(dialect: str, data: bytes) -> Outcome:
@@ -52,6 +52,10 @@ IRREGULAR: dict[tuple[str, str], tuple[Change, str]] = {
     ),
     ("chat", "data on two lines"): (
         lambda payloads: None,
+        "unusable_frame",
+    ),
+    ("messages", "a role that is not the assistant's"): (
+        lambda payloads: payloads[0]["message"].update(role="user"),
         "unusable_frame",
     ),
     ("messages", "text in a block's start"): (
@@ -145,7 +149,7 @@ def test_failed_response_that_does_not_say_why_is_told_anew() -> None:
 def test_thoughts_are_whole_when_the_encoder_takes_over() -> None:
     payloads = base("responses")[:2]
     place = {"item_id": "rs_1", "output_index": 0, "summary_index": 0}
-    item = {"id": "rs_1", "type": "reasoning", "summary": []}
+    item: dict[str, object] = {"id": "rs_1", "type": "reasoning", "summary": []}
     payloads += [
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {
@@ -212,9 +216,20 @@ def test_exact_relay_of_nothing_fails() -> None:
     assert machine.error is not None
 
 
-def test_body_with_an_item_nobody_can_read_is_told_anew() -> None:
+def test_stray_frame_is_left_out_while_the_encoder_speaks_too() -> None:
+    def change(payloads: Payloads) -> None:
+        del payloads[0]["message"]["usage"]
+        payloads.insert(3, {"type": "gateway_note", "x": 1})
+
+    machine = relay("messages")
+    out = machine.feed(changed("messages", change)) + machine.close()
+    CHECKS["messages"](out)
+    assert b"gateway_note" not in out
+
+
+def test_body_that_lacks_what_clients_read_is_told_anew() -> None:
     response = base("responses")[-1]["response"]
-    response["output"] = [{"type": "message", "content": "text"}]
+    del response["created_at"]
     data = json.dumps(response).encode()
     told, _ = relay_body(data, "responses", decode=DecodeContext(), encode=EncodeContext())
     assert told.body != data

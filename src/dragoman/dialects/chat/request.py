@@ -7,6 +7,8 @@ one that a Chat server accepts. `NORMALISED` lists what reading and writing in t
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from dragoman._json import Raw, as_object, dumps_document
 from dragoman.core.aliases import NameMap, short_user
 from dragoman.core.losses import LossBook
@@ -95,6 +97,20 @@ MAPPED = frozenset(
 )
 """Fields with a home. `max_completion_tokens` has one too, but which of the two names a client used is kept."""
 
+_SELDOM = MAPPED - {
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    LEGACY_TOOLS,
+    LEGACY_CHOICE,
+    "parallel_tool_calls",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "temperature",
+}
+
 
 def decode_request(body: bytes) -> Request:
     """A request of this dialect.
@@ -115,7 +131,7 @@ def decode_request(body: bytes) -> Request:
     options = ask_object(fields, "stream_options") or {}
     limit = ask_integer(fields, "max_tokens")
     newer = ask_integer(fields, "max_completion_tokens")
-    return Request(
+    request = Request(
         model=ask_string(fields, "model") or "",
         turns=read_turns(messages),
         tools=read_tools(fields),
@@ -125,6 +141,15 @@ def decode_request(body: bytes) -> Request:
         include_usage=ask_flag(options, "include_usage", "stream_options."),
         max_tokens=limit if newer is None else newer,
         temperature=ask_number(fields, "temperature"),
+        extra=Extra("chat", _read_extra(fields, options)),
+    )
+    # Each question costs a little, and most requests say nothing of all these.
+    return request if _SELDOM.isdisjoint(fields) else _with_seldom(request, fields)
+
+
+def _with_seldom(request: Request, fields: Fields) -> Request:
+    return replace(
+        request,
         top_p=ask_number(fields, "top_p"),
         top_k=ask_integer(fields, "top_k"),
         presence_penalty=ask_number(fields, "presence_penalty"),
@@ -144,7 +169,6 @@ def decode_request(body: bytes) -> Request:
         metadata=fields.get("metadata"),
         service_tier=ask_string(fields, "service_tier"),
         store=ask_flag(fields, "store"),
-        extra=Extra("chat", _read_extra(fields, options)),
     )
 
 

@@ -122,7 +122,7 @@ def encode_request(
     own = dict(own_extra(request.extra))
     note_foreign(book, request.extra, "request")
     continues = _continues(own)
-    paired, pairing = pair_turns(request)
+    paired, pairing = pair_results(request.turns, continues=continues)
     turns, merging = merge_turns(paired)
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
@@ -157,7 +157,7 @@ def encode_request(
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     """The conversation with its calls and results paired, and what was done to it."""
-    return pair_results(request.turns, continues=_continues(dict(own_extra(request.extra))))
+    return pair_results(request.turns, continues=_continues(own_extra(request.extra)))
 
 
 def _stop(value: Raw, path: str) -> str:
@@ -169,16 +169,16 @@ def _extra(fields: Fields, metadata: Fields) -> Extra | None:
     rest = own_fields(fields, MAPPED_FIELDS["request"])
     output = object_of(fields.get("output_config")) or {}
     for key, source in (("metadata", metadata), ("output_config", output)):
-        unknown = own_fields(source, MAPPED_FIELDS[key])
+        unknown = own_fields(source, MAPPED_FIELDS[key]) if source else None
         if unknown:
             rest[key] = raw(unknown)
     return Extra("messages", rest) if rest else None
 
 
-def _continues(own: Fields) -> bool:
+def _continues(own: Mapping[str, Raw]) -> bool:
     """Whether the vendor holds the turns before these (a message thread)."""
-    thread = object_of(own.get("thread")) or {}
-    return string_of(thread.get("type")) == "continue"
+    thread = object_of(own.get("thread"))
+    return thread is not None and string_of(thread.get("type")) == "continue"
 
 
 def _settle_choice(plan: Plan, choice: Block | None, book: LossBook) -> tuple[Plan, Block | None]:

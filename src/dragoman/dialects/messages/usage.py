@@ -7,7 +7,6 @@ be there. So the reader remembers what was said before (`UsageReader`): an input
 is made inclusive with those of the first report.
 """
 
-from dragoman._json import raw
 from dragoman.dialects.messages.fields import Fields, extra_of, number_of, object_of
 from dragoman.dialects.messages.wire import MAPPED_FIELDS
 from dragoman.model.outcome import Usage
@@ -52,12 +51,12 @@ class UsageReader:
         )
 
 
-def usage_in_full(usage: Usage | None) -> Fields:
+def usage_in_full(usage: Usage | None) -> dict[str, object]:
     """The counts of a message: both are always there, because every client reads them, known or not."""
-    return {"input_tokens": raw(0), **usage_to_wire(usage or Usage())}
+    return {"input_tokens": 0, **usage_to_wire(usage or Usage())}
 
 
-def usage_to_wire(usage: Usage, before: Usage | None = None) -> Fields:
+def usage_to_wire(usage: Usage, before: Usage | None = None) -> dict[str, object]:
     """The vendor's counts. `before` is what the stream said at its start: needed to take the cached tokens out again.
 
     `output_tokens` is always there, because every client reads it, and says again what is not stated anew; other counts
@@ -65,18 +64,18 @@ def usage_to_wire(usage: Usage, before: Usage | None = None) -> Fields:
     """
     cached = usage.cached if usage.cached is not None else before and before.cached
     written = usage.cache_write if usage.cache_write is not None else before and before.cache_write
-    out: Fields = {}
+    out: dict[str, object] = {}
     if usage.input is not None:
         # A foreign provider may count cached tokens apart from its input; there is no negative count.
-        out["input_tokens"] = raw(max(0, usage.input - (cached or 0) - (written or 0)))
+        out["input_tokens"] = max(0, usage.input - (cached or 0) - (written or 0))
     if usage.cache_write is not None:
-        out["cache_creation_input_tokens"] = raw(usage.cache_write)
+        out["cache_creation_input_tokens"] = usage.cache_write
     if usage.cached is not None:
-        out["cache_read_input_tokens"] = raw(usage.cached)
+        out["cache_read_input_tokens"] = usage.cached
     made = usage.output if usage.output is not None else before and before.output
-    out["output_tokens"] = raw(made or 0)
+    out["output_tokens"] = made or 0
     if usage.reasoning is not None:
-        out["output_tokens_details"] = raw({"thinking_tokens": usage.reasoning})
+        out["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     if usage.extra is not None and usage.extra.dialect == "messages":
         out.update(usage.extra.fields)
     return out

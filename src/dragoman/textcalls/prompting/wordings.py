@@ -13,14 +13,15 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.base import SaidCall, Sheet, Signature
 
 __all__ = (
-    "BLOCK_OF_INVOKES",
     "Wording",
     "deepseek_list",
     "flat_lines",
+    "function_elements",
+    "llama_list",
     "nested_lines",
+    "nested_list",
     "plainly",
     "react_list",
-    "shown_lines",
 )
 
 Offer = Callable[[Sequence[Signature]], str]

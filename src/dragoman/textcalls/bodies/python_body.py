@@ -1,0 +1,84 @@
+"""Calls written as Python: `f(a=1, b="x")`, in a list or one a line. Arguments are keywords with literal values.
+
+    [f(a=1), g()]        `in_list`
+    f(a=1)\\ng()          otherwise
+"""
+
+import re
+
+from msgspec import Struct
+
+from dragoman.textcalls.block import Block
+from dragoman.textcalls.json_text import json_string
+from dragoman.textcalls.literals import read_literal
+from dragoman.textcalls.tape import SPACE, Wait
+from dragoman.textcalls.words import Words
+
+__all__ = ("PythonBody",)
+
+_BRACKET = Words(("[",))
+_PARENTHESIS = Words(("(",))
+_EQUALS = Words(("=",))
+_NAME = re.compile(r"[^\W\d][\w.\-/:]*")
+_KEY = re.compile(r"[^\W\d]\w*")
+
+
+class PythonBody(Struct, frozen=True, kw_only=True):
+    """in_list: the calls stand in brackets. is_opened: the block's opener was the bracket. offered_only: a name that
+    was not offered is not even begun to be read as a call. `ends`: what the block may end with instead of a call.
+    """
+
+    in_list: bool = True
+    is_opened: bool = False
+    offered_only: bool = False
+    ends: tuple[str, ...] = ()
+
+    def parse(self, block: Block) -> Wait[None]:
+        if self.in_list and not self.is_opened:
+            yield from block.skip(SPACE)
+            yield from block.expect(_BRACKET)
+        is_first = True
+        while True:
+            start = block.at
+            yield from block.skip(SPACE)
+            yield from self._call(block, block.start if is_first else start)
+            is_first = False
+            if not (yield from self._goes_on(block)):
+                return
+
+    def _goes_on(self, block: Block) -> Wait[bool]:
+        """Whether another call follows."""
+        if not self.in_list:
+            return (yield from block.skip(SPACE + ";,")) not in ("", "<", "`", "[")
+        if (yield from block.skip(SPACE)) == "]":
+            block.at += 1
+            return False
+        if (yield from block.peek()) != ",":
+            block.malformed("expected a comma or the end of the list")
+        block.at += 1
+        return True
+
+    def _call(self, block: Block, start: int) -> Wait[None]:
+        name, _ = yield from block.read(_PARENTHESIS, block.limits.max_name)
+        if _NAME.fullmatch(name.strip()) is None:
+            block.malformed("expected the name of a tool")
+        name = name.strip()
+        if self.offered_only and not block.is_confirmed and block.offers.resolve(name) is None:
+            block.malformed("expected a tool that was offered")
+        yield from block.confirm()
+        block.begin(name, at=start)
+        is_first = True
+        while (yield from block.skip(SPACE)) != ")":
+            key, _ = yield from block.read(_EQUALS, block.limits.max_key)
+            if _KEY.fullmatch(key.strip()) is None:
+                block.malformed("expected the name of an argument")
+            block.input(f"{'{' if is_first else ','}{json_string(key.strip())}:")
+            is_first = False
+            yield from read_literal(block, block.input, is_argument=True)
+            if (yield from block.skip(SPACE)) == ",":
+                block.at += 1
+            elif (yield from block.peek()) != ")":
+                block.malformed("expected a comma or the end of the call")
+        block.at += 1
+        block.input("{}" if is_first else "}")
+        block.end()

@@ -1,0 +1,193 @@
+"""Calls written as tags: one around each call, one around each parameter.
+
+    <function=f> <parameter=k>v</parameter> … </function>            the name stands in the tag
+    <invoke name="f"> <parameter name="k">v</parameter> … </invoke>   the name is an attribute; `<invoke name="f"/>` too
+
+Values are typed by the tool's schema, or by the markup where it says (`Tag.type_of`).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from dragoman.textcalls.block import Block
+from dragoman.textcalls.bodies.arguments import Arguments
+from dragoman.textcalls.bodies.json_span import read_json
+from dragoman.textcalls.coerce import Untyped
+from dragoman.textcalls.offers import UNTYPED, Types
+from dragoman.textcalls.tape import SPACE, Wait
+from dragoman.textcalls.words import Words
+
+__all__ = ("Tag", "TaggedBody")
+
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/>]+))""")
+_QUOTES = "\"'"
+
+
+def untyped(_: Mapping[str, str]) -> Types:
+    """The markup says nothing about types."""
+    return UNTYPED
+
+
+class Tag(Struct, frozen=True, kw_only=True):
+    """How a call or a parameter begins.
+
+    opens: the literal that begins the tag (`<function=`, `<invoke`), in each of its spellings. ends: what ends the
+    tag. attribute: the one that holds the name; none: the name is what stands between. closes: what ends the element.
+    type_of: the type its attributes tell.
+    """
+
+    opens: tuple[str, ...]
+    closes: tuple[str, ...]
+    ends: tuple[str, ...] = (">",)
+    attribute: str | None = None
+    type_of: Callable[[Mapping[str, str]], Types] = untyped
+
+
+class _Head(Struct, frozen=True):
+    """A tag that was read. `is_void`: it closed itself."""
+
+    name: str
+    types: Types
+    is_void: bool
+
+
+class TaggedBody(Struct, frozen=True, kw_only=True):
+    """call, parameter: their tags. wraps: the block's opener stands around the calls; otherwise it begins the call.
+    many: several calls in one block. untyped: what a value is whose type nothing tells. wrappers: parameters that
+    hold all arguments. forgives: a parameter may lack its close: the next tag ends it. is_strict: a parameter twice,
+    or a required one missing, is malformed. between: what may stand around each call and says nothing. trims: one line
+    break on either side of a value is markup. ends: what ends the block when it has no call, or no further one.
+    """
+
+    call: Tag
+    parameter: Tag
+    wraps: bool = True
+    many: bool = True
+    untyped: Untyped = "string"
+    wrappers: tuple[str, ...] = ()
+    forgives: bool = False
+    is_strict: bool = False
+    takes_json: bool = False
+    between: tuple[str, ...] = ()
+    trims: bool = True
+
+    def parse(self, block: Block) -> Wait[None]:
+        words = _Compiled(self)
+        is_first = True
+        while True:
+            start = block.at
+            if self.wraps or not is_first:
+                yield from self._pass(block, words)
+                found = yield from block.match(words.call_opens)
+                if not found and is_first:
+                    block.malformed(f"expected {' or '.join(self.call.opens)}")
+                if not found:
+                    return
+            yield from self._call(block, words, block.start if is_first else start)
+            is_first = False
+            if not self.many:
+                return
+
+    def _pass(self, block: Block, words: "_Compiled") -> Wait[None]:
+        while True:
+            yield from block.skip(SPACE)
+            if not (yield from block.match(words.between)):
+                return
+
+    def _call(self, block: Block, words: "_Compiled", start: int) -> Wait[None]:
+        head = yield from self._head(block, self.call, words.call_ends)
+        if not head.name or any(character in SPACE for character in head.name):
+            block.malformed("expected a name")
+        if not self.wraps:
+            yield from self._peek_parameter(block, words, head)
+        yield from block.confirm()
+        block.begin(head.name, at=start)
+        if head.is_void:
+            block.input("{}")
+            block.close_call()
+            return
+        arguments = Arguments(block, head.name, self.untyped)
+        if self.takes_json and (yield from block.skip(SPACE)) == "{":
+            yield from read_json(block, block.input)
+            yield from block.skip(SPACE)
+            yield from block.expect(words.call_closes)
+        else:
+            stop = yield from self._parameters(block, words, arguments)
+            self._check(block, head.name, arguments, stop)
+            arguments.finish(self.wrappers)
+        block.close_call()
+
+    def _peek_parameter(self, block: Block, words: "_Compiled", head: _Head) -> Wait[None]:
+        """Where nothing wraps the call, its tag alone is not enough: a parameter or its close must follow."""
+        if not head.is_void and (yield from block.skip(SPACE)) not in ("<", "]"):
+            block.malformed("expected a parameter")
+
+    def _parameters(self, block: Block, words: "_Compiled", arguments: Arguments) -> Wait[str]:
+        """All parameters; gives what closed the call."""
+        stop = ""
+        while True:
+            if not stop:
+                yield from block.skip(SPACE)
+                stop = yield from block.expect(words.inside)
+            if stop in self.call.closes:
+                return stop
+            head = yield from self._head(block, self.parameter, words.parameter_ends)
+            if not head.name or (self.is_strict and head.name in arguments):
+                block.malformed("expected a parameter with a name of its own")
+            if head.is_void:
+                arguments.put(head.name, '""')
+                stop = ""
+                continue
+            stop = yield from arguments.read(
+                head.name, words.value_stops, hint=head.types, trims=self.trims
+            )
+            if not stop:
+                block.malformed("the text ended inside a parameter")
+            if stop in self.parameter.closes:
+                stop = ""
+
+    def _check(self, block: Block, name: str, arguments: Arguments, stop: str) -> None:
+        if not self.is_strict or any(key in self.wrappers for key in arguments.keys):
+            return
+        missing = [key for key in block.offers.required(name) if key not in arguments]
+        if missing:
+            block.malformed(f"expected the parameter {missing[0]!r}", at=block.at - len(stop))
+
+    def _head(self, block: Block, tag: Tag, ends: Words) -> Wait[_Head]:
+        text, _ = yield from block.read(ends, block.limits.max_name + block.limits.max_key)
+        is_void = text.endswith("/")
+        if tag.attribute is None:
+            name = text.rstrip("/").strip().strip(_QUOTES) if is_void else text.strip().strip(_QUOTES)
+            return _Head(name, UNTYPED, is_void)
+        attributes = {
+            found[1]: next((value for value in found.groups()[1:] if value is not None), "")
+            for found in _ATTRIBUTE.finditer(text)
+        }
+        return _Head(attributes.get(tag.attribute, ""), tag.type_of(attributes), is_void)
+
+
+class _Compiled:
+    """The words of one body."""
+
+    __slots__ = (
+        "between",
+        "call_closes",
+        "call_ends",
+        "call_opens",
+        "inside",
+        "parameter_ends",
+        "value_stops",
+    )
+
+    def __init__(self, body: TaggedBody) -> None:
+        call, parameter = body.call, body.parameter
+        self.between = Words(body.between)
+        self.call_opens = Words(call.opens)
+        self.call_ends = Words(call.ends)
+        self.call_closes = Words(call.closes)
+        self.parameter_ends = Words(parameter.ends)
+        self.inside = Words((*parameter.opens, *call.closes))
+        forgiven = (*parameter.opens, *call.closes) if body.forgives else ()
+        self.value_stops = Words((*parameter.closes, *forgiven))

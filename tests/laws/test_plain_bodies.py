@@ -1,0 +1,232 @@
+"""A body read by its type alone means what it means when it is read field by field; and so does a request's content.
+
+Every body here is compared as it is and with each of its members changed in turn: what is read quickly although it should
+not be would show.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from corpus_cases import DIALECTS, stream_cases
+from dragoman.dialects import chat, messages, responses
+from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.registry import codec
+from dragoman.errors import RequestRefused
+from dragoman.model.request import Tool
+from vendor_answers import BODIES
+
+READERS = {
+    "chat": [chat.decode],
+    "responses": [responses.decode],
+    "messages": [messages.body, messages.history],
+}
+CONTEXT = DecodeContext(tools=(Tool(name="look"),), choices=1, seed="law")
+VALUES: tuple[object, ...] = (None, "", "length", 0, 1, True, [], {}, [{}], {"odd": 1})
+
+CALL = {"path": "/srv/main.py", "limit": 200}
+PLAIN: dict[str, dict[str, Any]] = {
+    "chat": {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1757000000,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": "Ümlaut",
+                    "reasoning_content": "hm",
+                    "refusal": None,
+                    "annotations": [],
+                    "tool_calls": [
+                        {
+                            "id": f"call_{number}",
+                            "type": "function",
+                            "function": {"name": "look", "arguments": json.dumps(CALL)},
+                        }
+                        for number in range(2)
+                    ],
+                },
+                "logprobs": None,
+                "finish_reason": "tool_calls",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": 12,
+            "completion_tokens": 6,
+            "total_tokens": 18,
+            "prompt_tokens_details": {"cached_tokens": 3, "audio_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 2, "accepted_prediction_tokens": 0},
+        },
+        "system_fingerprint": "fp_1",
+    },
+    "responses": {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1757000000,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "model": "m",
+        "output": [
+            {
+                "id": "msg_1",
+                "type": "message",
+                "status": "completed",
+                "role": "assistant",
+                "content": [
+                    {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+                    for text in ("one", "two")
+                ],
+            },
+            *(
+                {
+                    "id": f"fc_{number}",
+                    "type": "function_call",
+                    "status": "completed",
+                    "arguments": json.dumps(CALL),
+                    "call_id": f"call_{number}",
+                    "name": "look",
+                }
+                for number in range(2)
+            ),
+        ],
+        "usage": {
+            "input_tokens": 12,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 6,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 18,
+        },
+    },
+    "messages": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "c2VhbA=="},
+            {"type": "text", "text": "Ümlaut", "citations": None},
+            *(
+                {"type": "tool_use", "id": f"toolu_{number}", "name": "look", "input": CALL}
+                for number in range(2)
+            ),
+        ],
+        "stop_reason": "tool_use",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 12, "output_tokens": 6},
+    },
+}
+REQUEST: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 9,
+    "system": [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "look"}]},
+        {"role": "assistant", "content": PLAIN["messages"]["content"]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_0", "content": "a"},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_1",
+                    "content": "b",
+                    "is_error": True,
+                    "cache_control": None,
+                },
+            ],
+        },
+    ],
+}
+
+
+def places(value: object) -> Iterator[tuple[str | int, ...]]:
+    """The path of every member of objects and arrays."""
+    entries: list[tuple[str | int, object]] = []
+    if isinstance(value, dict):
+        entries = list(value.items())
+    elif isinstance(value, list):
+        entries = list(enumerate(value))
+    for key, entry in entries:
+        yield (key,)
+        yield from ((key, *path) for path in places(entry))
+
+
+def variants(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The document with one member taken out, changed to something else, or with one beside it."""
+    yield whole
+    for *path, last in places(whole):
+
+        def changed(change: Callable[[Any], None], path: list[str | int] = path) -> dict[str, Any]:
+            out = deepcopy(whole)
+            holder: Any = out
+            for key in path:
+                holder = holder[key]
+            change(holder)
+            return out
+
+        yield changed(lambda holder, last=last: holder.pop(last))
+        for new in VALUES:
+            yield changed(lambda holder, last=last, new=new: holder.__setitem__(last, new))
+        if isinstance(last, str):
+            yield changed(lambda holder: holder.__setitem__("unheard_of", 1))
+
+
+def slowly(dialect: str, work: Callable[[], object]) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in READERS[dialect]:
+            patch.setattr(module, "read_plain", lambda _value: None)
+        return work()
+
+
+def check_body(dialect: str, body: bytes, context: DecodeContext) -> None:
+    def read() -> object:
+        return codec(dialect).read_body(body, context)
+
+    assert read() == slowly(dialect, read)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_changed_body_means_the_same(dialect: str) -> None:
+    for body in variants(PLAIN[dialect]):
+        check_body(dialect, json.dumps(body).encode(), CONTEXT)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_plain_bodies_are_read_by_their_type(dialect: str) -> None:
+    value = json.dumps(PLAIN[dialect]).encode()
+    fields = READERS[dialect][0].as_object(value)
+    key = {"chat": "choices", "messages": "content"}.get(dialect)
+    assert READERS[dialect][0].read_plain(fields if key is None else fields[key]) is not None
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_bodies_of_the_vendors_mean_the_same(dialect: str) -> None:
+    for body in BODIES[dialect].values():
+        check_body(dialect, json.dumps(body).encode(), CONTEXT)
+        check_body(dialect, json.dumps(body).encode(), DecodeContext())
+
+
+def test_bodies_of_the_corpus_mean_the_same() -> None:
+    for case in stream_cases():
+        if case.body is not None:
+            check_body(case.dialect, case.body, case.context)
+
+
+def test_a_changed_request_means_the_same() -> None:
+    for request in variants(REQUEST):
+        body = json.dumps(request).encode()
+
+        def read(body: bytes = body) -> object:
+            try:
+                return codec("messages").decode_request(body)
+            except RequestRefused as error:
+                return (error.message, error.param)
+
+        assert read() == slowly("messages", read)
