@@ -32,8 +32,8 @@ name = "gateway"
 base_url = "{url}/v1"
 env_key = "GATEWAY_KEY"
 wire_api = "responses"
-request_max_retries = {retries}
-stream_max_retries = {retries}
+request_max_retries = 0
+stream_max_retries = 0
 
 [analytics]
 enabled = false
@@ -77,18 +77,24 @@ class CodexRun:
 class Codex:
     """An installation: its home, its catalogue, and a folder to work in."""
 
-    def __init__(self, folder: Path, url: str, *, retries: int = 0, mcp: str = "") -> None:
+    def __init__(self, folder: Path, url: str, *, more: str = "") -> None:
+        self.url = url
         self.home = folder / "home"
         self.work = folder / "work"
         self.home.mkdir(parents=True)
         self.work.mkdir()
         catalog = self.home / "models.json"
         catalog.write_text(_catalog(), encoding="utf-8")
-        config = CONFIG.format(url=url, retries=retries, catalog=catalog)
-        (self.home / "config.toml").write_text(config + mcp, encoding="utf-8")
+        config = CONFIG.format(url=url, catalog=catalog)
+        (self.home / "config.toml").write_text(config + more, encoding="utf-8")
 
     def run(self, model: str, prompt: str) -> CodexRun:
         return self._exec("-m", model, prompt)
+
+    def run_as_openai(self, model: str, prompt: str) -> CodexRun:
+        """With the provider that Codex has built in, which tries a WebSocket first."""
+        provider = 'model_provider="openai"', f'openai_base_url="{self.url}/v1"'
+        return self._exec("-c", provider[0], "-c", provider[1], "-m", model, prompt)
 
     def resume(self, model: str, prompt: str) -> CodexRun:
         """The next turn of the last session."""
@@ -104,7 +110,8 @@ class Codex:
 
 def _environment(home: Path) -> dict[str, str]:
     where = str(home)
-    return {"PATH": os.environ["PATH"], "HOME": where, "CODEX_HOME": where, "GATEWAY_KEY": KEY}
+    keys = {"GATEWAY_KEY": KEY, "CODEX_API_KEY": KEY}
+    return {"PATH": os.environ["PATH"], "HOME": where, "CODEX_HOME": where, **keys}
 
 
 @cache

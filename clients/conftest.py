@@ -22,7 +22,7 @@ def model_server() -> Iterator[tuple[Model, str]]:
 def gateway_url(
     model_server: tuple[Model, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    with serve_gateway(model_server[1], tmp_path_factory.mktemp("gateway")) as url:
+    with serve_gateway(tmp_path_factory.mktemp("gateway"), model_server[1]) as url:
         yield url
 
 

@@ -43,17 +43,24 @@ upstream = "{dialect}"
 
 
 @contextmanager
-def serve_gateway(upstream_url: str, folder: Path) -> Generator[str]:
-    """The address of a gateway in front of that server, which speaks all dialects. Its log is in the folder."""
-    upstreams = "".join(UPSTREAM.format(dialect=name, url=upstream_url) for name in DIALECTS)
-    config = folder / "dragoman.toml"
-    config.write_text(CONFIG.format(upstreams=upstreams), encoding="utf-8")
+def serve_gateway(folder: Path, upstream_url: str | None = None) -> Generator[str]:
+    """The address of a gateway in front of that server, which speaks all dialects; without one, as nobody configured it.
+
+    It runs in the folder, which gets its configuration and its log.
+    """
+    options: list[str] = []
+    if upstream_url is not None:
+        upstreams = "".join(UPSTREAM.format(dialect=name, url=upstream_url) for name in DIALECTS)
+        config = folder / "upstreams.toml"
+        config.write_text(CONFIG.format(upstreams=upstreams), encoding="utf-8")
+        options = ["--config", str(config)]
     port = _free_port()
     log = folder / "gateway.log"
-    command = [sys.executable, "-m", "dragoman", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "dragoman", "serve", *options]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--port", str(port)],
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

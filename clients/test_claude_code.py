@@ -177,6 +177,17 @@ def test_failure_in_the_middle_of_a_call_is_told_and_runs_nothing(
     assert len(gateway.model.heard) <= 8, report
 
 
+def test_stream_that_breaks_once_is_asked_for_again(gateway: Stack, tmp_path: Path) -> None:
+    """Claude Code asks anew, at least once without `stream`; nothing is run twice."""
+    command = f"echo x >>{tmp_path}/runs; echo marker-77"
+    gateway.model.play(
+        Script((ModelTurn(calls=(bash(command),)),), Fault(mid_stream="cut", times=1))
+    )
+    run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
+    assert run.text == "Results: | marker-77", describe(run, gateway.model)
+    assert (tmp_path / "runs").read_text(encoding="utf-8") == "x\n"
+
+
 @pytest.mark.parametrize("status", [400, 429, 500])
 def test_http_error_ends_the_run(gateway: Stack, tmp_path: Path, status: int) -> None:
     gateway.model.play(Script((ModelTurn(calls=(ECHO,)),), Fault(status=status)))

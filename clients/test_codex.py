@@ -123,7 +123,7 @@ def test_script_of_a_code_mode_model_is_run(gateway: Stack, tmp_path: Path) -> N
 
 def test_tool_in_a_namespace_is_called(stack: Stack, tmp_path: Path) -> None:
     mcp = MCP.format(python=sys.executable, server=PROBE)
-    codex = Codex(tmp_path, stack.url, mcp=mcp)
+    codex = Codex(tmp_path, stack.url, more=mcp)
     call = Call("echo_text", '{"text": "marker-77 é"}', namespace="mcp__probe")
     stack.model.play(Script((ModelTurn(calls=(call,)),)))
     run = codex.run(name(stack, "plain"), "echo it")
@@ -136,7 +136,7 @@ def test_tool_in_a_namespace_is_called(stack: Stack, tmp_path: Path) -> None:
 def test_tool_that_has_to_be_searched_for_is_found_and_called(
     gateway: Stack, tmp_path: Path
 ) -> None:
-    codex = Codex(tmp_path, gateway.url, mcp=MCP.format(python=sys.executable, server=PROBE))
+    codex = Codex(tmp_path, gateway.url, more=MCP.format(python=sys.executable, server=PROBE))
     search = Call("tool_search", '{"query": "echo text", "limit": 3}')
     call = Call("echo_text", '{"text": "marker-77 é"}', namespace="mcp__probe")
     gateway.model.play(Script((ModelTurn(calls=(search,)), ModelTurn(calls=(call,)))))
@@ -145,6 +145,15 @@ def test_tool_that_has_to_be_searched_for_is_found_and_called(
     (item,) = run.items("mcp_tool_call")
     assert (item["server"], item["tool"], item["status"]) == ("probe", "echo_text", "completed")
     assert "echo: marker-77 é" in run.text
+
+
+def test_provider_that_is_built_in_gives_up_its_websocket_at_once(
+    gateway: Stack, tmp_path: Path
+) -> None:
+    gateway.model.play(Script((ModelTurn(calls=(ECHO,)),)))
+    run = Codex(tmp_path, gateway.url).run_as_openai(name(gateway, "gpt-5.5"), "run it")
+    check(run, gateway)
+    assert run.items("error") == []
 
 
 def test_thinking_does_not_disturb_the_calls(gateway: Stack, tmp_path: Path) -> None:

@@ -558,6 +558,7 @@ HARMLESS: dict[tuple[str, str], Deviation] = {
     ("responses", "no sequence numbers"): without_key("sequence_number"),
     ("responses", "no logprobs"): without_key("logprobs"),
     ("messages", "pings"): inserted(2, {"type": "ping"}),
+    ("messages", "an empty delta"): inserted(11, MESSAGES[6]),
     ("messages", "comments"): bytewise("messages", b"event: ", b": hello\n\nevent: "),
     ("messages", "usage with nulls"): bytewise(
         "messages", b'"output_tokens": 7', b'"output_tokens": 7, "input_tokens": null'

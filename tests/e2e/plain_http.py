@@ -1,12 +1,14 @@
 """Requests without an SDK, where the bytes and headers of HTTP itself are looked at."""
 
 import json
+from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any
 
 import httpx2
 from stage import PATHS
 
-__all__ = ("ask", "plain_body")
+__all__ = ("ask", "fetch", "plain_body", "streaming")
 
 TIMEOUT = 20.0
 
@@ -22,6 +24,27 @@ def plain_body(door: str, model: str, **more: object) -> dict[str, Any]:
     return {"model": model, **bodies[door], **more}
 
 
+@lru_cache
+def _client() -> httpx2.Client:
+    """One for all: making one reads the system's certificates, which nobody needs here."""
+    return httpx2.Client(timeout=TIMEOUT, verify=False, trust_env=False)
+
+
+def fetch(
+    method: str,
+    address: str,
+    headers: dict[str, str] | None = None,
+    content: bytes | None = None,
+) -> httpx2.Response:
+    """Any request, and the whole answer."""
+    return _client().request(method, address, headers=headers, content=content)
+
+
+def streaming(url: str, door: str, body: dict[str, Any]) -> AbstractContextManager[httpx2.Response]:
+    """POST to a door, and an answer that is read as it comes."""
+    return _client().stream("POST", f"{url}{PATHS[door]}", json=body)
+
+
 def ask(
     url: str,
     door: str,
@@ -31,5 +54,4 @@ def ask(
     """POST to a door, and the whole answer."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"content-type": "application/json", **(headers or {})}
-    with httpx2.Client(timeout=TIMEOUT) as client:
-        return client.post(f"{url}{PATHS[door]}", content=data, headers=sent)
+    return fetch("POST", f"{url}{PATHS[door]}", sent, data)

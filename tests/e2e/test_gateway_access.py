@@ -13,7 +13,7 @@ import httpx2
 import openai
 import pytest
 import zstandard
-from plain_http import ask, plain_body
+from plain_http import ask, fetch, plain_body, streaming
 from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
 from stage import PATHS, Stage, running_stage
 from vendor_errors import error_body
@@ -118,14 +118,14 @@ def test_a_key_is_taken_from_either_header(
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/chat%2Fx", "/metrics"])
 def test_the_other_pages_ask_for_the_key_too(guarded: Stage, path: str) -> None:
-    assert httpx2.get(f"{guarded.url}{path}").status_code == 401
-    with_key = httpx2.get(f"{guarded.url}{path}", headers={"x-api-key": KEYS[0]})
+    assert fetch("GET", f"{guarded.url}{path}").status_code == 401
+    with_key = fetch("GET", f"{guarded.url}{path}", headers={"x-api-key": KEYS[0]})
     assert with_key.status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_health_needs_no_key(guarded: Stage, path: str) -> None:
-    assert httpx2.get(f"{guarded.url}{path}").status_code == 200
+    assert fetch("GET", f"{guarded.url}{path}").status_code == 200
 
 
 # --- bodies -----------------------------------------------------------------------------------------------------------
@@ -226,10 +226,7 @@ def test_one_stream_too_many_is_told_when_to_come_back(door: str) -> None:
         )
         scene = stage.scene(door, slow, ANSWER)
         body = plain_body(door, scene.model, stream=True)
-        with (
-            httpx2.Client(timeout=20) as client,
-            client.stream("POST", f"{stage.url}{PATHS[door]}", json=body) as first,
-        ):
+        with streaming(stage.url, door, body) as first:
             assert first.status_code == 200
             second = ask(stage.url, door, body)
             assert second.status_code == 429
@@ -251,7 +248,7 @@ def test_a_preflight_of_a_known_origin_is_allowed(stage: Stage, path: str) -> No
         "access-control-request-method": "POST",
         "access-control-request-headers": "authorization, content-type, x-stainless-os",
     }
-    response = httpx2.options(f"{stage.url}{path}", headers=headers)
+    response = fetch("OPTIONS", f"{stage.url}{path}", headers=headers)
     assert response.status_code == 204
     assert response.headers["access-control-allow-origin"] == "app://obsidian.md"
     assert "x-stainless-os" in response.headers["access-control-allow-headers"]
@@ -277,7 +274,7 @@ def test_a_page_of_another_site_is_not_served(stage: Stage, door: str) -> None:
     assert response.status_code == 403
     assert "access-control-allow-origin" not in response.headers
     assert scene.requests == []
-    preflight = httpx2.options(f"{stage.url}{PATHS[door]}", headers=headers)
+    preflight = fetch("OPTIONS", f"{stage.url}{PATHS[door]}", headers=headers)
     assert "access-control-allow-origin" not in preflight.headers
 
 
@@ -356,7 +353,8 @@ def test_a_count_that_fails_is_the_sdks_own_exception(stage: Stage) -> None:
 def test_doors_are_found_by_every_spelling_of_their_path(stage: Stage, path: str) -> None:
     door = next(name for name, own in PATHS.items() if own.strip("/").endswith(path.strip("/")))
     scene = stage.scene(door, ANSWER)
-    response = httpx2.post(f"{stage.url}{path}", json=plain_body(door, scene.model))
+    body = json.dumps(plain_body(door, scene.model)).encode()
+    response = fetch("POST", f"{stage.url}{path}", content=body)
     assert response.status_code == 200
 
 
@@ -367,13 +365,13 @@ def test_a_websocket_is_answered_426_at_once(stage: Stage) -> None:
         "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
         "sec-websocket-version": "13",
     }
-    response = httpx2.get(f"{stage.url}/v1/responses", headers=headers)
+    response = fetch("GET", f"{stage.url}/v1/responses", headers=headers)
     assert response.status_code == 426
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/v1/v1/messages", "/v1/responses/x"])
 def test_what_is_not_there_says_what_is(stage: Stage, path: str) -> None:
-    response = httpx2.post(f"{stage.url}{path}", json={})
+    response = fetch("POST", f"{stage.url}{path}", content=b"{}")
     assert response.status_code == 404
     assert "/v1/chat/completions" in response.text
     assert response.headers["x-request-id"]
@@ -381,7 +379,7 @@ def test_what_is_not_there_says_what_is(stage: Stage, path: str) -> None:
 
 @doors
 def test_a_door_takes_post_only(stage: Stage, door: str) -> None:
-    response = httpx2.get(f"{stage.url}{PATHS[door]}")
+    response = fetch("GET", f"{stage.url}{PATHS[door]}")
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
 
@@ -389,7 +387,7 @@ def test_a_door_takes_post_only(stage: Stage, door: str) -> None:
 def test_metrics_count_what_was_served(stage: Stage) -> None:
     scene = stage.scene("messages", ANSWER)
     assert ask(stage.url, "chat", plain_body("chat", scene.model)).status_code == 200
-    text = httpx2.get(f"{stage.url}/metrics").text
+    text = fetch("GET", f"{stage.url}/metrics").text
     counted = [
         line
         for line in text.splitlines()
@@ -420,4 +418,4 @@ def test_every_answer_has_a_request_id_and_the_upstream_hears_it(
 
 def test_pages_have_request_ids_too(stage: Stage) -> None:
     for path in ("/v1/models", "/healthz", "/v1/models/a-model", "/nothing"):
-        assert httpx2.get(f"{stage.url}{path}").headers["x-request-id"]
+        assert fetch("GET", f"{stage.url}{path}").headers["x-request-id"]

@@ -12,20 +12,23 @@ from typing import Any
 import pytest
 
 from corpus_cases import DIALECTS, stream_cases
-from dragoman.dialects import chat, messages, responses
+from dragoman._json import as_object
 from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.chat import plain as chat_plain
+from dragoman.dialects.messages import plain as messages_plain
 from dragoman.dialects.registry import codec
+from dragoman.dialects.responses import plain as responses_plain
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Tool
 from vendor_answers import BODIES
 
 READERS = {
-    "chat": [chat.decode],
-    "responses": [responses.decode],
-    "messages": [messages.body, messages.history],
+    "chat": ["chat.decode"],
+    "responses": ["responses.decode"],
+    "messages": ["messages.body", "messages.history"],
 }
 CONTEXT = DecodeContext(tools=(Tool(name="look"),), choices=1, seed="law")
-VALUES: tuple[object, ...] = (None, "", "length", 0, 1, True, [], {}, [{}], {"odd": 1})
+VALUES: list[Any] = [None, "", "length", 0, 1, True, [], {}, [{}], {"odd": 1}]
 
 CALL = {"path": "/srv/main.py", "limit": 200}
 PLAIN: dict[str, dict[str, Any]] = {
@@ -146,43 +149,51 @@ REQUEST: dict[str, Any] = {
 }
 
 
-def places(value: object) -> Iterator[tuple[str | int, ...]]:
+def places(value: Any) -> Iterator[tuple[str | int, ...]]:
     """The path of every member of objects and arrays."""
-    entries: list[tuple[str | int, object]] = []
-    if isinstance(value, dict):
-        entries = list(value.items())
-    elif isinstance(value, list):
-        entries = list(enumerate(value))
-    for key, entry in entries:
+    keys: list[str | int] = []
+    if isinstance(value, dict | list):
+        keys += value if isinstance(value, dict) else range(len(value))
+    for key in keys:
         yield (key,)
-        yield from ((key, *path) for path in places(entry))
+        yield from ((key, *path) for path in places(value[key]))
 
 
 def variants(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The document with one member taken out, changed to something else, or with one beside it."""
     yield whole
     for *path, last in places(whole):
-
-        def changed(change: Callable[[Any], None], path: list[str | int] = path) -> dict[str, Any]:
-            out = deepcopy(whole)
-            holder: Any = out
-            for key in path:
-                holder = holder[key]
-            change(holder)
-            return out
-
-        yield changed(lambda holder, last=last: holder.pop(last))
+        out, holder = opened(whole, path)
+        del holder[last]
+        yield out
         for new in VALUES:
-            yield changed(lambda holder, last=last, new=new: holder.__setitem__(last, new))
+            out, holder = opened(whole, path)
+            holder[last] = new
+            yield out
         if isinstance(last, str):
-            yield changed(lambda holder: holder.__setitem__("unheard_of", 1))
+            out, holder = opened(whole, path)
+            holder["unheard_of"] = 1
+            yield out
+
+
+def opened(whole: dict[str, Any], path: list[str | int]) -> tuple[dict[str, Any], Any]:
+    """A copy, and what stands at a path of it."""
+    out = deepcopy(whole)
+    holder: Any = out
+    for key in path:
+        holder = holder[key]
+    return out, holder
 
 
 def slowly(dialect: str, work: Callable[[], object]) -> object:
     with pytest.MonkeyPatch.context() as patch:
         for module in READERS[dialect]:
-            patch.setattr(module, "read_plain", lambda _value: None)
+            patch.setattr(f"dragoman.dialects.{module}.read_plain", never)
         return work()
+
+
+def never(_value: object) -> None:
+    """Reads nothing by its type."""
 
 
 def check_body(dialect: str, body: bytes, context: DecodeContext) -> None:
@@ -198,12 +209,11 @@ def test_a_changed_body_means_the_same(dialect: str) -> None:
         check_body(dialect, json.dumps(body).encode(), CONTEXT)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_plain_bodies_are_read_by_their_type(dialect: str) -> None:
-    value = json.dumps(PLAIN[dialect]).encode()
-    fields = READERS[dialect][0].as_object(value)
-    key = {"chat": "choices", "messages": "content"}.get(dialect)
-    assert READERS[dialect][0].read_plain(fields if key is None else fields[key]) is not None
+def test_plain_bodies_are_read_by_their_type() -> None:
+    fields = {dialect: as_object(json.dumps(body)) for dialect, body in PLAIN.items()}
+    assert chat_plain.read_plain(fields["chat"]["choices"]) is not None
+    assert responses_plain.read_plain(fields["responses"]) is not None
+    assert messages_plain.read_plain(fields["messages"]["content"]) is not None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -138,7 +138,7 @@ class Block(Cursor):
         end = self.at + limit
 
         def take(piece: str) -> None:
-            if self.at + len(piece) > end:
+            if self.at > end:
                 reason = f"expected {' or '.join(stops.words)} within {limit} characters"
                 self.malformed(reason, at=end)
             pieces.append(piece)

@@ -129,5 +129,5 @@ class Cursor:
         tape.examined += count + 1
         if count > 0:
             index = self.at - tape.base
-            take(tape.data[index : index + count])
             self.at += count
+            take(tape.data[index : index + count])

@@ -6,8 +6,9 @@ cuts short is told by `held_from`: the first place from which the rest may still
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
-__all__ = ("Words",)
+__all__ = ("Words", "words")
 
 
 class Words:
@@ -40,3 +41,9 @@ class Words:
             if text[first.start() :] in self._prefixes:
                 return first.start()
         return size
+
+
+@lru_cache(maxsize=1024)
+def words(*literals: str) -> Words:
+    """The words, built once for all who ask for the same. For bodies, which meet them with every block."""
+    return Words(literals)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap, alias_id, original_id
+from dragoman.core.memo import Kept
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 
@@ -258,3 +259,20 @@ def test_ids_of_other_providers_fit_the_target() -> None:
 
 def test_an_empty_id_gets_one() -> None:
     assert re.fullmatch("[a-zA-Z0-9]{16}", alias_id("", IdLimits()))
+
+
+def test_tools_that_are_kept_are_named_once() -> None:
+    tools = Kept((Tool(name="f"), Tool(name="g", namespace="n")))
+    names = NameMap.build(tools)
+    assert names == NameMap.build(tuple(tools))
+    assert NameMap.build(tools, [(None, "f"), ("n", "g")]) is names
+    assert NameMap.build(tools, limits=NameLimits(max_length=8)) is not names
+    assert NameMap.build(tools, flatten=False) is not names
+
+
+def test_names_of_the_history_that_no_tool_has_are_said() -> None:
+    tools = Kept((Tool(name="f"),))
+    names = NameMap.build(tools, [("", "gone"), (None, "f"), (None, "gone")])
+    assert names.others == ((None, "gone"),)
+    assert names == NameMap.build([Tool(name="f")], [(None, "gone")])
+    assert NameMap.build(tools).others == ()

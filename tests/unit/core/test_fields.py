@@ -12,11 +12,13 @@ from dragoman.core.fields import (
     read_json,
     read_list,
     read_object,
+    read_shallow,
     read_text,
     read_texts,
     read_uncut,
     without,
 )
+from dragoman.errors import MalformedJson
 
 FIELDS = as_object(
     b'{"text":"a\\u00e9","half":"x\\ud83d","null":null,"int":7,"huge":1e999,"float":1.5,"true":true,'
@@ -69,3 +71,32 @@ def test_plain_values_are_read_or_absent() -> None:
 
 def test_fields_are_left_out_by_name() -> None:
     assert set(without(FIELDS, {"text", "half"})) == set(FIELDS) - {"text", "half"}
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (b"null", None),
+        (b"true", True),
+        (b"12", 12),
+        (b"1.5", 1.5),
+        (b'"a"', "a"),
+        (b'"\\ud83d"', "\ud83d"),
+        (b"1e999", float("inf")),
+        (b'{"a":[1]}', {"a": Raw(b"[1]")}),
+        (b'{"a":"\\ud83d"}', {"a": Raw(b'"\\ud83d"')}),
+        (b'[{"a":1},2]', [Raw(b'{"a":1}'), Raw(b"2")]),
+    ],
+)
+def test_any_value_is_read_one_level_deep(source: bytes, value: object) -> None:
+    assert read_shallow(Raw(source)) == value
+    assert read_shallow(source) == value
+
+
+def test_half_a_character_in_a_list_does_not_hide_it() -> None:
+    assert read_shallow(Raw(b'["\\ud83d", 1]')) == [Raw(b'"\\ud83d"'), Raw(b"1")]
+
+
+def test_what_is_no_json_is_refused() -> None:
+    with pytest.raises(MalformedJson):
+        read_shallow(BROKEN)

@@ -61,3 +61,22 @@ def test_a_refused_loss_says_what_and_where(
 def test_a_policy_may_refuse_what_the_table_drops() -> None:
     with pytest.raises(RequestRefused):
         LossBook(TABLE, {"seed": "refuse"}).note("seed")
+
+
+def test_losses_of_another_book_are_added_once() -> None:
+    book = LossBook(TABLE)
+    book.note("seed", "seed", "first")
+    other = book.fresh()
+    other.note("seed", "seed", "second")
+    other.note("cache")
+    book.add(other.losses)
+    assert book.losses == (Loss("seed", "seed", "drop", "first"), Loss("cache", "", "carry"))
+
+
+def test_a_fresh_book_has_the_same_rules() -> None:
+    book = LossBook(TABLE, {"audio": "carry"}, may_refuse=False)
+    assert book.fresh().note("audio") == "carry"
+    assert book.fresh().rules == book.rules == {("audio", "carry")}
+    assert LossBook(TABLE, {}).rules == LossBook(TABLE).rules == frozenset()
+    with pytest.raises(RequestRefused):
+        LossBook(TABLE).fresh().note("audio")

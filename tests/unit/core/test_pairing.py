@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman._json import Raw
-from dragoman.core.pairing import INTERRUPTED, merge_turns, pair_results
+from dragoman.core.pairing import INTERRUPTED, is_paired, merge_turns, pair_results
 from dragoman.core.results import ERROR_MARK
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Result, Text
@@ -514,3 +514,49 @@ def test_paired_and_merged_turns_alternate_and_stay_paired(turns: list[Turn]) ->
     for turn in merged:
         calls = client_calls(turn)
         assert list(turn.parts[len(turn.parts) - len(calls) :]) == calls
+
+
+@given(TURNS)
+def test_a_conversation_that_is_paired_needs_no_closer_look(turns: list[Turn]) -> None:
+    # A stray result at the end makes the closer look necessary; it must find nothing else.
+    closer, repairs = pair_results([*turns, user("and"), tool(result("nobody's"))])
+    if is_paired(turns):
+        assert list(closer[: len(turns)]) == turns
+        assert rules(repairs) == ["orphan_result"]
+
+
+def test_results_in_the_order_of_their_calls_are_paired() -> None:
+    assert is_paired(())
+    assert is_paired(
+        (
+            said(call("a"), call("b")),
+            said(call("c")),
+            tool(result("a")),
+            tool(result("b"), result("c")),
+        )
+    )
+    assert is_paired(
+        (said(call("a")), tool(result("a")), said(call("b")), tool(result("b")), user("thanks"))
+    )
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        (said(call("a")),),
+        (said(call("a")), user("go on"), tool(result("a"))),
+        (said(call("a"), call("b")), tool(result("b"), result("a"))),
+        (said(call("a"), call("b")), tool(result("a")), said(), tool(result("b"))),
+        (said(call("a")), tool(result("a"), result("a"))),
+        (said(call("a")), tool(result("a")), said(call("a")), tool(result("a"))),
+        (said(call("")), tool(result(""))),
+        (said(call("a")), tool(Text(text="a"))),
+        (said(call("a")), tool(), tool(result("a"))),
+        (said(call("a")), Turn(role="user", parts=(result("a"),))),
+        (said(Call(call_id="a", name="f", executor="provider")),),
+        (said(Call(call_id="a", name="f", kind="custom")), tool(result("a"))),
+        (tool(result("a")),),
+    ],
+)
+def test_anything_else_needs_a_closer_look(turns: tuple[Turn, ...]) -> None:
+    assert not is_paired(turns)

@@ -22,7 +22,8 @@ class Plain(Struct, frozen=True):
     has_calls: bool
 
 
-class _Text(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="output_text"):
+class _Text(Struct, gc=False, forbid_unknown_fields=True):
+    type: Literal["output_text"]  # as a tag it could be left out: only unions demand one
     text: str
     annotations: tuple[()]
     logprobs: tuple[()] | None = None

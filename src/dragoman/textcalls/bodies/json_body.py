@@ -32,7 +32,8 @@ _EXTRA_KEYS = frozenset({"type", "index", _WRAPPER})
 class JsonBody(Struct, frozen=True, kw_only=True):
     """shape: an object, an array of objects, or either. `keyed`: each object's key is the name of the tool.
     separators: what may stand between several objects of one block besides white space; None: one object only.
-    id_keys: where the model's own id stands. needs_arguments: a call without any is malformed.
+    id_keys: where the model's own id stands. needs_arguments: a call without any is malformed. is_opened: the block's
+    opener ends with the bracket or brace.
     """
 
     shape: Literal["object", "array", "either"] = "either"
@@ -42,21 +43,33 @@ class JsonBody(Struct, frozen=True, kw_only=True):
     id_keys: tuple[str, ...] = ("id", "tool_call_id", "call_id")
     separators: tuple[str, ...] | None = None
     needs_arguments: bool = True
+    is_opened: bool = False
 
     def parse(self, block: Block) -> Wait[None]:
-        yield from block.skip(SPACE)
-        first = yield from block.peek()
-        if first == "[" and self.shape != "object":
-            yield from self._array(block)
-            return
-        if first != "{" or self.shape == "array":
-            block.malformed(f"expected {self.shape}")
-        yield from self._object(block)
-        if self.separators is not None:
+        if self.is_opened:
+            first = block.opener[-1]
+            yield from self._opened(block, first)
+        else:
+            first = yield from block.skip(SPACE)
+            if first == "[" and self.shape != "object":
+                block.at += 1
+                yield from self._array(block)
+            elif first == "{" and self.shape != "array":
+                yield from self._object(block)
+            else:
+                block.malformed(f"expected {self.shape}")
+        if first == "{" and self.separators is not None:
             yield from self._more(block, self.separators)
 
+    def _opened(self, block: Block, first: str) -> Wait[None]:
+        """The opener was the bracket itself."""
+        if first == "[":
+            yield from self._array(block)
+        else:
+            yield from self._call(block, block.start)
+
     def _array(self, block: Block) -> Wait[None]:
-        block.at += 1
+        """What stands behind a bracket, and the other bracket."""
         yield from block.skip(SPACE)
         while True:
             yield from self._object(block)
@@ -79,6 +92,10 @@ class JsonBody(Struct, frozen=True, kw_only=True):
     def _object(self, block: Block) -> Wait[None]:
         start = block.at
         yield from block.expect(_BRACES)
+        yield from self._call(block, start)
+
+    def _call(self, block: Block, start: int) -> Wait[None]:
+        """What stands behind a brace, and the other brace."""
         if self.keyed:
             yield from self._keyed(block, start)
             return

@@ -11,7 +11,7 @@ from dragoman._json import is_strict
 from dragoman.textcalls.block import Block
 from dragoman.textcalls.json_text import json_string, json_string_inside
 from dragoman.textcalls.tape import SPACE, Wait
-from dragoman.textcalls.words import Words
+from dragoman.textcalls.words import Words, words
 
 __all__ = ("LooseBody",)
 
@@ -28,7 +28,7 @@ class LooseBody(Struct, frozen=True, kw_only=True):
 
     def parse(self, block: Block) -> Wait[None]:
         yield from block.skip(SPACE)
-        yield from block.expect(Words((self.lead,)))
+        yield from block.expect(words(self.lead))
         name, _ = yield from block.read(_BRACE, block.limits.max_name)
         if not name.strip() or any(character in SPACE for character in name.strip()):
             block.malformed("expected a name")
@@ -55,8 +55,8 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         take("}")
 
     def _key(self, block: Block) -> Wait[str]:
-        if (yield from block.match(Words((self.quote,)))):
-            key, _ = yield from block.read(Words((self.quote,)), block.limits.max_key)
+        if (yield from block.match(words(self.quote))):
+            key, _ = yield from block.read(words(self.quote), block.limits.max_key)
             yield from block.skip(SPACE)
             yield from block.expect(_COLON)
             return key
@@ -71,10 +71,10 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         elif first == "[":
             block.at += 1
             yield from self._list(block, take, depth + 1)
-        elif (yield from block.match(Words((self.quote,)))):
+        elif (yield from block.match(words(self.quote))):
             take('"')
             give = _Escaper(take)
-            if not (yield from block.until(Words((self.quote,)), give)):
+            if not (yield from block.until(words(self.quote), give)):
                 block.malformed("the text ended inside a string")
             take('"')
         else:

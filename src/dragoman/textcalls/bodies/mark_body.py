@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from dragoman.textcalls.block import Block
 from dragoman.textcalls.tape import Wait
-from dragoman.textcalls.words import Words
+from dragoman.textcalls.words import Words, words
 
 __all__ = ("MarkBody", "ThoughtBody")
 
@@ -16,7 +16,7 @@ class MarkBody(Struct, frozen=True, kw_only=True):
 
     def parse(self, block: Block) -> Wait[None]:
         if self.ends:
-            yield from block.read(Words(self.ends), block.limits.max_name)
+            yield from block.read(words(*self.ends), block.limits.max_name)
         yield from block.confirm()
         block.stop = block.at
 
@@ -28,5 +28,5 @@ class ThoughtBody(Struct, frozen=True, kw_only=True):
 
     def parse(self, block: Block) -> Wait[None]:
         yield from block.confirm()
-        yield from block.until(Words(self.ends), block.thought)
+        yield from block.until(words(*self.ends), block.thought)
         block.stop = block.at

@@ -13,7 +13,7 @@ from dragoman.textcalls.block import Block
 from dragoman.textcalls.bodies.json_body import read_arguments
 from dragoman.textcalls.bodies.json_span import read_json
 from dragoman.textcalls.tape import SPACE, Wait
-from dragoman.textcalls.words import Words
+from dragoman.textcalls.words import Words, words
 
 __all__ = ("NamedBody", "plain_name")
 
@@ -46,7 +46,7 @@ class NamedBody(Struct, frozen=True, kw_only=True):
         if not self.opens:
             yield from self._call(block, block.start)
             return
-        opens = Words((*self.opens, *self.ends))
+        opens = words(*self.opens, *self.ends)
         is_first = True
         while True:
             start = block.at
@@ -87,10 +87,10 @@ class NamedBody(Struct, frozen=True, kw_only=True):
 
     def _header(self, block: Block) -> Wait[tuple[str, str]]:
         if not self.eos_name:
-            header, stop = yield from block.read(Words(self.name_ends), block.limits.max_name * 2)
+            header, stop = yield from block.read(words(*self.name_ends), block.limits.max_name * 2)
         else:
             pieces: list[str] = []
-            stop = yield from block.until(Words(self.name_ends), pieces.append)
+            stop = yield from block.until(words(*self.name_ends), pieces.append)
             header = "".join(pieces)
         if stop == "{":
             block.at -= 1
@@ -103,10 +103,10 @@ class NamedBody(Struct, frozen=True, kw_only=True):
             for piece in (yield from read_arguments(block)):
                 block.input(piece)
 
-    def _pass(self, block: Block, words: tuple[str, ...]) -> Wait[None]:
-        if words:
+    def _pass(self, block: Block, literals: tuple[str, ...]) -> Wait[None]:
+        if literals:
             yield from block.skip(SPACE)
-            yield from block.match(Words(words))
+            yield from block.match(words(*literals))
 
     def _end(self, block: Block) -> Wait[None]:
         if not self.closes:
@@ -114,7 +114,7 @@ class NamedBody(Struct, frozen=True, kw_only=True):
             return
         end = block.at
         yield from block.skip(SPACE)
-        if (yield from block.match(Words(self.closes))):
+        if (yield from block.match(words(*self.closes))):
             block.close_call()
         elif self.needs_close:
             block.malformed(f"expected {' or '.join(self.closes)}")

@@ -9,7 +9,7 @@ from dragoman.textcalls.block import Block
 from dragoman.textcalls.bodies.arguments import Arguments
 from dragoman.textcalls.coerce import Untyped
 from dragoman.textcalls.tape import SPACE, Wait
-from dragoman.textcalls.words import Words
+from dragoman.textcalls.words import Words, words
 
 __all__ = ("PairBody",)
 
@@ -32,7 +32,7 @@ class PairBody(Struct, frozen=True, kw_only=True):
         if not self.opens:
             yield from self._call(block, block.start)
             return
-        opens = Words(self.opens)
+        opens = words(*self.opens)
         is_first = True
         while True:
             start = block.at
@@ -65,11 +65,11 @@ class PairBody(Struct, frozen=True, kw_only=True):
 
     def _pair(self, block: Block, arguments: Arguments, inside: Words) -> Wait[str]:
         """One pair; gives what comes behind it. A key without a value is nothing."""
-        key, _ = yield from block.read(Words((self.key[1],)), block.limits.max_key)
-        stop = yield from self._next(block, Words((*inside.words, self.value[0])))
+        key, _ = yield from block.read(words(self.key[1]), block.limits.max_key)
+        stop = yield from self._next(block, words(*inside.words, self.value[0]))
         if stop != self.value[0]:
             return stop
-        value_stops = Words((self.value[1],))
+        value_stops = words(self.value[1])
         if not (yield from arguments.read(key.strip(), value_stops, trims=False)):
             block.malformed("the text ended inside a value")
         return (yield from self._next(block, inside))

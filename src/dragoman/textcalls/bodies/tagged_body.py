@@ -8,6 +8,7 @@ Values are typed by the tool's schema, or by the markup where it says (`Tag.type
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -74,7 +75,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
     trims: bool = True
 
     def parse(self, block: Block) -> Wait[None]:
-        words = _Compiled(self)
+        words = _compiled(self)
         is_first = True
         while True:
             start = block.at
@@ -191,3 +192,8 @@ class _Compiled:
         self.inside = Words((*parameter.opens, *call.closes))
         forgiven = (*parameter.opens, *call.closes) if body.forgives else ()
         self.value_stops = Words((*parameter.closes, *forgiven))
+
+
+@lru_cache(maxsize=256)
+def _compiled(body: TaggedBody) -> _Compiled:
+    return _Compiled(body)

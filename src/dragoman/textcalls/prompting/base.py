@@ -12,7 +12,10 @@ from dragoman._json import Raw
 from dragoman.core.aliases import NameLimits
 from dragoman.textcalls.offers import Offers
 
-__all__ = ("GivenResult", "SaidCall", "Sheet", "Signature", "ToolPrompt")
+__all__ = ("LEGACY_MARKS", "GivenResult", "SaidCall", "Sheet", "Signature", "ToolPrompt")
+
+LEGACY_MARKS = frozenset({"functions", "function_call"})
+"""What the reader of Chat marks tools and calls of its older form with: a matter of that wire, and no loss."""
 
 
 class Signature(Struct, frozen=True):

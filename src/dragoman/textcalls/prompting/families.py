@@ -46,7 +46,8 @@ HERMES = Wording(
     _SIGNATURES,
     "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
     "<tool_call></tool_call> XML tags:\n<tool_call>\n"
-    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>\n\n' + RESPONSES_FOLLOW,
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>\n\n'
+    + RESPONSES_FOLLOW,
     nested_lines,
 )
 
@@ -73,9 +74,7 @@ QWEN_CODER = Wording(
     nested_lines,
 )
 
-_BLOCK_OF_INVOKES = (
-    "You can invoke functions by writing a {block} block like the following as part of your reply to the user:\n"
-)
+_BLOCK_OF_INVOKES = "You can invoke functions by writing a {block} block like the following as part of your reply to the user:\n"
 
 ANTHROPIC = Wording(
     "In this environment you have access to a set of tools you can use to answer the user's question.\n"
@@ -110,29 +109,34 @@ _DEEPSEEK_WHERE = (
     "The results come in the next message, one for each call and in the order of the calls."
 )
 _DEEPSEEK_BEFORE = "## Tools\nYou have access to the following tools:\n\n"
-_DEEPSEEK_ADHERE = "\n\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n<｜tool▁calls▁begin｜>"
+_DEEPSEEK_ADHERE = (
+    "\n\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n<｜tool▁calls▁begin｜>"
+)
 
 DEEPSEEK_V31 = Wording(
     _DEEPSEEK_BEFORE,
-    _DEEPSEEK_ADHERE + "<｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments<｜tool▁call▁end｜>"
+    _DEEPSEEK_ADHERE
+    + "<｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments<｜tool▁call▁end｜>"
     "{{additional_tool_calls}}<｜tool▁calls▁end｜>" + _DEEPSEEK_WHERE,
     deepseek_list,
 )
 
 DEEPSEEK_V3 = Wording(
     _DEEPSEEK_BEFORE,
-    _DEEPSEEK_ADHERE + "<｜tool▁call▁begin｜>function<｜tool▁sep｜>tool_call_name\n```json\ntool_call_arguments\n```"
+    _DEEPSEEK_ADHERE
+    + "<｜tool▁call▁begin｜>function<｜tool▁sep｜>tool_call_name\n```json\ntool_call_arguments\n```"
     "<｜tool▁call▁end｜>{{additional_tool_calls}}<｜tool▁calls▁end｜>" + _DEEPSEEK_WHERE,
     deepseek_list,
 )
 
 # In Mistral's templates the list alone stands before the last message; models not of that family need the rest.
-_MISTRAL_RESULTS = "The results come in the next message, each as [TOOL_RESULTS] {\"content\": ..., \"call_id\": ...}[/TOOL_RESULTS]."
+_MISTRAL_RESULTS = 'The results come in the next message, each as [TOOL_RESULTS] {"content": ..., "call_id": ...}[/TOOL_RESULTS].'
 
 MISTRAL = Wording(
     "[AVAILABLE_TOOLS] ",
     "[/AVAILABLE_TOOLS]\n\nTo call tools, write [TOOL_CALLS] and one JSON array of all calls, and nothing after it:\n"
-    '[TOOL_CALLS] [{"name": "function_name", "arguments": {"parameter": "value"}}]\n' + _MISTRAL_RESULTS,
+    '[TOOL_CALLS] [{"name": "function_name", "arguments": {"parameter": "value"}}]\n'
+    + _MISTRAL_RESULTS,
     nested_list,
 )
 

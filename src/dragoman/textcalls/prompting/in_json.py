@@ -46,9 +46,7 @@ def parameters_call(call: SaidCall) -> str:
 
 
 def mistral_call(call: SaidCall) -> str:
-    return (
-        f'{{"name": "{call.name}", "arguments": {call.arguments}, "id": "{mistral_id(call.call_id)}"}}'
-    )
+    return f'{{"name": "{call.name}", "arguments": {call.arguments}, "id": "{mistral_id(call.call_id)}"}}'
 
 
 def cohere_call(call: SaidCall) -> str:

@@ -4,13 +4,14 @@ These formats have no escapes. A value that contains what ends it, a key that is
 parameter's declared type would make something else of, can be written but not read back: the sheet gets a doubt.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from dragoman._json import Raw, is_strict
-from dragoman.textcalls.offers import Types
+from dragoman._json import Raw, loads
+from dragoman.textcalls.coerce import Untyped, coerce
+from dragoman.textcalls.offers import JsonType, Types
 from dragoman.textcalls.prompting.base import SaidCall, Sheet
 from dragoman.textcalls.prompting.values import members, text_value
 
@@ -18,30 +19,38 @@ __all__ = ("Tags",)
 
 # What keys may be made of, in every tag and attribute, beside letters and digits.
 _KEY_MARKS = frozenset("_.$-")
-# Texts that readers take for values of other types where a schema leaves them the choice.
-_WORDS = frozenset({"true", "false", "null", "none", "nil", "yes", "no", "nan", "inf", "infinity"})
 _BLANK = " \t\r\n"
+_TYPES: dict[bytes, JsonType] = {
+    b'"': "string",
+    b"{": "object",
+    b"[": "array",
+    b"t": "boolean",
+    b"f": "boolean",
+    b"n": "null",
+}
 
 
 class Tags(Struct, frozen=True, kw_only=True):
     """One format: what stands around all calls, around a call (`head` takes its name) and around a parameter.
 
-    parameter: what stands before a value, from its key and its type; `end`: what stands after it.
-    marks: literals that no value may contain. has_types: the markup itself says what is a string.
-    trims: what a reader takes off both ends of a value: one line break, or all white space.
+    parameter: what stands before a value, from its key and its type. end: what stands after it, from its key.
+    marks: literals that no value may contain, `{key}` standing for that of the parameter.
+    room: what stands around each value that a reader takes off again.
+    trims: what a reader takes off both ends of a value: one line break, all white space, or nothing.
+    untyped: what a value is for a reader whose type no schema tells; `markup`: what its tag says.
     """
 
     head: Callable[[str], str]
-    parameter: Callable[[str, str], str]
-    end: str
-    tail: str
+    parameter: Callable[[str, JsonType], str]
+    end: Callable[[str], str]
+    tail: Callable[[str], str]
     marks: tuple[str, ...]
     opening: str = ""
     closing: str = ""
     between: str = "\n"
     room: str = ""
-    trims: Literal["newline", "space"] = "newline"
-    has_types: bool = False
+    trims: Literal["newline", "space", "nothing"] = "newline"
+    untyped: Untyped | Literal["markup"] = "string"
 
     def say(self, calls: Sequence[SaidCall], sheet: Sheet) -> str:
         said = self.between.join(self._call(call, sheet) for call in calls)
@@ -50,48 +59,54 @@ class Tags(Struct, frozen=True, kw_only=True):
     def _call(self, call: SaidCall, sheet: Sheet) -> str:
         written = [self.head(call.name)]
         for key, source in members(call.arguments).items():
-            value, kind = text_value(source), json_type(source)
+            value = text_value(source)
+            kind = json_type(source)
             types = sheet.offers.types(call.name, key)
-            for doubt in self._doubts(key, value, kind, types):
+            for doubt in self._doubts(key, value, source, types):
                 sheet.doubts.append(f"{call.name}.{key[:40]}: {doubt}")
-            written += (self.parameter(key, kind), self._spaced(value), self.end)
-        return "".join((*written, self.tail))
+            written += (self.parameter(key, kind), self._spaced(value), self.end(key))
+        return "".join((*written, self.tail(call.name)))
 
     def _spaced(self, value: str) -> str:
         """A value that begins or ends with a line break gets others for the reader to take off."""
-        if self.room or "\n" not in (value[:1], value[-1:]):
+        if self.room or self.trims != "newline" or not _has_outer_break(value):
             return self.room + value + self.room
         return f"\n{value}\n"
 
-    def _doubts(self, key: str, value: str, kind: str, types: Types) -> list[str]:
-        doubts: list[str] = []
+    def _doubts(self, key: str, value: str, source: Raw, types: Types) -> Iterator[str]:
         if not key or not all(letter.isalnum() or letter in _KEY_MARKS for letter in key):
-            doubts.append("a key that is no word")
-        found = next((mark for mark in self.marks if mark in value), None)
+            yield "a key that is no word"
+        marks = (mark.replace("{key}", key) for mark in self.marks)
+        found = next((mark for mark in marks if mark in value), None)
         if found is not None:
-            doubts.append(f"a value that contains {found}")
+            yield f"a value that contains {found}"
         if self.trims == "space" and value != value.strip(_BLANK):
-            doubts.append("white space at the ends of a value")
-        if not self.has_types and not _keeps_type(value, kind, types):
-            doubts.append(f"a {kind} where the schema says {' or '.join(sorted(types.names)) or 'nothing'}")
-        return doubts
+            yield "white space at the ends of a value"
+        if not self._keeps_type(value, source, types):
+            declared = " or ".join(sorted(types.names)) or "nothing"
+            yield f"a {json_type(source)} where the schema says {declared}"
 
-
-def json_type(source: Raw) -> str:
-    """The JSON type of a value, from its source."""
-    first = bytes(source)[:1]
-    words = {b'"': "string", b"{": "object", b"[": "array", b"t": "boolean", b"f": "boolean", b"n": "null"}
-    if first in words:
-        return words[first]
-    return "number" if set(bytes(source)) & set(b".eE") else "integer"
-
-
-def _keeps_type(value: str, kind: str, types: Types) -> bool:
-    """Whether a reader that goes by the schema reads the value as what it is."""
-    names = types.names
-    if kind == "string":
-        if types.is_text:
+    def _keeps_type(self, value: str, source: Raw, types: Types) -> bool:
+        """Whether a reader that goes by the schema reads the value as what it is."""
+        kind = json_type(source)
+        if self.untyped == "markup":
+            types = types if types.names else Types(frozenset({kind}))
+        if kind == "string" and types.is_text:
             return True
-        is_open = not names or "string" in names
-        return is_open and not is_strict(value) and value.strip().lower() not in _WORDS
-    return kind in names or (kind == "integer" and "number" in names)
+        untyped = "string" if self.untyped == "markup" else self.untyped
+        read = Raw(coerce(value, types, untyped).encode("utf-8", "backslashreplace"))
+        is_same = bytes(read) == bytes(source) or bool(loads(bytes(read)) == loads(bytes(source)))
+        return is_same and json_type(read) == kind
+
+
+def json_type(source: Raw) -> JsonType:
+    """The JSON type of a value, from its source."""
+    data = bytes(source)
+    known = _TYPES.get(data[:1])
+    if known is not None:
+        return known
+    return "number" if set(data) & set(b".eE") else "integer"
+
+
+def _has_outer_break(value: str) -> bool:
+    return value.startswith(("\n", "\r\n")) or value.endswith("\n")

@@ -19,7 +19,9 @@ LOSSES: LossTable = {
     ),
     "cache_control": LossRule("a cache breakpoint of a tool has no place in a prompt", "drop"),
     "tool_fields": LossRule("a field of a tool that a prompt does not say", "drop"),
-    "tool_choice": LossRule("which tools to call is asked for in words; the model may not", "carry"),
+    "tool_choice": LossRule(
+        "which tools to call is asked for in words; the model may not", "carry"
+    ),
     "parallel_calls": LossRule("that calls come one at a time is asked for in words", "carry"),
     "response_format": LossRule(
         "an upstream that holds the answer to a format keeps its model from writing calls", "carry"

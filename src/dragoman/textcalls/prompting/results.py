@@ -34,7 +34,9 @@ def quoted(text: str) -> str:
     return dumps_text(text).decode("utf-8")
 
 
-def each(opening: str, closing: str, *, around: tuple[str, str] = ("", ""), between: str = "\n") -> Give:
+def each(
+    opening: str, closing: str, *, around: tuple[str, str] = ("", ""), between: str = "\n"
+) -> Give:
     """Each result between two literals, and all of them between two more."""
 
     def give(results: Sequence[GivenResult]) -> str:

@@ -13,6 +13,8 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.base import SaidCall, Sheet, Signature
 
 __all__ = (
+    "Offer",
+    "Say",
     "Wording",
     "deepseek_list",
     "flat_lines",
@@ -25,7 +27,7 @@ __all__ = (
 )
 
 Offer = Callable[[Sequence[Signature]], str]
-Show = Callable[[Sequence[Signature]], str]
+Say = Callable[[Sequence[SaidCall], Sheet], str]
 
 _EXAMPLE = SaidCall(
     "example_function", '{"example_parameter": "a text", "another_parameter": 2}', "example00"
@@ -33,7 +35,10 @@ _EXAMPLE = SaidCall(
 _EXAMPLE_TOOL = {
     "name": _EXAMPLE.name,
     "parameters": {
-        "properties": {"example_parameter": {"type": "string"}, "another_parameter": {"type": "integer"}}
+        "properties": {
+            "example_parameter": {"type": "string"},
+            "another_parameter": {"type": "integer"},
+        }
     },
 }
 
@@ -43,7 +48,7 @@ class Wording(Struct, frozen=True):
 
     before: str
     after: str
-    show: Show
+    show: Offer
 
     def __call__(self, signatures: Sequence[Signature]) -> str:
         return self.before + self.show(signatures) + self.after
@@ -103,7 +108,7 @@ def function_elements(signatures: Sequence[Signature]) -> str:
     return "\n".join(f"<function>{_line(_flat(each))}</function>" for each in signatures)
 
 
-def plainly(say: Callable[[Sequence[SaidCall], Sheet], str], results: str) -> Offer:
+def plainly(say: Say, results: str) -> Offer:
     """In plain words, with an example. `results` says how results come back."""
     example = say((_EXAMPLE,), Sheet(Offers([_EXAMPLE_TOOL])))
     return Wording(

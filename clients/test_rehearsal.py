@@ -1,0 +1,46 @@
+"""`dragoman serve` as it is on a fresh machine: no configuration, no key, and every client does a round trip."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clients.claude_code import ClaudeCode
+from clients.codex import Codex
+from clients.gateway import serve_gateway
+from clients.scenarios import LANGCHAIN_MODES, MODES, TOOLS, Mode
+from clients.stack import KEY
+from clients.worker import Worker
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serve_gateway(tmp_path_factory.mktemp("rehearsal")) as address:
+        yield address
+
+
+@pytest.mark.parametrize("mode", [*MODES, *LANGCHAIN_MODES], ids=str)
+def test_sdk_rehearses(url: str, node: Worker, langchain: Worker, mode: Mode) -> None:
+    worker = langchain if mode in LANGCHAIN_MODES else node
+    job = {"url": url, "key": KEY, "model": "rehearsal", "retries": 0, "store": False}
+    prompt = "What is the weather in Paris?"
+    seen = worker.run(
+        {**job, "client": mode.client, "mode": mode.mode, "prompt": prompt, "tools": TOOLS}
+    )
+    assert seen.error is None
+    assert [(call.name, call.value) for call in seen.calls] == [("get_weather", {"city": "Paris"})]
+    assert 'get_weather got {"city":"Paris"}' in seen.texts[-1]
+
+
+@pytest.mark.parametrize("model", ["rehearsal", "gpt-5.5", "gpt-6.1-sol"])
+def test_codex_rehearses(url: str, tmp_path: Path, model: str) -> None:
+    run = Codex(tmp_path, url).run(model, "Please use exec_command.")
+    assert (run.code, run.errors) == (0, []), run
+    assert "returned:" in run.text
+
+
+def test_claude_code_rehearses(url: str, tmp_path: Path) -> None:
+    run = ClaudeCode(tmp_path, url).run("claude-sonnet-4-5", "Please use Bash.")
+    assert (run.code, run.is_error) == (0, False), run
+    assert [call["name"] for call in run.calls()] == ["Bash"]
+    assert "Bash returned:" in run.text

@@ -1,0 +1,139 @@
+"""The formats that write parameters in tags."""
+
+from dragoman.textcalls.prompting.in_tags import Tags
+
+__all__ = (
+    "ANTHROPIC",
+    "CLINE",
+    "DSML",
+    "GLM",
+    "HUNYUAN",
+    "KIMI_K3",
+    "MINICPM",
+    "MINIMAX",
+    "MUSE",
+    "OBSIDIAN",
+    "QWEN_CODER",
+    "SEED",
+    "STEP3",
+)
+
+
+def _functions(opening: str, closing: str) -> Tags:
+    """Qwen3-Coder's blocks, under any outer tag."""
+    return Tags(
+        head=lambda name: f"{opening}\n<function={name}>\n",
+        parameter=lambda key, _: f"<parameter={key}>",
+        end=lambda _: "</parameter>\n",
+        tail=lambda _: f"</function>\n{closing}",
+        room="\n",
+        marks=("</parameter>", "<parameter=", "</function>", "<function=", closing),
+    )
+
+
+def _invokes(opening: str, closing: str, prefix: str = "") -> Tags:
+    """Blocks of `<invoke name=…>` with `<parameter name=…>`, whose tags may have a prefix."""
+    return Tags(
+        opening=f"{opening}\n",
+        head=lambda name: f'<{prefix}invoke name="{name}">\n',
+        parameter=lambda key, _: f'<{prefix}parameter name="{key}">',
+        end=lambda _: f"</{prefix}parameter>\n",
+        tail=lambda _: f"</{prefix}invoke>",
+        closing=f"\n{closing}",
+        marks=(
+            f"</{prefix}parameter>",
+            f"<{prefix}parameter",
+            f"</{prefix}invoke>",
+            f"<{prefix}invoke",
+            closing,
+        ),
+    )
+
+
+QWEN_CODER = _functions("<tool_call>", "</tool_call>")
+SEED = _functions("<seed:tool_call>", "</seed:tool_call>")
+ANTHROPIC = _invokes("<function_calls>", "</function_calls>")
+MINIMAX = _invokes("<minimax:tool_call>", "</minimax:tool_call>")
+MUSE = _invokes("<atem:function_calls>", "</atem:function_calls>", "atem:")
+
+GLM = Tags(
+    head=lambda name: f"<tool_call>{name}\n",
+    parameter=lambda key, _: f"<arg_key>{key}</arg_key>\n<arg_value>",
+    end=lambda _: "</arg_value>\n",
+    tail=lambda _: "</tool_call>",
+    marks=("</arg_value>", "<arg_key>", "<arg_value>", "</tool_call>"),
+    trims="nothing",
+)
+
+HUNYUAN = Tags(
+    opening="<tool_calls>\n",
+    head=lambda name: f"<tool_call>{name}<tool_sep>\n",
+    parameter=lambda key, _: f"<arg_key>{key}</arg_key>\n<arg_value>",
+    end=lambda _: "</arg_value>\n",
+    tail=lambda _: "</tool_call>",
+    closing="\n</tool_calls>",
+    marks=("</arg_value>", "<arg_key>", "<arg_value>", "</tool_call>"),
+    trims="nothing",
+)
+
+DSML = Tags(
+    opening="<｜DSML｜function_calls>\n",
+    head=lambda name: f'<｜DSML｜invoke name="{name}">\n',
+    parameter=lambda key, kind: (
+        f'<｜DSML｜parameter name="{key}" string="{"true" if kind == "string" else "false"}">'
+    ),
+    end=lambda _: "</｜DSML｜parameter>\n",
+    tail=lambda _: "</｜DSML｜invoke>",
+    closing="\n</｜DSML｜function_calls>",
+    marks=("｜DSML｜",),
+    untyped="markup",
+)
+
+KIMI_K3 = Tags(
+    opening="<|open|>tools<|sep|>",
+    head=lambda name: f'<|open|>call tool="{name}" index="1"<|sep|>',
+    parameter=lambda key, kind: f'<|open|>argument key="{key}" type="{kind}"<|sep|>',
+    end=lambda _: "<|close|>argument<|sep|>",
+    tail=lambda _: "<|close|>call<|sep|>",
+    closing="<|close|>tools<|sep|>",
+    between="",
+    marks=("<|close|>", "<|open|>", "<|sep|>"),
+    untyped="markup",
+)
+
+MINICPM = Tags(
+    head=lambda name: f'<function name="{name}">',
+    parameter=lambda key, _: f'<param name="{key}">',
+    end=lambda _: "</param>",
+    tail=lambda _: "</function>",
+    marks=("</param>", "<param", "</function>", "<![CDATA["),
+)
+
+STEP3 = Tags(
+    opening="<｜tool_calls_begin｜>",
+    head=lambda name: f'<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">',
+    parameter=lambda key, _: f'<steptml:parameter name="{key}">',
+    end=lambda _: "</steptml:parameter>",
+    tail=lambda _: "</steptml:invoke><｜tool_call_end｜>",
+    closing="<｜tool_calls_end｜>",
+    between="",
+    marks=("steptml:", "<｜tool_call"),
+)
+
+OBSIDIAN = Tags(
+    head=lambda name: f"<use_tool>\n<name>{name}</name>\n",
+    parameter=lambda key, _: f"<{key}>",
+    end=lambda key: f"</{key}>\n",
+    tail=lambda _: "</use_tool>",
+    marks=("</{key}>", "<{key}>", "<use_tool>", "</use_tool>", "<name>", "<![CDATA["),
+    trims="space",
+)
+
+CLINE = Tags(
+    head=lambda name: f"<{name}>\n",
+    parameter=lambda key, _: f"<{key}>",
+    end=lambda key: f"</{key}>\n",
+    tail=lambda name: f"</{name}>",
+    marks=("</{key}>", "<{key}>"),
+    trims="space",
+)
