@@ -5,9 +5,9 @@ not be would show.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -151,12 +151,14 @@ REQUEST: dict[str, Any] = {
 
 def places(value: Any) -> Iterator[tuple[str | int, ...]]:
     """The path of every member of objects and arrays."""
-    keys: list[str | int] = []
-    if isinstance(value, dict | list):
-        keys += value if isinstance(value, dict) else range(len(value))
-    for key in keys:
+    members: dict[str | int, Any] = {}
+    if isinstance(value, dict):
+        members = cast("dict[str | int, Any]", value)
+    elif isinstance(value, list):
+        members = dict(enumerate(cast("Sequence[Any]", value)))
+    for key, member in members.items():
         yield (key,)
-        yield from ((key, *path) for path in places(value[key]))
+        yield from ((key, *path) for path in places(member))
 
 
 def variants(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -52,7 +52,7 @@ class Restorer:
         if type(event) not in _TOUCHED:
             return (event,)
         if isinstance(event, InputDelta):
-            return self._unwrap(event) if self._wrapped and event.part in self._wrapped else (event,)
+            return self._unwrap(event) if event.part in self._wrapped else (event,)
         if isinstance(event, PartStarted) and isinstance(event.header, Call):
             return (self._start(event, event.header),)
         if isinstance(event, PartEnded) and isinstance(event.value, Call):

@@ -5,6 +5,8 @@
 - It waits as long as `Retry-After` says, an hour if need be, without a word; a long wait is better told as an error.
 """
 
+from collections.abc import Mapping
+
 from dragoman.model.outcome import ErrorInfo
 from dragoman.server.client import Headers
 
@@ -14,9 +16,9 @@ __all__ = ("is_codex", "is_told_in_stream", "patient")
 LONGEST_WAIT = 60
 
 
-def is_codex(headers: Headers) -> bool:
+def is_codex(headers: Mapping[bytes, bytes]) -> bool:
     """By the header that Codex and its app-server send; its value is the embedding client's name."""
-    return any(name == b"originator" for name, _ in headers)
+    return b"originator" in headers
 
 
 def is_told_in_stream(error: ErrorInfo) -> bool:

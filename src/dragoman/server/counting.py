@@ -12,6 +12,7 @@ from dragoman.dialects.relay_request import relay_request
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo
 from dragoman.server.answers import read_whole
+from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.estimates import estimate_tokens
 from dragoman.server.gateway import Gateway
 from dragoman.server.limits import check_depth, check_tools
@@ -64,7 +65,7 @@ async def count_tokens(
                 stream=False,
                 model=attempt.model,
                 operation="count_tokens",
-                headers=gateway.client_headers(headers),
+                headers=ClientHeaders(dict(headers)),
                 client_key=gateway.identify(headers).key,
             )
         )

@@ -24,6 +24,7 @@ from dragoman.model.parts import Dialect
 from dragoman.server.answers import Answer, AnswerPlan, failed_stream, read_whole
 from dragoman.server.bodies import ClientGone, read_body
 from dragoman.server.client import Client, Headers
+from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.codex import is_codex, is_told_in_stream, patient
 from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
 from dragoman.server.limits import check_depth, check_headers, check_tools
@@ -74,6 +75,7 @@ class Exchange:
         "_connection",
         "_door",
         "_gateway",
+        "_headers",
         "_limits",
         "_losses",
         "_raw_headers",
@@ -94,7 +96,8 @@ class Exchange:
         self._door = door
         self._receive = receive
         self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.request_id = gateway.mint_request_id(self._raw_headers)
+        self._headers = dict(self._raw_headers)
+        self.request_id = gateway.mint_request_id(self._headers)
         self.client = Client(
             send, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
         )
@@ -268,7 +271,7 @@ class Exchange:
             body=encoded.body,
             stream=stream,
             model=way.attempt.model,
-            headers=gateway.client_headers(self._raw_headers),
+            headers=ClientHeaders(self._headers),
             client_key=self._caller_key,
             request_id=self.request_id,
         )
@@ -276,7 +279,7 @@ class Exchange:
             request,
             encoded.names,
             way,
-            profile=gateway.profile(self._raw_headers),
+            profile=gateway.profile(self._headers),
             seed=self.request_id,
             now=gateway.wall_clock(),
         )
@@ -336,7 +339,7 @@ class Exchange:
                 await self._answer.fail(error)
             return
         limits = self._limits
-        if self._door.dialect == "responses" and is_codex(self._raw_headers):
+        if self._door.dialect == "responses" and is_codex(self._headers):
             error, limits = patient(error, limits)
             if self.record.stream and is_told_in_stream(error):
                 await client.write(failed_stream(self._door.dialect, error, self.record.model))

@@ -8,14 +8,14 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from secrets import token_hex
-from types import MappingProxyType
-from typing import Literal
+from random import getrandbits
 
 from starlette.types import Receive, Scope, Send
 
 from dragoman.errors import ConfigError
+from dragoman.server.answers import Profile
 from dragoman.server.auth import Caller, KeyRing
 from dragoman.server.cors import Cors, check_origin
 from dragoman.server.doors import Door, stopping_error
@@ -98,8 +98,8 @@ class Gateway:
     def flush(self) -> None:
         """Write what was noted, now."""
         records, self._records = self._records, []
-        for record in records:
-            self.telemetry.record(record)
+        if records:
+            self.telemetry.record(*records)
 
     def forget(self, exchange: Exchange) -> None:
         """An exchange is over."""
@@ -130,14 +130,14 @@ class Gateway:
             self._flushing.cancel()
         self.flush()
 
-    def mint_request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
+    def mint_request_id(self, headers: Mapping[bytes, bytes]) -> str:
         """The client's own `x-request-id` if it is a plain one, else a new one."""
-        for name, value in headers:
-            if name == b"x-request-id" and len(value) <= _MAX_REQUEST_ID and value.isascii():
-                text = value.decode("ascii")
-                if text.isprintable() and text.strip():
-                    return text
-        return f"req_{token_hex(12)}"
+        value = headers.get(b"x-request-id")
+        if value is not None and len(value) <= _MAX_REQUEST_ID and value.isascii():
+            text = value.decode("ascii")
+            if text.isprintable() and text.strip():
+                return text
+        return f"req_{getrandbits(96):024x}"
 
     def response_headers(
         self, door: Door, request_id: str, headers: list[tuple[bytes, bytes]]
@@ -164,17 +164,11 @@ class Gateway:
             raise self.keys.refusal(headers)
         return caller
 
-    def client_headers(self, headers: list[tuple[bytes, bytes]]) -> MappingProxyType[str, str]:
-        """A client's headers as upstreams take them."""
-        return MappingProxyType(
-            {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-        )
-
-    def profile(self, headers: list[tuple[bytes, bytes]]) -> Literal["default", "required_action"]:
+    def profile(self, headers: Mapping[bytes, bytes]) -> Profile:
         """The profile of the Responses door: the request's own header first, then the configured one."""
-        for name, value in headers:
-            if name == b"x-dragoman-profile":
-                return "required_action" if value == b"required-action" else "default"
+        wanted = headers.get(b"x-dragoman-profile")
+        if wanted is not None:
+            return "required_action" if wanted == b"required-action" else "default"
         return self.settings.server.responses_profile
 
     async def _sweep(self) -> None:

@@ -8,7 +8,7 @@ A request's line is made from its record, which holds no content, and is written
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TextIO
 
@@ -46,18 +46,23 @@ class RequestLog:
         self._root = logging.getLogger()
         self._render = json_line if settings.format == "json" else console_line
 
-    def write(self, record: RequestRecord) -> None:
-        """The line of a request that is over."""
-        level = level_of(record)
-        if not self._logger.isEnabledFor(level):
-            return
-        if record.caller and not self._logger.isEnabledFor(logging.DEBUG):
-            record.caller = ""  # who asked is nobody's business unless something is being hunted
+    def write(self, records: Iterable[RequestRecord]) -> None:
+        """The lines of requests that are over, as one write."""
+        is_enabled = self._logger.isEnabledFor
+        shown = [(level_of(record), record) for record in records]
+        shown = [(level, record) for level, record in shown if is_enabled(level)]
+        if not is_enabled(logging.DEBUG):
+            for _, record in shown:
+                record.caller = (
+                    ""  # who asked is nobody's business unless something is being hunted
+                )
+        now = time.time()
         for handler in self._root.handlers:
             if type(handler) is LineHandler:
-                handler.write_line(handler.render(record, time.time()))
+                handler.write_lines([handler.render(record, now) for _, record in shown])
                 return
-        self._logger.log(level, "%s", self._render(record, time.time()))
+        for level, record in shown:
+            self._logger.log(level, "%s", self._render(record, now))
 
 
 def level_of(record: RequestRecord) -> int:
@@ -219,12 +224,12 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self.setFormatter(JsonFormatter() if render is json_line else ConsoleFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.write_line(self.format(record))
+        self.write_lines([self.format(record)])
 
-    def write_line(self, line: str) -> None:
-        """One line, whole. A log that nobody reads any more is no reason to stop serving."""
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Whole lines. A log that nobody reads any more is no reason to stop serving."""
         try:
-            self.stream.write(line + "\n")
+            self.stream.write("".join([line + "\n" for line in lines]))
             self.stream.flush()
         except (OSError, ValueError):
             pass

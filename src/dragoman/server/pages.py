@@ -137,7 +137,7 @@ class Pages:
 
     def _add_headers(self, request: HttpRequest, response: Response) -> None:
         headers = request.scope["headers"]
-        request_id = self._gateway.mint_request_id(headers)
+        request_id = self._gateway.mint_request_id(dict(headers))
         for name, value in self._gateway.response_headers(self._door(request), request_id, headers):
             response.headers[name.decode("latin-1")] = value.decode("latin-1")
 

@@ -152,30 +152,39 @@ class Telemetry:
         """An upstream did not answer, or with an error; `action` is what was decided."""
         self._rare(self._meters.upstream_errors, upstream, "kind", kind, action)()
 
-    def record(self, record: RequestRecord) -> None:
-        """A request is over: count it, and write its log line."""
-        usual = self._usual(record.door, record.upstream, record.status, record.stream)
-        usual.count()
-        usual.observe_all(record.duration_s)
-        usual.bytes_out(record.bytes_out)
-        if record.bytes_in:
-            usual.bytes_in(record.bytes_in)
-        if record.first_byte_s is not None:
-            usual.observe_first(record.first_byte_s)
-        if record.call_count:
-            usual.calls(record.call_count)
-        if record.input_tokens is not None or record.output_tokens is not None:
-            self._count_tokens(record)
-        if record.losses or record.repairs or record.problems:
-            self._count_irregular(record)
-        if record.error_kind is not None or record.client_gone:
-            self._count_failed(record)
-        self._log.write(record)
+    def record(self, *records: RequestRecord) -> None:
+        """Requests are over: count them, and write their log lines. Those that are alike are counted together."""
+        alike: dict[tuple[str, str, int, bool], list[RequestRecord]] = {}
+        for record in records:
+            key = (record.door, record.upstream, record.status, record.stream)
+            alike.setdefault(key, []).append(record)
+        for key, group in alike.items():
+            self._count_usual(self._usual(*key), group)
+        for record in records:
+            if record.input_tokens is not None or record.output_tokens is not None:
+                self._count_tokens(record)
+            if record.losses or record.repairs or record.problems:
+                self._count_irregular(record)
+            if record.error_kind is not None or record.client_gone:
+                self._count_failed(record)
+        self._log.write(records)
 
     def render(self) -> tuple[str, bytes]:
         """The content type and the text for `/metrics`; of all workers if there are several."""
         registry = collect_shared() if self._is_shared else self._registry
         return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_WithoutCreated(registry))
+
+    def _count_usual(self, usual: _Usual, group: list[RequestRecord]) -> None:
+        usual.count(len(group))
+        usual.bytes_out(sum([record.bytes_out for record in group]))
+        usual.bytes_in(sum([record.bytes_in for record in group]))
+        calls = sum([record.call_count for record in group])
+        if calls:
+            usual.calls(calls)
+        for record in group:
+            usual.observe_all(record.duration_s)
+            if record.first_byte_s is not None:
+                usual.observe_first(record.first_byte_s)
 
     def _count_tokens(self, record: RequestRecord) -> None:
         is_short = len(record.model) <= _LONGEST_REMEMBERED

@@ -14,7 +14,7 @@ from dragoman.core.pointers import resolve
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
 
-__all__ = ("UNTYPED", "Offers", "Types", "as_tool_schema")
+__all__ = ("UNTYPED", "Offers", "Types", "as_tool_schema", "types_of", "types_within")
 
 Fields = Mapping[str, object]
 JsonType = Literal["string", "integer", "number", "boolean", "object", "array", "null"]
@@ -208,3 +208,14 @@ def _offer(name: str, schema: Fields, namespace: str | None, *, is_custom: bool)
     properties = schema.get("properties")
     named = cast("Fields", properties) if isinstance(properties, Mapping) else {}
     return _Offer(name, namespace, is_custom, schema, named)
+
+
+def types_within(types: Types, key: str, root: object) -> Types:
+    """How a member of an object, or an item of an array, is typed."""
+    if types.schema is None or not isinstance(root, Mapping):
+        return UNTYPED
+    fields = types.schema
+    properties = fields.get("properties")
+    if isinstance(properties, Mapping) and key in properties:
+        return types_of(cast("Fields", properties)[key], cast("Fields", root))
+    return types_of(fields.get("items"), cast("Fields", root))

@@ -93,7 +93,7 @@ class Cursor:
     def match(self, words: Words) -> Wait[str]:
         """The longest of the words that stands at the cursor, passed over; empty if none does."""
         tape = self.tape
-        while True:
+        while words.words:
             data, index = tape.data, self.at - tape.base
             may_grow = not tape.ended and (index == len(data) or words.may_grow(data, index))
             found = next((word for word in words.words if data.startswith(word, index)), "")
@@ -102,6 +102,7 @@ class Cursor:
                 self.at += len(found)
                 return found
             yield
+        return ""
 
     def until(self, stops: Words, take: Callable[[str], None]) -> Wait[str]:
         """Give the text up to the first stop to `take`, piece by piece, and pass over the stop.

@@ -79,7 +79,7 @@ def configured(
 
 def written(record: RequestRecord, level: str = "info", form: str = "json") -> str:
     stream = configured(level, form)
-    RequestLog(LogSettings()).write(record)
+    RequestLog(LogSettings()).write([record])
     return stream.getvalue()
 
 
@@ -232,9 +232,9 @@ def test_who_asked_is_told_when_debugging_only() -> None:
 def test_default_is_lines_for_people_on_a_terminal_and_json_elsewhere() -> None:
     terminal, pipe = Terminal(), io.StringIO()
     configured(form="auto", stream=terminal)
-    RequestLog(LogSettings()).write(done())
+    RequestLog(LogSettings()).write([done()])
     configured(form="auto", stream=pipe)
-    RequestLog(LogSettings()).write(done())
+    RequestLog(LogSettings()).write([done()])
     assert "2 calls: get_weather" in terminal.getvalue()
     assert json.loads(pipe.getvalue())["tool_calls"] == 2
 
@@ -242,8 +242,8 @@ def test_default_is_lines_for_people_on_a_terminal_and_json_elsewhere() -> None:
 def test_default_level_has_one_line_per_request() -> None:
     stream = configured()
     log = RequestLog(LogSettings())
-    log.write(done())
-    log.write(done())
+    log.write([done()])
+    log.write([done()])
     assert len(stream.getvalue().splitlines()) == 2
 
 
@@ -251,8 +251,8 @@ def test_program_with_its_own_logging_gets_the_lines_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, "dragoman.requests"):
-        RequestLog(LogSettings(format="json")).write(done())
-        RequestLog(LogSettings(format="auto")).write(done(status=500))
+        RequestLog(LogSettings(format="json")).write([done()])
+        RequestLog(LogSettings(format="auto")).write([done(status=500)])
     assert [entry.levelname for entry in caplog.records] == ["INFO", "ERROR"]
     assert json.loads(caplog.messages[0])["request_id"] == "req_1"
     assert "get_weather,search" in caplog.messages[1]
@@ -260,7 +260,7 @@ def test_program_with_its_own_logging_gets_the_lines_there(
 
 def test_log_that_nobody_reads_does_not_stop_the_gateway() -> None:
     configured(stream=Closed())
-    RequestLog(LogSettings()).write(done())
+    RequestLog(LogSettings()).write([done()])
     logging.getLogger("dragoman.server").error("unheard")
 
 

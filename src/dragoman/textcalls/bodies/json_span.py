@@ -70,7 +70,7 @@ class JsonSpan:
         while index < size and self._state is not _State.DONE:
             if self._state is _State.STRING:
                 index = self._string(text, index)
-                if index < size and text[index] < " ":
+                if self._state is _State.STRING and index < size:
                     take(text[told:index] + f"\\u{ord(text[index]):04x}")
                     self.repaired = True
                     index += 1

@@ -46,13 +46,13 @@ class PairBody(Struct, frozen=True, kw_only=True):
 
     def _call(self, block: Block, start: int) -> Wait[None]:
         key_open = self.key[0]
-        stops = Words(("\n", key_open, *self.separators, *self.closes))
+        stops = words("\n", key_open, *self.separators, *self.closes)
         yield from block.skip(" \t\n")
         name, stop = yield from block.read(stops, block.limits.max_name)
         name = name.strip().removesuffix(_NAME_RUBBISH)
         if not name or any(character in "<>{}[]\"'` \t\r" for character in name):
             block.malformed("expected a name")
-        inside = Words((key_open, *self.closes))
+        inside = words(key_open, *self.closes)
         if stop == "\n" or stop in self.separators:
             stop = yield from self._next(block, inside)
         yield from block.confirm()

@@ -1,6 +1,6 @@
 """The wordings that families of models were trained on, as their published chat templates have them.
 
-To each is added how results come back: in a template that is markup the model knows, in a prompt it must be said.
+How results come back is added to each by the table of formats: a template leaves it to markup the model knows.
 """
 
 from dragoman.textcalls.prompting.wordings import (
@@ -19,6 +19,7 @@ __all__ = (
     "DEEPSEEK_V3",
     "DEEPSEEK_V31",
     "DSML",
+    "DSML_V4",
     "FUNCTIONARY",
     "GLM",
     "HERMES",
@@ -29,12 +30,6 @@ __all__ = (
     "PYTHONIC",
     "QWEN_CODER",
     "REACT",
-    "RESPONSES_FOLLOW",
-)
-
-RESPONSES_FOLLOW = (
-    "The results come in the next message, one for each call and in the order of the calls, within "
-    "<tool_response></tool_response> tags."
 )
 
 _SIGNATURES = (
@@ -46,8 +41,7 @@ HERMES = Wording(
     _SIGNATURES,
     "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
     "<tool_call></tool_call> XML tags:\n<tool_call>\n"
-    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>\n\n'
-    + RESPONSES_FOLLOW,
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>',
     nested_lines,
 )
 
@@ -55,8 +49,7 @@ GLM = Wording(
     _SIGNATURES,
     "\n</tools>\n\nFor each function call, output the function name and arguments within the following XML format:\n"
     "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>\n"
-    "<arg_key>{arg-key-2}</arg_key>\n<arg_value>{arg-value-2}</arg_value>\n...\n</tool_call>\n\n"
-    + RESPONSES_FOLLOW,
+    "<arg_key>{arg-key-2}</arg_key>\n<arg_value>{arg-value-2}</arg_value>\n...\n</tool_call>",
     nested_lines,
 )
 
@@ -70,7 +63,7 @@ QWEN_CODER = Wording(
     "within <tool_call></tool_call> XML tags\n- Required parameters MUST be specified\n"
     "- You may provide optional reasoning for your function call in natural language BEFORE the function call, but "
     "NOT after\n- If there is no function call available, answer the question like normal with your current "
-    "knowledge and do not tell the user about function calls\n</IMPORTANT>\n\n" + RESPONSES_FOLLOW,
+    "knowledge and do not tell the user about function calls\n</IMPORTANT>",
     nested_lines,
 )
 
@@ -84,29 +77,35 @@ ANTHROPIC = Wording(
     '<invoke name="$FUNCTION_NAME2">\n...\n</invoke>\n</function_calls>\n\n'
     "String and scalar parameters should be specified as is, while lists and objects should use JSON format.\n\n"
     "Here are the functions available in JSONSchema format:\n<functions>\n",
-    "\n</functions>\n\nThe results come in the next message, within <function_results></function_results> tags.",
+    "\n</functions>",
     function_elements,
 )
 
-DSML = Wording(
-    "## Tools\n\nYou have access to a set of tools you can use to answer the user's question.\n"
-    + _BLOCK_OF_INVOKES.format(block='"<｜DSML｜function_calls>"')
-    + '<｜DSML｜function_calls>\n<｜DSML｜invoke name="$FUNCTION_NAME">\n'
-    '<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>\n...\n'
-    '</｜DSML｜invoke>\n<｜DSML｜invoke name="$FUNCTION_NAME2">\n...\n</｜DSML｜invoke>\n</｜DSML｜function_calls>\n\n'
-    "String and scalar parameters should be specified as is without any escaping or quotes, while lists and objects "
-    'should use JSON format. The "string" attribute should be set to "true" for string type parameters and "false" '
-    "for other types (numbers, booleans, arrays, objects).\n\n"
-    "Here are the functions available in JSONSchema format:\n<functions>\n",
-    "\n</functions>\n\nThe results come in the next message, within <function_results></function_results> tags.",
-    flat_lines,
-)
+
+def _dsml(wrapper: str) -> Wording:
+    return Wording(
+        "## Tools\n\nYou have access to a set of tools you can use to answer the user's question.\n"
+        + _BLOCK_OF_INVOKES.format(block=f'"<｜DSML｜{wrapper}>"')
+        + f'<｜DSML｜{wrapper}>\n<｜DSML｜invoke name="$FUNCTION_NAME">\n'
+        '<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>\n...\n'
+        '</｜DSML｜invoke>\n<｜DSML｜invoke name="$FUNCTION_NAME2">\n...\n</｜DSML｜invoke>\n'
+        f"</｜DSML｜{wrapper}>\n\n"
+        "String and scalar parameters should be specified as is without any escaping or quotes, while lists and "
+        'objects should use JSON format. The "string" attribute should be set to "true" for string type parameters '
+        'and "false" for other types (numbers, booleans, arrays, objects).\n\n'
+        "Here are the functions available in JSONSchema format:\n<functions>\n",
+        "\n</functions>",
+        flat_lines,
+    )
+
+
+DSML = _dsml("function_calls")
+DSML_V4 = _dsml("tool_calls")
 
 _DEEPSEEK_WHERE = (
     "\n\nWhere:\n\n- `tool_call_name` must be an exact match to one of the available tools\n"
     "- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema\n"
-    "- For multiple tool calls, chain them directly without separators or spaces\n\n"
-    "The results come in the next message, one for each call and in the order of the calls."
+    "- For multiple tool calls, chain them directly without separators or spaces"
 )
 _DEEPSEEK_BEFORE = "## Tools\nYou have access to the following tools:\n\n"
 _DEEPSEEK_ADHERE = (
@@ -130,21 +129,17 @@ DEEPSEEK_V3 = Wording(
 )
 
 # In Mistral's templates the list alone stands before the last message; models not of that family need the rest.
-_MISTRAL_RESULTS = 'The results come in the next message, each as [TOOL_RESULTS] {"content": ..., "call_id": ...}[/TOOL_RESULTS].'
-
 MISTRAL = Wording(
     "[AVAILABLE_TOOLS] ",
     "[/AVAILABLE_TOOLS]\n\nTo call tools, write [TOOL_CALLS] and one JSON array of all calls, and nothing after it:\n"
-    '[TOOL_CALLS] [{"name": "function_name", "arguments": {"parameter": "value"}}]\n'
-    + _MISTRAL_RESULTS,
+    '[TOOL_CALLS] [{"name": "function_name", "arguments": {"parameter": "value"}}]',
     nested_list,
 )
 
 MISTRAL_NAMED = Wording(
     "[AVAILABLE_TOOLS] ",
     "[/AVAILABLE_TOOLS]\n\nTo call tools, write for each call [TOOL_CALLS], the name, [ARGS] and its arguments as one "
-    'JSON object, and nothing after them:\n[TOOL_CALLS]function_name[ARGS]{"parameter": "value"}\n'
-    + _MISTRAL_RESULTS,
+    'JSON object, and nothing after them:\n[TOOL_CALLS]function_name[ARGS]{"parameter": "value"}',
     nested_list,
 )
 
@@ -154,7 +149,7 @@ LLAMA_JSON = Wording(
     'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}. '
     "Do not use variables. A reply that calls a function contains nothing else; several calls are separated by "
     '"; ". If no function is needed, answer in words.\n\n',
-    "\n\n" + RESPONSES_FOLLOW,
+    "",
     nested_lines,
 )
 
@@ -164,8 +159,7 @@ FUNCTIONARY = Wording(
     "If you choose to call a function ONLY reply in the following format with no prefix or suffix:\n\n"
     '<function=example_function_name>{"example_name": "example_value"}</function>\n\n'
     "Reminder:\n- Function calls MUST follow the specified format, start with <function= and end with </function>\n"
-    "- Required parameters MUST be specified\n- Put the entire function call reply on one line\n\n"
-    + RESPONSES_FOLLOW,
+    "- Required parameters MUST be specified\n- Put the entire function call reply on one line",
     llama_list,
 )
 
@@ -176,7 +170,7 @@ PYTHONIC = Wording(
     "[func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)]\n"
     "Values are Python literals. You SHOULD NOT include any other text in a reply that calls functions.\n\n"
     "Here is a list of functions in JSON format that you can invoke.\n\n",
-    "\n\n" + RESPONSES_FOLLOW,
+    "",
     nested_lines,
 )
 
@@ -187,7 +181,7 @@ OBSIDIAN = Wording(
     "- Texts stand in their tag as they are, without quotes or escapes; lists and objects are JSON.\n"
     "- Write no code fence around a block. Words before a block are welcome, write none after the last.\n"
     "- Several blocks in one reply use several tools.\n\nThe tools, with the JSON schemas of their parameters:\n",
-    "\n\n" + RESPONSES_FOLLOW,
+    "",
     flat_lines,
 )
 
@@ -196,7 +190,6 @@ REACT = Wording(
     "\n\nTo use a tool, use the following format, and write nothing after the input:\n\n"
     "Thought: you should always think about what to do\nAction: the name of one of the tools\n"
     "Action Input: the input to the action, a JSON object\n\n"
-    "The result comes in the next message:\nObservation: the result of the action\n\n"
     "When you need no tool any more, answer in words without an Action.",
     react_list,
 )

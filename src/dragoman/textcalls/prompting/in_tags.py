@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dragoman._json import Raw, loads
 from dragoman.textcalls.coerce import Untyped, coerce
-from dragoman.textcalls.offers import JsonType, Types
+from dragoman.textcalls.offers import JsonType, Offers, Types
 from dragoman.textcalls.prompting.base import SaidCall, Sheet
 from dragoman.textcalls.prompting.values import members, text_value
 
@@ -28,6 +28,8 @@ _TYPES: dict[bytes, JsonType] = {
     b"f": "boolean",
     b"n": "null",
 }
+_STRING = Types(frozenset({"string"}))
+_JSON = Types(frozenset({"null", "number", "boolean", "object", "array", "string"}))
 
 
 class Tags(Struct, frozen=True, kw_only=True):
@@ -38,6 +40,8 @@ class Tags(Struct, frozen=True, kw_only=True):
     room: what stands around each value that a reader takes off again.
     trims: what a reader takes off both ends of a value: one line break, all white space, or nothing.
     untyped: what a value is for a reader whose type no schema tells; `markup`: what its tag says.
+    wrappers: keys that a reader takes for a wrapper of all arguments where they stand alone and undeclared.
+    needs_required: a reader refuses calls that lack a required parameter.
     """
 
     head: Callable[[str], str]
@@ -51,6 +55,8 @@ class Tags(Struct, frozen=True, kw_only=True):
     room: str = ""
     trims: Literal["newline", "space", "nothing"] = "newline"
     untyped: Untyped | Literal["markup"] = "string"
+    wrappers: tuple[str, ...] = ()
+    needs_required: bool = False
 
     def say(self, calls: Sequence[SaidCall], sheet: Sheet) -> str:
         said = self.between.join(self._call(call, sheet) for call in calls)
@@ -58,7 +64,9 @@ class Tags(Struct, frozen=True, kw_only=True):
 
     def _call(self, call: SaidCall, sheet: Sheet) -> str:
         written = [self.head(call.name)]
-        for key, source in members(call.arguments).items():
+        arguments = members(call.arguments)
+        sheet.doubts.extend(self._doubts_of_all(call.name, arguments, sheet.offers))
+        for key, source in arguments.items():
             value = text_value(source)
             kind = json_type(source)
             types = sheet.offers.types(call.name, key)
@@ -72,6 +80,13 @@ class Tags(Struct, frozen=True, kw_only=True):
         if self.room or self.trims != "newline" or not _has_outer_break(value):
             return self.room + value + self.room
         return f"\n{value}\n"
+
+    def _doubts_of_all(self, name: str, arguments: dict[str, Raw], offers: Offers) -> Iterator[str]:
+        alone = next(iter(arguments)) if len(arguments) == 1 else ""
+        if alone in self.wrappers and alone not in offers.parameters(name):
+            yield f"{name}: a parameter that looks like a wrapper of all"
+        if self.needs_required and not arguments.keys() >= set(offers.required(name)):
+            yield f"{name}: a required parameter is missing"
 
     def _doubts(self, key: str, value: str, source: Raw, types: Types) -> Iterator[str]:
         if not key or not all(letter.isalnum() or letter in _KEY_MARKS for letter in key):
@@ -90,7 +105,7 @@ class Tags(Struct, frozen=True, kw_only=True):
         """Whether a reader that goes by the schema reads the value as what it is."""
         kind = json_type(source)
         if self.untyped == "markup":
-            types = types if types.names else Types(frozenset({kind}))
+            types = types if types.names else _STRING if kind == "string" else _JSON
         if kind == "string" and types.is_text:
             return True
         untyped = "string" if self.untyped == "markup" else self.untyped

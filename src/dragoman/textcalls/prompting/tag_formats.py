@@ -1,21 +1,24 @@
 """The formats that write parameters in tags."""
 
+from dragoman.textcalls.coerce import Untyped
 from dragoman.textcalls.prompting.in_tags import Tags
 
 __all__ = (
     "ANTHROPIC",
-    "CLINE",
+    "DOTS",
     "DSML",
+    "DSML_V4",
     "GLM",
     "HUNYUAN",
     "KIMI_K3",
     "MINICPM",
     "MINIMAX",
     "MUSE",
-    "OBSIDIAN",
     "QWEN_CODER",
     "SEED",
     "STEP3",
+    "TOOL_TAGS",
+    "USE_TOOL",
 )
 
 
@@ -31,7 +34,7 @@ def _functions(opening: str, closing: str) -> Tags:
     )
 
 
-def _invokes(opening: str, closing: str, prefix: str = "") -> Tags:
+def _invokes(opening: str, closing: str, prefix: str = "", untyped: Untyped = "string") -> Tags:
     """Blocks of `<invoke name=…>` with `<parameter name=…>`, whose tags may have a prefix."""
     return Tags(
         opening=f"{opening}\n",
@@ -47,6 +50,7 @@ def _invokes(opening: str, closing: str, prefix: str = "") -> Tags:
             f"<{prefix}invoke",
             closing,
         ),
+        untyped=untyped,
     )
 
 
@@ -54,7 +58,8 @@ QWEN_CODER = _functions("<tool_call>", "</tool_call>")
 SEED = _functions("<seed:tool_call>", "</seed:tool_call>")
 ANTHROPIC = _invokes("<function_calls>", "</function_calls>")
 MINIMAX = _invokes("<minimax:tool_call>", "</minimax:tool_call>")
-MUSE = _invokes("<atem:function_calls>", "</atem:function_calls>", "atem:")
+MUSE = _invokes("<atem:function_calls>", "</atem:function_calls>", "atem:", "json")
+DOTS = _invokes("<dots_function_call>", "</dots_function_call>")
 
 GLM = Tags(
     head=lambda name: f"<tool_call>{name}\n",
@@ -76,18 +81,26 @@ HUNYUAN = Tags(
     trims="nothing",
 )
 
-DSML = Tags(
-    opening="<｜DSML｜function_calls>\n",
-    head=lambda name: f'<｜DSML｜invoke name="{name}">\n',
-    parameter=lambda key, kind: (
-        f'<｜DSML｜parameter name="{key}" string="{"true" if kind == "string" else "false"}">'
-    ),
-    end=lambda _: "</｜DSML｜parameter>\n",
-    tail=lambda _: "</｜DSML｜invoke>",
-    closing="\n</｜DSML｜function_calls>",
-    marks=("｜DSML｜",),
-    untyped="markup",
-)
+
+def _dsml(wrapper: str) -> Tags:
+    return Tags(
+        opening=f"<｜DSML｜{wrapper}>\n",
+        head=lambda name: f'<｜DSML｜invoke name="{name}">\n',
+        parameter=lambda key, kind: (
+            f'<｜DSML｜parameter name="{key}" string="{"true" if kind == "string" else "false"}">'
+        ),
+        end=lambda _: "</｜DSML｜parameter>\n",
+        tail=lambda _: "</｜DSML｜invoke>",
+        closing=f"\n</｜DSML｜{wrapper}>",
+        marks=("｜DSML｜",),
+        trims="nothing",
+        untyped="markup",
+        wrappers=("arguments", "input"),
+    )
+
+
+DSML = _dsml("function_calls")
+DSML_V4 = _dsml("tool_calls")
 
 KIMI_K3 = Tags(
     opening="<|open|>tools<|sep|>",
@@ -98,6 +111,7 @@ KIMI_K3 = Tags(
     closing="<|close|>tools<|sep|>",
     between="",
     marks=("<|close|>", "<|open|>", "<|sep|>"),
+    trims="nothing",
     untyped="markup",
 )
 
@@ -107,6 +121,8 @@ MINICPM = Tags(
     end=lambda _: "</param>",
     tail=lambda _: "</function>",
     marks=("</param>", "<param", "</function>", "<![CDATA["),
+    wrappers=("properties", "arguments", "parameters"),
+    needs_required=True,
 )
 
 STEP3 = Tags(
@@ -120,7 +136,7 @@ STEP3 = Tags(
     marks=("steptml:", "<｜tool_call"),
 )
 
-OBSIDIAN = Tags(
+USE_TOOL = Tags(
     head=lambda name: f"<use_tool>\n<name>{name}</name>\n",
     parameter=lambda key, _: f"<{key}>",
     end=lambda key: f"</{key}>\n",
@@ -129,7 +145,7 @@ OBSIDIAN = Tags(
     trims="space",
 )
 
-CLINE = Tags(
+TOOL_TAGS = Tags(
     head=lambda name: f"<{name}>\n",
     parameter=lambda key, _: f"<{key}>",
     end=lambda key: f"</{key}>\n",

@@ -13,8 +13,8 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.base import SaidCall, Sheet, Signature
 
 __all__ = (
-    "Offer",
     "Say",
+    "Show",
     "Wording",
     "deepseek_list",
     "flat_lines",
@@ -26,7 +26,7 @@ __all__ = (
     "react_list",
 )
 
-Offer = Callable[[Sequence[Signature]], str]
+Show = Callable[[Sequence[Signature]], str]
 Say = Callable[[Sequence[SaidCall], Sheet], str]
 
 _EXAMPLE = SaidCall(
@@ -48,10 +48,7 @@ class Wording(Struct, frozen=True):
 
     before: str
     after: str
-    show: Offer
-
-    def __call__(self, signatures: Sequence[Signature]) -> str:
-        return self.before + self.show(signatures) + self.after
+    show: Show
 
 
 def _flat(signature: Signature) -> dict[str, object]:
@@ -108,13 +105,15 @@ def function_elements(signatures: Sequence[Signature]) -> str:
     return "\n".join(f"<function>{_line(_flat(each))}</function>" for each in signatures)
 
 
-def plainly(say: Say, results: str) -> Offer:
-    """In plain words, with an example. `results` says how results come back."""
+def plainly(say: Say) -> Wording:
+    """In plain words, with an example."""
     example = say((_EXAMPLE,), Sheet(Offers([_EXAMPLE_TOOL])))
+    # A format that is itself a code block must not be told to stay out of one.
+    place = "" if example.startswith("```") else "outside of any code block, "
     return Wording(
         "# Tools\n\nYou can call functions to help you answer. These are the functions you have, one JSON object "
         "each, with the JSON schema of its parameters:\n<tools>\n",
-        "\n</tools>\n\nTo call functions, write the calls at the end of your reply in exactly this form, outside of "
-        f"any code block, and write nothing after them:\n{example}\n{results}",
+        "\n</tools>\n\nTo call functions, write the calls at the end of your reply in exactly this form, "
+        f"{place}and write nothing after them:\n{example}",
         flat_lines,
     )
