@@ -19,7 +19,6 @@ __all__ = ("Tags",)
 
 # What keys may be made of, in every tag and attribute, beside letters and digits.
 _KEY_MARKS = frozenset("_.$-")
-_BLANK = " \t\r\n"
 _TYPES: dict[bytes, JsonType] = {
     b'"': "string",
     b"{": "object",
@@ -36,12 +35,13 @@ class Tags(Struct, frozen=True, kw_only=True):
     """One format: what stands around all calls, around a call (`head` takes its name) and around a parameter.
 
     parameter: what stands before a value, from its key and its type. end: what stands after it, from its key.
-    marks: literals that no value may contain, `{key}` standing for that of the parameter.
+    marks: literals that no value may contain, `{name}` standing for that of the tool.
     room: what stands around each value that a reader takes off again.
-    trims: what a reader takes off both ends of a value: one line break, all white space, or nothing.
+    trims: what a reader takes off both ends of a value: one line break, or nothing.
     untyped: what a value is for a reader whose type no schema tells; `markup`: what its tag says.
     wrappers: keys that a reader takes for a wrapper of all arguments where they stand alone and undeclared.
     needs_required: a reader refuses calls that lack a required parameter.
+    read: the reader of one call's text, where only all of it together tells what a value is.
     """
 
     head: Callable[[str], str]
@@ -53,10 +53,11 @@ class Tags(Struct, frozen=True, kw_only=True):
     closing: str = ""
     between: str = "\n"
     room: str = ""
-    trims: Literal["newline", "space", "nothing"] = "newline"
+    trims: Literal["newline", "nothing"] = "newline"
     untyped: Untyped | Literal["markup"] = "string"
     wrappers: tuple[str, ...] = ()
     needs_required: bool = False
+    read: Callable[[str, str, Offers], dict[str, str]] | None = None
 
     def say(self, calls: Sequence[SaidCall], sheet: Sheet) -> str:
         said = self.between.join(self._call(call, sheet) for call in calls)
@@ -65,15 +66,20 @@ class Tags(Struct, frozen=True, kw_only=True):
     def _call(self, call: SaidCall, sheet: Sheet) -> str:
         written = [self.head(call.name)]
         arguments = members(call.arguments)
-        sheet.doubts.extend(self._doubts_of_all(call.name, arguments, sheet.offers))
         for key, source in arguments.items():
             value = text_value(source)
-            kind = json_type(source)
             types = sheet.offers.types(call.name, key)
-            for doubt in self._doubts(key, value, source, types):
-                sheet.doubts.append(f"{call.name}.{key[:40]}: {doubt}")
-            written += (self.parameter(key, kind), self._spaced(value), self.end(key))
-        return "".join((*written, self.tail(call.name)))
+            doubts = (
+                *self._doubts_of_marks(call.name, key, value),
+                *self._doubts_of_type(value, source, types),
+            )
+            sheet.doubts.extend(f"{call.name}.{key[:40]}: {doubt}" for doubt in doubts)
+            written += (self.parameter(key, json_type(source)), self._spaced(value), self.end(key))
+        written.append(self.tail(call.name))
+        text = "".join(written)
+        doubts = self._doubts_of_all(call.name, arguments, text, sheet.offers)
+        sheet.doubts.extend(f"{call.name}: {doubt}" for doubt in doubts)
+        return text
 
     def _spaced(self, value: str) -> str:
         """A value that begins or ends with a line break gets others for the reader to take off."""
@@ -81,37 +87,44 @@ class Tags(Struct, frozen=True, kw_only=True):
             return self.room + value + self.room
         return f"\n{value}\n"
 
-    def _doubts_of_all(self, name: str, arguments: dict[str, Raw], offers: Offers) -> Iterator[str]:
+    def _doubts_of_all(
+        self, name: str, arguments: dict[str, Raw], text: str, offers: Offers
+    ) -> Iterator[str]:
         alone = next(iter(arguments)) if len(arguments) == 1 else ""
         if alone in self.wrappers and alone not in offers.parameters(name):
-            yield f"{name}: a parameter that looks like a wrapper of all"
+            yield "a parameter that looks like a wrapper of all"
         if self.needs_required and not arguments.keys() >= set(offers.required(name)):
-            yield f"{name}: a required parameter is missing"
+            yield "a required parameter is missing"
+        if self.read is not None:
+            found = self.read(text, name, offers)
+            for key, source in arguments.items():
+                if key not in found or not _is_same(found[key], source):
+                    yield f"a value of {key[:40]!r} that only its context tells"
 
-    def _doubts(self, key: str, value: str, source: Raw, types: Types) -> Iterator[str]:
+    def _doubts_of_marks(self, name: str, key: str, value: str) -> Iterator[str]:
         if not key or not all(letter.isalnum() or letter in _KEY_MARKS for letter in key):
             yield "a key that is no word"
-        marks = (mark.replace("{key}", key) for mark in self.marks)
+        marks = (mark.replace("{name}", name) for mark in self.marks)
         found = next((mark for mark in marks if mark in value), None)
         if found is not None:
             yield f"a value that contains {found}"
-        if self.trims == "space" and value != value.strip(_BLANK):
-            yield "white space at the ends of a value"
-        if not self._keeps_type(value, source, types):
+
+    def _doubts_of_type(self, value: str, source: Raw, types: Types) -> Iterator[str]:
+        if self.read is None and not self._keeps_type(value, source, types):
             declared = " or ".join(sorted(types.names)) or "nothing"
             yield f"a {json_type(source)} where the schema says {declared}"
 
     def _keeps_type(self, value: str, source: Raw, types: Types) -> bool:
         """Whether a reader that goes by the schema reads the value as what it is."""
         kind = json_type(source)
-        if self.untyped == "markup":
-            types = types if types.names else _STRING if kind == "string" else _JSON
+        untyped: Untyped = "string"
+        if self.untyped != "markup":
+            untyped = self.untyped
+        elif not types.names:
+            types = _STRING if kind == "string" else _JSON
         if kind == "string" and types.is_text:
             return True
-        untyped = "string" if self.untyped == "markup" else self.untyped
-        read = Raw(coerce(value, types, untyped).encode("utf-8", "backslashreplace"))
-        is_same = bytes(read) == bytes(source) or bool(loads(bytes(read)) == loads(bytes(source)))
-        return is_same and json_type(read) == kind
+        return _is_same(coerce(value, types, untyped), source)
 
 
 def json_type(source: Raw) -> JsonType:
@@ -125,3 +138,13 @@ def json_type(source: Raw) -> JsonType:
 
 def _has_outer_break(value: str) -> bool:
     return value.startswith(("\n", "\r\n")) or value.endswith("\n")
+
+
+def _is_same(read: str, source: Raw) -> bool:
+    """Whether two sources are one JSON value."""
+    found = Raw(read.encode("utf-8", "backslashreplace"))
+    if bytes(found) == bytes(source):
+        return True
+    # Python takes True for 1 and 1.0 for 1; JSON does not.
+    is_equal = bool(loads(bytes(found)) == loads(bytes(source)))
+    return is_equal and json_type(found) == json_type(source)

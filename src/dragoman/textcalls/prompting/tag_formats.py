@@ -1,7 +1,9 @@
 """The formats that write parameters in tags."""
 
 from dragoman.textcalls.coerce import Untyped
+from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.in_tags import Tags
+from dragoman.textcalls.tag_values import read_parameters
 
 __all__ = (
     "ANTHROPIC",
@@ -141,15 +143,21 @@ USE_TOOL = Tags(
     parameter=lambda key, _: f"<{key}>",
     end=lambda key: f"</{key}>\n",
     tail=lambda _: "</use_tool>",
-    marks=("</{key}>", "<{key}>", "<use_tool>", "</use_tool>", "<name>", "<![CDATA["),
-    trims="space",
+    marks=("<use_tool>", "</use_tool>"),
+    read=read_parameters,
 )
+
+
+def _read_tool_tags(text: str, name: str, offers: Offers) -> dict[str, str]:
+    inside = text.removeprefix(f"<{name}>").removesuffix(f"</{name}>")
+    return read_parameters(inside, name, offers)
+
 
 TOOL_TAGS = Tags(
     head=lambda name: f"<{name}>\n",
     parameter=lambda key, _: f"<{key}>",
     end=lambda key: f"</{key}>\n",
     tail=lambda name: f"</{name}>",
-    marks=("</{key}>", "<{key}>"),
-    trims="space",
+    marks=("</{name}>",),
+    read=_read_tool_tags,
 )
