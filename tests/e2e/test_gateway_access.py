@@ -234,6 +234,8 @@ def test_one_stream_too_many_is_told_when_to_come_back(door: str) -> None:
             assert "max_streams" in error_in(door, second)["message"]
             rest.set()
             assert first.read()
+        # The slot is given back when the upstream has ended too, a moment after the client has everything.
+        stage.upstream.wait_until(lambda: stage.gateway.app.gateway.slots.open == 0)
         third = ask(stage.url, door, body)
         assert third.status_code == 200
 

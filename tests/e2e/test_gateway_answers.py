@@ -65,6 +65,7 @@ CASES = (
     Case("parallel_calls", Answer((weather("call_1", "Paris"), weather("call_2", "Rome"), Tool("call_3", "get_time", ("{}",))))),
     Case("interleaved_calls", Answer((weather("call_1", "Paris"), weather("call_2", "Rome")), interleaved=True)),
     Case("text_then_call", Answer((Said(("Let me ", "look.")), weather("call_1", "Paris")))),
+    Case("text_between_calls", Answer((weather("call_1", "Paris"), Said(("And ", "then. ")), weather("call_2", "Rome"), Said(("Done.",))))),
     Case("empty_arguments", Answer((Tool("call_1", "get_time", ()),))),
     Case("large_arguments", Answer((Tool("call_1", "take_note", pieces(LARGE, 4000)),))),
     Case("unicode_text_in_single_bytes", Answer((Said(tuple(WORDS)),)), "bytes"),
@@ -141,6 +142,8 @@ def test_an_answer_comes_out_as_it_went_in(
         request.headers.get("authorization", "").removeprefix("Bearer "),
     )
     assert "key-of-the-client" not in str(request.headers)
+    assert request.headers["content-type"] == "application/json"
+    assert ("anthropic-version" in request.headers) == (dialect == "messages")
     heard = hear(dialect, request.body)
     assert heard.stream == (mode in ("stream", "helper"))
     assert heard.turns == [Spoken("system", "Be brief."), Spoken("user", "What is the weather?")]

@@ -250,6 +250,34 @@ def test_a_call_that_was_never_answered_gets_a_result_that_says_so(
     assert heard.said("user")[-1] == "never mind the other"
 
 
+USER_IMAGES: dict[str, Any] = {
+    "chat": {"type": "image_url", "image_url": {"url": PIXEL.url}},
+    "responses": {"type": "input_image", "image_url": PIXEL.url},
+    "messages": {
+        "type": "image",
+        "source": {"type": "base64", "media_type": PIXEL.media_type, "data": PIXEL.data},
+    },
+}
+
+
+@dialects
+@doors
+def test_an_image_of_the_user_reaches_the_upstream_in_its_own_form(
+    stage: Stage, door: str, dialect: str
+) -> None:
+    scene = stage.scene(dialect, DONE)
+    asking = conversation(door, stage.url, scene.model)
+    text = "input_text" if door == "responses" else "text"
+    content = [{"type": text, "text": "What is it?"}, USER_IMAGES[door]]
+    asking.history.append({"role": "user", "content": content})
+    asking.ask("create")
+    turns = scene.heard["input" if dialect == "responses" else "messages"]
+    words, picture = turns[0]["content"]
+    assert words["text"] == "What is it?"
+    assert picture.pop("detail", "auto") == "auto"
+    assert picture == USER_IMAGES[dialect]
+
+
 # --- tool choice ------------------------------------------------------------------------------------------------------
 
 

@@ -100,6 +100,30 @@ def test_a_call_cut_by_the_limit_is_never_offered_as_whole(
         assert reasons == ["max_tokens"]
 
 
+# --- spelling ---------------------------------------------------------------------------------------------------------
+
+
+@dialects
+@doors
+def test_arguments_keep_their_spelling_in_a_body(stage: Stage, door: str, dialect: str) -> None:
+    """Numbers beyond doubles, escapes, spaces, a repeated key: what a parser would change."""
+    text = (
+        '{"n": 1e2,  "big": 123456789012345678901234567890, "f": 1.50, "s": "\\u00e9é\\/", "n":1}'
+    )
+    scene = stage.scene(dialect, Answer((Tool("call_1", "get_weather", (text,)),)))
+    told = ask(stage.url, door, plain_body(door, scene.model)).content.decode()
+    if door == "messages":
+        assert text in told
+    else:
+        body = json.loads(told)
+        call = (
+            body["choices"][0]["message"]["tool_calls"][0]["function"]
+            if door == "chat"
+            else body["output"][0]
+        )
+        assert call["arguments"] == text
+
+
 # --- answers with a schema --------------------------------------------------------------------------------------------
 
 

@@ -304,6 +304,14 @@ LOSSES: list[tuple[str, str, dict[str, Any], str]] = [
     ("chat", "messages", {"logit_bias": {"50256": -100}}, "logit_bias"),
     ("responses", "chat", {"include": ["message.output_text.logprobs"]}, "include"),
     ("responses", "messages", {"prompt_cache_key": "k"}, "cache_key"),
+    ("responses", "chat", {"tools": [{"type": "web_search"}]}, "builtin_tool"),
+    ("responses", "messages", {"tools": [{"type": "file_search"}]}, "builtin_tool"),
+    (
+        "messages",
+        "chat",
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        "builtin_tool",
+    ),
 ]
 
 

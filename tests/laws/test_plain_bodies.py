@@ -12,20 +12,23 @@ from typing import Any, cast
 import pytest
 
 from corpus_cases import DIALECTS, stream_cases
-from dragoman._json import as_object
+from dragoman._json import as_object, raw
+from dragoman.core.results import ERROR_MARK
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.chat import plain as chat_plain
+from dragoman.dialects.chat import plain_turn
 from dragoman.dialects.messages import plain as messages_plain
 from dragoman.dialects.registry import codec
 from dragoman.dialects.responses import plain as responses_plain
+from dragoman.dialects.responses import plain_item
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Tool
 from vendor_answers import BODIES
 
 READERS = {
-    "chat": ["chat.decode"],
-    "responses": ["responses.decode"],
-    "messages": ["messages.body", "messages.history"],
+    "chat": ["chat.decode.read_plain", "chat.read_turns.read_plain"],
+    "responses": ["responses.decode.read_plain", "responses.history.read_plain"],
+    "messages": ["messages.body.read_plain", "messages.history.read_content"],
 }
 CONTEXT = DecodeContext(tools=(Tool(name="look"),), choices=1, seed="law")
 VALUES: list[Any] = [None, "", "length", 0, 1, True, [], {}, [{}], {"odd": 1}]
@@ -125,27 +128,56 @@ PLAIN: dict[str, dict[str, Any]] = {
         "usage": {"input_tokens": 12, "output_tokens": 6},
     },
 }
-REQUEST: dict[str, Any] = {
-    "model": "m",
-    "max_tokens": 9,
-    "system": [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}],
-    "messages": [
-        {"role": "user", "content": [{"type": "text", "text": "look"}]},
-        {"role": "assistant", "content": PLAIN["messages"]["content"]},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "toolu_0", "content": "a"},
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "toolu_1",
-                    "content": "b",
-                    "is_error": True,
-                    "cache_control": None,
-                },
-            ],
-        },
-    ],
+REQUESTS: dict[str, dict[str, Any]] = {
+    "chat": {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "text": "be kind"}], "name": None},
+            {"role": "user", "content": "look", "name": "ada"},
+            {
+                "role": "assistant",
+                "content": "Ümlaut",
+                "refusal": None,
+                "tool_calls": PLAIN["chat"]["choices"][0]["message"]["tool_calls"],
+            },
+            {"role": "tool", "tool_call_id": "call_0", "content": "a"},
+            {"role": "tool", "tool_call_id": "call_1", "content": ERROR_MARK + "b"},
+        ],
+    },
+    "responses": {
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "look"},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "now"}]},
+            {**PLAIN["responses"]["output"][0], "phase": None},
+            *PLAIN["responses"]["output"],
+            {"type": "function_call_output", "call_id": "call_0", "output": "a", "id": "fco_1"},
+            {"type": "function_call_output", "call_id": "call_1", "output": ERROR_MARK + "b"},
+        ],
+    },
+    "messages": {
+        "model": "m",
+        "max_tokens": 9,
+        "system": [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            {"role": "user", "content": "half a character: \ud83d"},
+            {"role": "user", "content": [{"type": "text", "text": "look"}]},
+            {"role": "assistant", "content": PLAIN["messages"]["content"]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_0", "content": "a"},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "toolu_1",
+                        "content": "b",
+                        "is_error": True,
+                        "cache_control": None,
+                    },
+                ],
+            },
+        ],
+    },
 }
 
 
@@ -189,12 +221,12 @@ def opened(whole: dict[str, Any], path: list[str | int]) -> tuple[dict[str, Any]
 
 def slowly(dialect: str, work: Callable[[], object]) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        for module in READERS[dialect]:
-            patch.setattr(f"dragoman.dialects.{module}.read_plain", never)
+        for reader in READERS[dialect]:
+            patch.setattr(f"dragoman.dialects.{reader}", never)
         return work()
 
 
-def never(_value: object) -> None:
+def never(*_values: object) -> None:
     """Reads nothing by its type."""
 
 
@@ -216,6 +248,10 @@ def test_plain_bodies_are_read_by_their_type() -> None:
     assert chat_plain.read_plain(fields["chat"]["choices"]) is not None
     assert responses_plain.read_plain(fields["responses"]) is not None
     assert messages_plain.read_plain(fields["messages"]["content"]) is not None
+    for message in REQUESTS["chat"]["messages"]:
+        assert plain_turn.read_plain(raw(message)) is not None
+    for item in (REQUESTS["responses"]["input"][0], *PLAIN["responses"]["output"]):
+        assert plain_item.read_plain(item.get("type"), raw(item)) is not None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -231,14 +267,15 @@ def test_bodies_of_the_corpus_mean_the_same() -> None:
             check_body(case.dialect, case.body, case.context)
 
 
-def test_a_changed_request_means_the_same() -> None:
-    for request in variants(REQUEST):
+@pytest.mark.parametrize("dialect", REQUESTS)
+def test_a_changed_request_means_the_same(dialect: str) -> None:
+    for request in variants(REQUESTS[dialect]):
         body = json.dumps(request).encode()
 
         def read(body: bytes = body) -> object:
             try:
-                return codec("messages").decode_request(body)
+                return codec(dialect).decode_request(body)
             except RequestRefused as error:
                 return (error.message, error.param)
 
-        assert read() == slowly("messages", read)
+        assert read() == slowly(dialect, read)

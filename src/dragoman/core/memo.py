@@ -5,7 +5,7 @@ turn (names, the list as a target is sent it). Both only save work: whatever com
 anew, so it must be a function of the bytes, the tools and the key alone, and nobody may change it.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from typing import TypeVar, cast
 
@@ -30,7 +30,7 @@ class Kept(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with 
 
     made: dict[Hashable, object]
 
-    def __init__(self, _tools: object = ()) -> None:
+    def __init__(self, _tools: Iterable[Tool] = (), /) -> None:
         self.made = {}
 
 

@@ -187,12 +187,14 @@ class Watch(Protocol):
     `encoder` writes what a client would have seen so far; it speaks from the first irregular frame on. `harmless` are
     the problems a reader reports that no client minds. `ending`: the terminal frame, where one stands for all.
     `model_path`: where a frame has the name of its model. `has_default_input`: a call without input means `{}`.
+    `is_repetition`: the frame looked at last should say again what deltas have told; clients do not look there.
     """
 
     harmless: frozenset[str]
     ending: bytes
     model_path: tuple[str, ...]
     has_default_input: bool
+    is_repetition: bool
 
     @property
     def encoder(self) -> StreamEncoder: ...

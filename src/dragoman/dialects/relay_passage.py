@@ -49,6 +49,10 @@ _MANY = 512
 """Thoughts the encoder may be behind by. Telling it of many at once is cheaper; keeping all would hold each twice."""
 
 
+# What clients gather from deltas alone.
+_TELLING = (TextDelta, ReasoningDelta, InputDelta)
+
+
 class _Verdict(Enum):
     REGULAR = auto()
     EARLY = auto()  # ahead of what the encoder knows: to be held
@@ -268,6 +272,8 @@ class Passage:
             return "invalid_utf8"
         if restored != events:
             return "restored_name"
+        if self.watch.is_repetition and any(isinstance(event, _TELLING) for event in events):
+            return "untold_content"
         is_amended = any(isinstance(event, PartEnded) and event.amended for event in events)
         return "amended_part" if is_amended else ""
 

@@ -29,7 +29,7 @@ _MAX_DIGITS = 400  # beyond a double; such a text is no number
 def coerce(text: str, types: Types, untyped: Untyped = "string") -> str:
     """The text as JSON source."""
     names = types.names
-    if names == {"string"} or (not names and untyped == "string"):
+    if types.is_text or (not names and untyped == "string"):
         return json_string(text)
     stripped = text.strip()
     if not names:

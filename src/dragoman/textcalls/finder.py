@@ -13,17 +13,15 @@ argument may quote a call.
 No decision depends on where the text was cut, and apart from the bounded confirmation nothing is read twice.
 """
 
-from collections.abc import Sequence
 from enum import Enum, auto
 
 from dragoman.errors import LocalProtocolError
 from dragoman.model.outcome import FinishReason
 from dragoman.textcalls.block import Block
-from dragoman.textcalls.found import Found
+from dragoman.textcalls.found import Found, Trouble
 from dragoman.textcalls.limits import MAX_WORD
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers, Prepared
-from dragoman.textcalls.patterns import TextPattern
 from dragoman.textcalls.spool import Spool
 from dragoman.textcalls.tape import Malformed, Wait
 from dragoman.textcalls.telling import Telling
@@ -75,11 +73,9 @@ class _Reading:
 class Finder:
     """The calls of one text. `strips`: take calls out of the text without telling them."""
 
-    def __init__(
-        self, patterns: Sequence[TextPattern], offers: Offers, *, strips: bool = False
-    ) -> None:
+    def __init__(self, openers: Openers, offers: Offers, *, strips: bool = False) -> None:
         self._offers = offers
-        self._openers = Openers(patterns, offers)
+        self._openers = openers
         self._spool = Spool()
         self._telling = Telling(self._spool, offers, strips=strips)
         self._state = _State.TEXT
@@ -101,6 +97,11 @@ class Finder:
         return self._telling.held_gap + self._spool.text(self._spool.tape.end)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether anything is held that the end of the text would decide."""
+        return self._state is not _State.TEXT or self._at < self._spool.tape.end
+
+    @property
     def is_confirmed(self) -> bool:
         """Whether the held text is a block that its format has confirmed."""
         return self._state is _State.READING
@@ -114,10 +115,7 @@ class Finder:
         if self._state is _State.OVER:
             raise LocalProtocolError("expected no text after the end of the text")
         if text:
-            if self._reading is not None:
-                keep = self._reading.block.at
-            else:
-                keep = self._at
+            keep = self._at if self._reading is None else self._reading.block.at
             self._spool.feed(text, keep)
             self._run()
         return self._drain()
@@ -283,7 +281,9 @@ class Finder:
         try:
             # What was told before it went wrong stands; a limit may have been passed before that.
             self._telling.absorb(reading.block)
-            self._telling.bound(reading.block.at if error is None else error.at, reading.block.limits)
+            self._telling.bound(
+                reading.block.at if error is None else error.at, reading.block.limits
+            )
         except Malformed as found:
             error = found
         if error is not None:
@@ -301,7 +301,7 @@ class Finder:
     def _fail(self, reading: _Reading, error: Malformed) -> None:
         tape = self._spool.tape
         is_end = tape.ended and error.at >= tape.end
-        kind = "limit" if error.is_limit else "truncated" if is_end else "malformed"
+        kind: Trouble = "limit" if error.is_limit else "truncated" if is_end else "malformed"
         at = max(error.at, self._spool.settled)
         self._telling.fail(kind, error.reason, at)
         self._resume(at)

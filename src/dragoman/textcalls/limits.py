@@ -11,9 +11,9 @@ MAX_WORD = 64
 
 class Limits(Struct, frozen=True, kw_only=True):
     """max_block: characters of one call's markup; a model that writes a file into an argument needs hundreds of
-        thousands. max_depth: nesting of values, far from Python's recursion limit. max_calls: calls of one text; agents
-        send tens. max_name: OpenAI takes 64, Anthropic 128. max_key: one parameter's name. confirm: characters after
-        an opener within which its format must show itself, so that prose about `<tool_call>` is not held for long.
+    thousands. max_depth: nesting of values, far from Python's recursion limit. max_calls: calls of one text; agents
+    send tens. max_name: OpenAI takes 64, Anthropic 128. max_key: one parameter's name. confirm: characters after
+    an opener within which its format must show itself, so that prose about `<tool_call>` is not held for long.
     """
 
     max_block: int = 4 * 1024 * 1024

@@ -19,14 +19,22 @@ __all__ = ("literal_as_json", "read_literal")
 
 Take = Callable[[str], None]
 
-_CONSTANTS = {"True": "true", "true": "true", "False": "false", "false": "false"}
-_CONSTANTS |= {"None": "null", "null": "null"}
+_CONSTANTS = {
+    "True": "true",
+    "true": "true",
+    "False": "false",
+    "false": "false",
+    "None": "null",
+    "null": "null",
+}
 _ATOM = re.compile(r"[-+0-9A-Za-z_.]*")
 _INTEGER = re.compile(r"[+-]?[0-9][0-9_]*")
 _FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?")
 _MAX_ATOM = 400
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0"}
-_ESCAPES |= {"\\": "\\", "'": "'", '"': '"', "\n": ""}
+_ESCAPES = {
+    "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0",
+    "\\": "\\", "'": "'", '"': '"', "\n": "",
+}
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _PREFIXES = frozenset("rRbBuUfF")
 _STOPS = {quote: Words((quote, "\\")) for quote in ("'", '"', "'''", '"""')}
@@ -218,7 +226,9 @@ def _ends_here(block: Block) -> Wait[bool]:
         is_whole = tape.ended or len(ahead) == _MAX_AHEAD
         found = _GOES_ON.match(ahead)
         # The end of the window is an end only where the text is over.
-        if found is not None and (is_whole or found.end() < len(ahead) or not _is_open_end(found.group())):
+        if found is not None and (
+            is_whole or found.end() < len(ahead) or not _is_open_end(found.group())
+        ):
             return True
         if is_whole or _MAY_GO_ON.fullmatch(ahead) is None:
             return False

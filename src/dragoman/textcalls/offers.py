@@ -42,7 +42,7 @@ class Types(Struct, frozen=True):
     @property
     def is_text(self) -> bool:
         """Whether the value can only be a string."""
-        return self.names == {"string"}
+        return len(self.names) == 1 and "string" in self.names
 
 
 UNTYPED = Types()
@@ -93,7 +93,9 @@ class Offers:
     def origin(self, name: str) -> tuple[str, str | None, bool]:
         """The tool's own name, its namespace, and whether its input is free text."""
         offer = self._offers.get(name)
-        return (name, None, False) if offer is None else (offer.name, offer.namespace, offer.is_custom)
+        return (
+            (name, None, False) if offer is None else (offer.name, offer.namespace, offer.is_custom)
+        )
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """The declared parameters of a tool, in order."""
@@ -103,7 +105,11 @@ class Offers:
     def required(self, name: str) -> tuple[str, ...]:
         offer = self._offers.get(self.resolve(name) or "")
         names = offer.schema.get("required") if offer is not None else None
-        return tuple(str(item) for item in cast("list[object]", names)) if isinstance(names, list) else ()
+        return (
+            tuple(str(item) for item in cast("list[object]", names))
+            if isinstance(names, list)
+            else ()
+        )
 
     def types(self, name: str, key: str) -> Types:
         """How a parameter is typed; `UNTYPED` where nothing says."""
@@ -178,7 +184,9 @@ def as_tool_schema(schema: object) -> Fields:
     if schema is None or isinstance(schema, bool | int | float | list):
         return {}
     try:
-        value = cast("object", loads(schema if isinstance(schema, str) else bytes(cast("bytes", schema))))
+        value = cast(
+            "object", loads(schema if isinstance(schema, str) else bytes(cast("bytes", schema)))
+        )
     except (MalformedJson, TypeError, ValueError):
         return {}
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
@@ -200,13 +208,13 @@ def _read(tool: object) -> _Offer | None:
     if not isinstance(name, str) or not name:
         return None
     schemas = (fields.get(key) for key in ("parameters", "input_schema", "inputSchema", "schema"))
-    schema = next((schema for schema in schemas if schema is not None), None)
-    return _offer(name, as_tool_schema(schema), None, is_custom=kind == "custom")
+    schema = as_tool_schema(next((one for one in schemas if one is not None), None))
+    return _offer(name, schema, None, is_custom=kind == "custom")
 
 
 def _offer(name: str, schema: Fields, namespace: str | None, *, is_custom: bool) -> _Offer:
     properties = schema.get("properties")
-    named = cast("Fields", properties) if isinstance(properties, Mapping) else {}
+    named: Fields = cast("Fields", properties) if isinstance(properties, Mapping) else {}
     return _Offer(name, namespace, is_custom, schema, named)
 
 

@@ -12,7 +12,7 @@ from dragoman.textcalls.limits import MAX_WORD
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.patterns import TextPattern
 from dragoman.textcalls.surroundings import THINKING, Surroundings
-from dragoman.textcalls.words import Words
+from dragoman.textcalls.words import words
 
 __all__ = ("Openers", "Prepared")
 
@@ -28,8 +28,8 @@ class Prepared:
 
     def __init__(self, pattern: TextPattern, offers: Offers) -> None:
         self.pattern = pattern
-        self.openers = Words(_spell(pattern.openers, offers))
-        self.closers = Words(_spell(pattern.closers, offers))
+        self.openers = words(*_spell(pattern.openers, offers))
+        self.closers = words(*_spell(pattern.closers, offers))
         for word in (*self.openers.words, *self.closers.words):
             if len(word) > MAX_WORD:
                 raise ConfigError(
@@ -56,8 +56,8 @@ class Openers:
 
     def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
         self._prepared = [Prepared(pattern, offers) for pattern in patterns]
-        words = {word for prepared in self._prepared for word in prepared.openers.words}
-        self._words = Words(words | _THINKING)
+        found = {word for prepared in self._prepared for word in prepared.openers.words}
+        self._words = words(*sorted(found | _THINKING))
         alternatives = "|".join(map(re.escape, self._words.words))
         self._tokens = re.compile(f"{alternatives}|`+|~+")
 
@@ -89,7 +89,10 @@ class Openers:
         return [
             prepared
             for prepared in self._prepared
-            if any(rest.startswith(word) or (is_cut and word.startswith(rest)) for word in prepared.openers.words)
+            if any(
+                rest.startswith(word) or (is_cut and word.startswith(rest))
+                for word in prepared.openers.words
+            )
             and _counts(prepared.pattern, around)
         ]
 

@@ -26,10 +26,16 @@ PROFILES = (
     Profile(("*xlam*",), ("bare_json_array", "json_fence")),
     Profile(("granite-3*", "granite3*"), ("bare_json_array",)),
     Profile(("command-r*", "c4ai-command*"), ("command_r",)),
-    Profile(("command-*", "c4ai-command-*", "*command-a*", "*command-r7b*"), ("command_thoughts", "command_marks")),
+    Profile(
+        ("command-*", "c4ai-command-*", "*command-a*", "*command-r7b*"),
+        ("command_thoughts", "command_marks"),
+    ),
     Profile(("gpt-oss*", "*gpt-oss*"), ("harmony", "harmony_marks")),
     Profile(("kimi-k3*", "*kimi-k3*"), ("kimi_k3_marks",)),
-    Profile(("*functionary*v3.2*", "*functionary-medium-v3*"), ("functionary_v32", "functionary_v32_content")),
+    Profile(
+        ("*functionary*v3.2*", "*functionary-medium-v3*"),
+        ("functionary_v32", "functionary_v32_content"),
+    ),
     Profile(("*muse*", "*glimmer*"), ("muse_thoughts", "muse_headers", "muse_marks")),
     Profile(("dots*", "*dots.llm*"), ("dots_marks",)),
 )

@@ -37,4 +37,6 @@ class Spool:
         tape = self.tape
         if not self._passed:
             return tape.slice(self.settled, stop)
-        return ("".join(self._passed) + tape.data[: max(0, stop - tape.base)])[: stop - self.settled]
+        return ("".join(self._passed) + tape.data[: max(0, stop - tape.base)])[
+            : stop - self.settled
+        ]

@@ -29,7 +29,17 @@ _FENCE = 3
 class Surroundings:
     """What is around the end of the text so far."""
 
-    __slots__ = ("_fence", "_fence_size", "_indent", "_inline", "_run", "_run_indent", "_run_size", "_thinking", "is_fresh")
+    __slots__ = (
+        "_fence",
+        "_fence_size",
+        "_indent",
+        "_inline",
+        "_run",
+        "_run_indent",
+        "_run_size",
+        "_thinking",
+        "is_fresh",
+    )
 
     def __init__(self) -> None:
         self.is_fresh = True  # nothing but white space so far

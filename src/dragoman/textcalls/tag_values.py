@@ -94,7 +94,9 @@ def _nested(text: str, types: Types, root: object, depth: int) -> str | None:
             missing.add(key)
             position = start
             continue
-        pairs.append((key, _inner(text[start:end].strip(), types_within(types, key, root), root, depth)))
+        pairs.append(
+            (key, _inner(text[start:end].strip(), types_within(types, key, root), root, depth))
+        )
         position = end + len(key) + 3
     if not pairs:
         return None

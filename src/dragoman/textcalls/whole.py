@@ -18,6 +18,7 @@ from dragoman.textcalls.found import (
     TroubleFound,
 )
 from dragoman.textcalls.offers import Offers
+from dragoman.textcalls.openers import Openers
 from dragoman.textcalls.registry import PatternRegistry
 
 __all__ = ("FoundCall", "TextScan", "gather", "scan_text")
@@ -66,7 +67,7 @@ def scan_text(
     offers = Offers(tools)
     if not offers:
         return TextScan(text=text)
-    finder = Finder(choose_patterns(formats, model, registry), offers)
+    finder = Finder(Openers(choose_patterns(formats, model, registry), offers), offers)
     return gather([*finder.feed(text), *finder.finish(finish)])
 
 

@@ -22,7 +22,9 @@ class Words:
         self._finds = re.compile(alternatives)
         firsts = "".join(sorted({word[0] for word in self.words if word}))
         self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)")
-        self._prefixes = frozenset(word[:size] for word in self.words for size in range(1, len(word)))
+        self._prefixes = frozenset(
+            word[:size] for word in self.words for size in range(1, len(word))
+        )
         self._reach = max((len(word) for word in self.words), default=1) - 1
 
     def find(self, text: str, start: int) -> tuple[int, str] | None:

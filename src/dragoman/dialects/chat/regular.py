@@ -158,6 +158,7 @@ class ChatWatch:
     harmless: frozenset[str] = frozenset({"repeated_id", "empty_name"})
     ending = b"data: [DONE]\n\n"
     model_path: tuple[str, ...] = ("model",)
+    is_repetition = False
     has_default_input = False
 
     def __init__(self, context: EncodeContext) -> None:

@@ -19,7 +19,7 @@ from dragoman.dialects.messages.fields import (
     raws_of,
     string_of,
 )
-from dragoman.dialects.messages.plain import read_plain
+from dragoman.dialects.messages.plain import read_content
 from dragoman.dialects.messages.wire import MAPPED_FIELDS
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, Extra, Part, Result, Text
@@ -93,12 +93,12 @@ def _split_user(parts: tuple[Part, ...], extra: Extra | None) -> list[Turn]:
 def _content(value: Raw | None, path: str) -> tuple[Part, ...]:
     if value is None or is_null(value):
         return ()
-    text = string_of(value)
-    if text is not None:
-        return (Text(text=text),)
-    plain = read_plain(value)
+    plain = read_content(value)
     if plain is not None and all(map(_is_named, plain)):
         return tuple(map(_settled, plain))
+    text = string_of(value)
+    if text is not None:  # with half a character in it
+        return (Text(text=text),)
     blocks = raws_of(value)
     if blocks is None:
         refuse(path, "a string or an array of blocks", value)

@@ -4,6 +4,8 @@ A list with any other block, or with a field that has no home, does not fit and 
 both can read a list they say the same.
 """
 
+from typing import cast
+
 from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, typed_decoder
@@ -12,7 +14,7 @@ from dragoman.dialects.messages.blocks import input_of
 from dragoman.dialects.messages.fields import is_null
 from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 
-__all__ = ("read_plain",)
+__all__ = ("read_content", "read_plain")
 
 
 class _Block(Struct, gc=False, forbid_unknown_fields=True, tag_field="type"):
@@ -44,7 +46,9 @@ class _ToolResult(_Block, tag="tool_result"):
     cache_control: Raw | None = None
 
 
-_decode = typed_decoder(list[_Text | _Thinking | _ToolUse | _ToolResult])
+_Plain = _Text | _Thinking | _ToolUse | _ToolResult
+_decode = typed_decoder(list[_Plain])
+_decode_content = typed_decoder(cast("type[str | list[_Plain]]", str | list[_Plain]))
 
 
 def read_plain(content: Raw) -> tuple[Part, ...] | None:
@@ -55,7 +59,16 @@ def read_plain(content: Raw) -> tuple[Part, ...] | None:
         return None
 
 
-def _part(block: _Text | _Thinking | _ToolUse | _ToolResult) -> Part:
+def read_content(content: Raw) -> tuple[Part, ...] | None:
+    """The same for the content of a request's message, which may be a string."""
+    try:
+        found = _decode_content(content)
+    except FAST_FAILURES:
+        return None
+    return (Text(text=found),) if isinstance(found, str) else tuple(map(_part, found))
+
+
+def _part(block: _Plain) -> Part:
     match block:
         case _Text():
             return Text(text=block.text, cache=_cache(block.cache_control))

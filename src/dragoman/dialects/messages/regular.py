@@ -114,6 +114,7 @@ class MessagesWatch:
     harmless: frozenset[str] = frozenset({"unknown_block"})
     ending = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
     model_path: tuple[str, ...] = ("message", "model")
+    is_repetition = False
     has_default_input = True
 
     def __init__(self, context: EncodeContext) -> None:

@@ -33,7 +33,14 @@ from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import CallKind, Extra
 from dragoman.model.request import Tool, ToolChoice, ToolRef
 
-__all__ = ("allowed_tools", "read_choice", "read_tools", "write_choice", "write_tools")
+__all__ = (
+    "WrittenTools",
+    "allowed_tools",
+    "read_choice",
+    "read_tools",
+    "write_choice",
+    "write_tools",
+)
 
 _KNOWN = MAPPED_FIELDS["tool"]
 

@@ -124,7 +124,9 @@ class CallBook:
             name=header.name or find_name(fields),
             call_id=header.call_id or find_call_id(fields),
         )
-        self._start(item, track)
+        # An item that was never announced has its id at its end; no other may be made up before that.
+        if track.header.call_id or item.type == "message":
+            self._start(item, track)
 
     def close_input(self, item: Item, track: CallTrack, text: str) -> None:
         """`function_call_arguments.done` and its cousins. A call inside a message has no other end of its own."""
@@ -166,6 +168,8 @@ class CallBook:
         """The answer is over and this call is not. False if nobody ever named it."""
         if track.closed and not is_failure:
             status = "completed"
+        if track.header.name:
+            self._start(item, track)
         if not track.is_started and not is_failure:
             self._conclude_name(item, track)
         if not track.is_started:

@@ -19,6 +19,7 @@ from dragoman.dialects.responses.fields import (
     read_uncut,
 )
 from dragoman.dialects.responses.items import read_item
+from dragoman.dialects.responses.plain_item import read_plain
 from dragoman.dialects.responses.tools import read_tools
 from dragoman.dialects.responses.wire import CALL_ITEMS, MESSAGE_FIELDS
 from dragoman.model.parts import Call, Opaque, Part, Result, Text
@@ -66,7 +67,7 @@ def read_history(value: Raw | None) -> History:
         where = f"input[{number}]"
         fields = expect_object(entry, where)
         kind = expect_text(fields, "type", where)
-        turns.append(_turn(kind, entry, fields, where))
+        turns.append(read_plain(kind, entry) or _turn(kind, entry, fields, where))
         if kind in _DECLARING:
             declared = read_tools(fields.get("tools"), f"{where}.tools", in_input=True)
             tools.extend(declared.tools)

@@ -97,6 +97,21 @@ class _Body(_Response, kw_only=True):
     object: Literal["response"]
 
 
+# Events, and ends of items, that say again what deltas have told. Items of tools that the provider runs have no deltas.
+_REPETITIONS = frozenset(
+    {
+        "response.content_part.done",
+        "response.custom_tool_call_input.done",
+        "response.function_call_arguments.done",
+        "response.output_text.done",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_text.done",
+        "response.refusal.done",
+    }
+)
+_WITH_DELTAS = frozenset({"custom_tool_call", "function_call", "message", "reasoning"})
+
+
 class _Event(Struct):
     """Any event; which of these it needs depends on its type. Items are read apart: only some need be so strict."""
 
@@ -143,6 +158,7 @@ class ResponsesWatch:
         self._id = ""
         self._is_placed = False  # the deltas of the open part say which item they belong to
         self._shown: list[tuple[str, str]] = []  # the items that were announced
+        self.is_repetition = False
 
     def look(self, frame: Frame, data: bytes) -> Look | None:
         self._is_placed = False
@@ -151,6 +167,7 @@ class ResponsesWatch:
             name = frame.name
             if name and name != event.type.encode("utf-8", "replace"):
                 return None
+            self.is_repetition = event.type in _REPETITIONS
             return self._look_at(event)
         except FAST_FAILURES:
             return None
@@ -237,6 +254,7 @@ class ResponsesWatch:
         item = _decode_item(event.item)
         if not _is_usable(item, is_done=is_done):
             return None
+        self.is_repetition = is_done and item.type in _WITH_DELTAS
         if not is_done:
             self._shown.append((item.type, item.id))
         is_settled = is_done and item.type == "message"

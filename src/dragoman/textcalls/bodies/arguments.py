@@ -5,9 +5,10 @@ are told together at the end, and then the last of two values for one parameter 
 whole object (`arguments`, `input`) is unwrapped.
 """
 
+from collections.abc import Callable
 from typing import cast
 
-from dragoman._json import is_strict, loads
+from dragoman._json import as_object, is_strict, loads
 from dragoman.textcalls.block import Block
 from dragoman.textcalls.coerce import Untyped, coerce
 from dragoman.textcalls.json_text import json_string, json_string_inside
@@ -45,10 +46,6 @@ class Arguments:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self._values)
-
     def types(self, key: str, hint: Types = UNTYPED) -> Types:
         """How a parameter is typed: by its schema, else as its markup says."""
         declared = self._block.offers.types(self._name, key)
@@ -78,16 +75,18 @@ class Arguments:
         if self._block.streams:
             self._block.input(f"{self._lead(key)}{source}")
 
-    def finish(self, wrappers: tuple[str, ...] = ()) -> None:
-        """No more parameters."""
+    def finish(self, wrappers: tuple[str, ...] = ()) -> frozenset[str]:
+        """No more parameters. Gives the names of all of them."""
         if self._block.streams:
             self._block.input("}" if self._count else "{}")
-            return
+            return frozenset(self._values)
         whole = self._unwrapped(wrappers)
-        if whole is None:
-            pairs = (f"{json_string(key)}:{source}" for key, source in self._values.items())
-            whole = "{" + ",".join(pairs) + "}"
-        self._block.input(whole)
+        if whole is not None:
+            self._block.input(whole)
+            return frozenset(as_object(whole))
+        pairs = (f"{json_string(key)}:{source}" for key, source in self._values.items())
+        self._block.input("{" + ",".join(pairs) + "}")
+        return frozenset(self._values)
 
     def _lead(self, key: str) -> str:
         self._count += 1
@@ -111,25 +110,40 @@ class Arguments:
         block = self._block
         self._values[key] = '""'
         block.input(f'{self._lead(key)}"')
-        held = ""
-        is_first = trims
-
-        def take(piece: str) -> None:
-            nonlocal held, is_first
-            piece = held + piece
-            if is_first:
-                if piece == "\r":
-                    held = piece
-                    return
-                piece = piece[1:] if piece.startswith("\n") else piece.removeprefix("\r\n")
-                is_first = False
-            held = ""
-            if trims:
-                body = piece.removesuffix("\n").removesuffix("\r")
-                held, piece = piece[len(body) :], body
-            block.input(json_string_inside(piece) if piece else "")
-
-        stop = yield from block.until(stops, take)
-        rest = held if held not in ("\n", "\r\n") else ""
-        block.input((json_string_inside(rest) if rest else "") + ('"' if stop else ""))
+        trimmer = _Trimmer(block.input, trims=trims)
+        stop = yield from block.until(stops, trimmer.take)
+        if stop:
+            trimmer.finish()
+            block.input('"')
         return stop
+
+
+class _Trimmer:
+    """Tells a string as it comes, less one line break at its beginning and one at its end."""
+
+    __slots__ = ("_held", "_is_first", "_tell", "_trims")
+
+    def __init__(self, tell: Callable[[str], None], *, trims: bool) -> None:
+        self._tell = tell
+        self._trims = trims
+        self._is_first = trims
+        self._held = ""
+
+    def take(self, piece: str) -> None:
+        text = self._held + piece
+        self._held = ""
+        if self._is_first:
+            if text == "\r":
+                self._held = text
+                return
+            text = text[1:] if text.startswith("\n") else text.removeprefix("\r\n")
+            self._is_first = False
+        if self._trims:
+            body = text.removesuffix("\n").removesuffix("\r")
+            text, self._held = body, text[len(body) :]
+        if text:
+            self._tell(json_string_inside(text))
+
+    def finish(self) -> None:
+        if self._held == "\r":
+            self._tell(json_string_inside(self._held))

@@ -21,12 +21,11 @@ from dragoman.textcalls.words import Words
 __all__ = ("JsonBody", "read_arguments")
 
 _BRACES = Words(("{",))
-_STARTS = Words(("{", "["))
 _COLON = Words((":",))
 _NEXT = Words((",", "}"))
 _NEXT_CALL = Words((",", "]"))
 _WRAPPER = "function"
-_EXTRA_KEYS = frozenset({"type", "index", _WRAPPER})
+_EXTRA_KEYS = frozenset({"type", "index", "id", "tool_call_id", "call_id", _WRAPPER})
 
 
 class JsonBody(Struct, frozen=True, kw_only=True):

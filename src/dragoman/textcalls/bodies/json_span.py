@@ -127,7 +127,9 @@ class JsonSpan:
         end = match.end() if match is not None else index
         self._scalar += text[index:end]
         if len(self._scalar) > _MAX_SCALAR:
-            raise Malformed("expected a shorter number", base + end - len(self._scalar) + _MAX_SCALAR)
+            raise Malformed(
+                "expected a shorter number", base + end - len(self._scalar) + _MAX_SCALAR
+            )
         if end < len(text):
             if _IS_SCALAR.fullmatch(self._scalar) is None:
                 raise Malformed("expected a JSON value", base + end)

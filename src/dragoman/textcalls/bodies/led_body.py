@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from dragoman.textcalls.bodies.json_body import JsonBody
 from dragoman.textcalls.block import Block
+from dragoman.textcalls.bodies.json_body import JsonBody
 from dragoman.textcalls.tape import Wait
 from dragoman.textcalls.words import words
 

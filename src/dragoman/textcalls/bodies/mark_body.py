@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from dragoman.textcalls.block import Block
 from dragoman.textcalls.tape import Wait
-from dragoman.textcalls.words import Words, words
+from dragoman.textcalls.words import words
 
 __all__ = ("MarkBody", "ThoughtBody")
 

@@ -13,7 +13,7 @@ from dragoman.textcalls.block import Block
 from dragoman.textcalls.bodies.json_body import read_arguments
 from dragoman.textcalls.bodies.json_span import read_json
 from dragoman.textcalls.tape import SPACE, Wait
-from dragoman.textcalls.words import Words, words
+from dragoman.textcalls.words import words
 
 __all__ = ("NamedBody", "plain_name")
 

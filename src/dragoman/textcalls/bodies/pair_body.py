@@ -1,6 +1,6 @@
 """Calls whose parameters are pairs of tags, one for the name and one for the value, behind the bare name of the tool.
 
-    f <arg_key>k</arg_key> <arg_value>v</arg_value> …        the name ends at a line break, a separator or a tag
+f <arg_key>k</arg_key> <arg_value>v</arg_value> …        the name ends at a line break, a separator or a tag
 """
 
 from msgspec import Struct

@@ -1,7 +1,7 @@
 """Calls written as Python: `f(a=1, b="x")`, in a list or one a line. Arguments are keywords with literal values.
 
-    [f(a=1), g()]        `in_list`
-    f(a=1)\\ng()          otherwise
+[f(a=1), g()]        `in_list`
+f(a=1)\\ng()          otherwise
 """
 
 import re

@@ -15,6 +15,11 @@ from dragoman.textcalls.words import words
 __all__ = ("ReactBody",)
 
 
+def as_object_source(key: str, text: str) -> str:
+    """An object with one string in it."""
+    return "{" + f"{json_string(key)}:{json_string(text)}" + "}"
+
+
 class ReactBody(Struct, frozen=True, kw_only=True):
     name_end: str = "\n"
     lead: str = "Action Input:"
@@ -47,4 +52,4 @@ class ReactBody(Struct, frozen=True, kw_only=True):
             return source
         parameters = block.offers.parameters(name)
         key = parameters[0] if len(parameters) == 1 else "input"
-        return "{%s:%s}" % (json_string(key), json_string(text.strip("\"'")))
+        return as_object_source(key, text.strip("\"'"))

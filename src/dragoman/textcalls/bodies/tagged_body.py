@@ -102,7 +102,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         if not head.name or any(character in SPACE for character in head.name):
             block.malformed("expected a name")
         if not self.wraps:
-            yield from self._peek_parameter(block, words, head)
+            yield from self._peek_parameter(block, head)
         yield from block.confirm()
         block.begin(head.name, at=start)
         if head.is_void:
@@ -116,11 +116,14 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
             yield from block.expect(words.call_closes)
         else:
             stop = yield from self._parameters(block, words, arguments)
-            self._check(block, head.name, arguments, stop)
-            arguments.finish(self.wrappers)
+            keys = arguments.finish(self.wrappers)
+            missing = [key for key in block.offers.required(head.name) if key not in keys]
+            if self.is_strict and missing:
+                reason = f"expected the parameter {missing[0]!r}"
+                block.malformed(reason, at=block.at - len(stop))
         block.close_call()
 
-    def _peek_parameter(self, block: Block, words: "_Compiled", head: _Head) -> Wait[None]:
+    def _peek_parameter(self, block: Block, head: _Head) -> Wait[None]:
         """Where nothing wraps the call, its tag alone is not enough: a parameter or its close must follow."""
         if not head.is_void and (yield from block.skip(SPACE)) not in ("<", "]"):
             block.malformed("expected a parameter")
@@ -149,18 +152,13 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
             if stop in self.parameter.closes:
                 stop = ""
 
-    def _check(self, block: Block, name: str, arguments: Arguments, stop: str) -> None:
-        if not self.is_strict or any(key in self.wrappers for key in arguments.keys):
-            return
-        missing = [key for key in block.offers.required(name) if key not in arguments]
-        if missing:
-            block.malformed(f"expected the parameter {missing[0]!r}", at=block.at - len(stop))
-
     def _head(self, block: Block, tag: Tag, ends: Words) -> Wait[_Head]:
         text, _ = yield from block.read(ends, block.limits.max_name + block.limits.max_key)
         is_void = text.endswith("/")
         if tag.attribute is None:
-            name = text.rstrip("/").strip().strip(_QUOTES) if is_void else text.strip().strip(_QUOTES)
+            name = (
+                text.rstrip("/").strip().strip(_QUOTES) if is_void else text.strip().strip(_QUOTES)
+            )
             return _Head(name, UNTYPED, is_void)
         attributes = {
             found[1]: next((value for value in found.groups()[1:] if value is not None), "")

@@ -92,11 +92,7 @@ JSON_BLOCKS = (
         body=LedBody(ends=("<|content_invoke_tool_json|>",), body=_INKLING),
         closers=("<|end_message|>",),
     ),
-    TextPattern(
-        name="python_tag", openers=("<|python_tag|>",), body=JsonBody(separators=(";",))
-    ),
-    TextPattern(
-        name="mistral", openers=("[TOOL_CALLS]",), body=JsonBody()
-    ),
+    TextPattern(name="python_tag", openers=("<|python_tag|>",), body=JsonBody(separators=(";",))),
+    TextPattern(name="mistral", openers=("[TOOL_CALLS]",), body=JsonBody()),
 )
 """The patterns, in order of rank."""

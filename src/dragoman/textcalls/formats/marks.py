@@ -29,7 +29,14 @@ MARKS = (
     _marks("kimi_k3_marks", *_K3_MARKS),
     _marks("harmony_marks", "<|end|>", "<|return|>", "<|call|>", "<|message|>"),
     _thoughts("command_thoughts", "<|START_THINKING|>", ends=("<|END_THINKING|>",)),
-    _marks("command_marks", "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<co>"),
+    _marks(
+        "command_marks",
+        "<|START_RESPONSE|>",
+        "<|END_RESPONSE|>",
+        "<|START_TEXT|>",
+        "<|END_TEXT|>",
+        "<co>",
+    ),
     _marks("command_citations", "</co: ", ends=(">",)),
     _thoughts(
         "muse_thoughts",

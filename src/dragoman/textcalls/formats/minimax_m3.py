@@ -13,10 +13,10 @@ from dragoman.textcalls.words import words
 
 __all__ = ("MINIMAX_M3",)
 
-_TOKEN = "]<]minimax[>["
-_CLOSER = f"{_TOKEN}</tool_call>"
-_INVOKE = f'{_TOKEN}<invoke name="'
-_INVOKE_END = f"{_TOKEN}</invoke>"
+_NAMESPACE = "]<]minimax[>["
+_CLOSER = f"{_NAMESPACE}</tool_call>"
+_INVOKE = f'{_NAMESPACE}<invoke name="'
+_INVOKE_END = f"{_NAMESPACE}</invoke>"
 
 
 class NestedTagsBody(Struct, frozen=True):
@@ -41,7 +41,7 @@ class NestedTagsBody(Struct, frozen=True):
         arguments = Arguments(block, name)
         while True:
             yield from block.skip(SPACE)
-            if (yield from block.expect(words(_INVOKE_END, f"{_TOKEN}<"))) == _INVOKE_END:
+            if (yield from block.expect(words(_INVOKE_END, f"{_NAMESPACE}<"))) == _INVOKE_END:
                 break
             key, _ = yield from block.read(words(">"), block.limits.max_key)
             types = block.offers.types(name, key)
@@ -50,9 +50,7 @@ class NestedTagsBody(Struct, frozen=True):
         arguments.finish()
         block.close_call()
 
-    def _element(
-        self, block: Block, tag: str, types: Types, root: object, depth: int
-    ) -> Wait[str]:
+    def _element(self, block: Block, tag: str, types: Types, root: object, depth: int) -> Wait[str]:
         """What stands in an element, and its end; as JSON."""
         if depth > block.limits.max_depth:
             block.malformed(f"expected at most {block.limits.max_depth} levels", is_limit=True)
@@ -60,7 +58,7 @@ class NestedTagsBody(Struct, frozen=True):
         children: list[tuple[str, str]] = []
         end = f"{tag}>"
         while True:
-            if not (yield from block.until(words(f"{_TOKEN}<"), pieces.append)):
+            if not (yield from block.until(words(f"{_NAMESPACE}<"), pieces.append)):
                 block.malformed("the text ended inside a value")
             inner, _ = yield from block.read(words(">"), block.limits.max_key)
             if inner.startswith("/"):
@@ -77,7 +75,9 @@ class NestedTagsBody(Struct, frozen=True):
 
 def _gather(children: list[tuple[str, str]], types: Types) -> str:
     names = [name for name, _ in children]
-    is_array = "array" in types.names if types.names else len(set(names)) < len(names) or names == ["item"]
+    is_array = (
+        "array" in types.names if types.names else len(set(names)) < len(names) or names == ["item"]
+    )
     if is_array:
         return "[" + ",".join(source for _, source in children) + "]"
     return "{" + ",".join(f"{json_string(name)}:{source}" for name, source in children) + "}"
@@ -86,7 +86,7 @@ def _gather(children: list[tuple[str, str]], types: Types) -> str:
 MINIMAX_M3 = (
     TextPattern(
         name="minimax_m3",
-        openers=(f"{_TOKEN}<tool_call>",),
+        openers=(f"{_NAMESPACE}<tool_call>",),
         body=NestedTagsBody(),
         closers=(_CLOSER,),
     ),

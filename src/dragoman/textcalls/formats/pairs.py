@@ -41,9 +41,7 @@ class SuffixedPairBody(Struct, frozen=True, kw_only=True):
             block.stop = block.at
 
 
-_HUNYUAN = PairBody(
-    opens=("<tool_call>",), closes=("</tool_call>",), separators=("<tool_sep>",)
-)
+_HUNYUAN = PairBody(opens=("<tool_call>",), closes=("</tool_call>",), separators=("<tool_sep>",))
 
 PAIRS = (
     # GLM 4.5 to 4.7, Poolside, Ling 3

@@ -84,6 +84,7 @@ _K3 = TaggedBody(
     trims=False,
 )
 _STEP_MARKS = ("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "function<｜tool_sep｜>")
+_SPACE_MARK = "\u0120"  # how byte-level tokenizers write a space; some servers pass it on
 _LEAKED = "antml" + ":"  # the prefix of one vendor's own markup, which its models sometimes leak
 
 TAGGED = (
@@ -185,10 +186,12 @@ TAGGED = (
     # Last: its opener begins many others'. Spaces arrive as the tokenizer's marks, or not at all.
     TextPattern(
         name="minicpm",
-        openers=("<function",),
+        openers=("<function", f"<function{_SPACE_MARK}"),
         body=TaggedBody(
             call=_element("function"),
-            parameter=_element("param"),
+            parameter=Tag(
+                opens=("<param", f"<param{_SPACE_MARK}"), closes=("</param>",), attribute="name"
+            ),
             wraps=False,
             many=False,
             is_strict=True,

@@ -21,7 +21,9 @@ __all__ = ("USE_TOOL", "TagNamedBody", "find_name")
 
 _OPENER, _CLOSER = "<use_tool>", "</use_tool>"
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
-_MAX_BEYOND = 4096  # how far behind a closing tag inside an open parameter the real one is looked for
+_MAX_BEYOND = (
+    4096  # how far behind a closing tag inside an open parameter the real one is looked for
+)
 
 
 def find_name(text: str) -> str:
@@ -75,11 +77,13 @@ def _gather(block: Block, closer: Words, name: str, first: str = "") -> Wait[str
     """The text of the block up to the closing tag that ends it. At the end of the text all parameters must be closed."""
     parts: list[str] = []
     watch = _Watch(block, name, first)
-    earliest: tuple[int, int] | None = None  # where the first closing tag stood, and how many parts came before it
+    earliest: tuple[int, int] | None = (
+        None  # where the first closing tag stood, and how many parts came before it
+    )
     while True:
         limit = block.limits.max_block if earliest is None else earliest[0] + _MAX_BEYOND - block.at
+        pieces: list[str] = []
         try:
-            pieces: list[str] = []
             stop = yield from _until(block, closer, pieces, max(limit, 0))
         except Malformed:
             if earliest is None:
@@ -153,7 +157,9 @@ class _Watch:
 
     def _compile(self) -> re.Pattern[str]:
         offers = self._block.offers
-        keys = [key for key in offers.parameters(self._name) if offers.types(self._name, key).is_text]
+        keys = [
+            key for key in offers.parameters(self._name) if offers.types(self._name, key).is_text
+        ]
         return re.compile(f"<({'|'.join(map(re.escape, keys))})>" if keys else r"(?!)")
 
 

@@ -40,7 +40,7 @@ class Tags(Struct, frozen=True, kw_only=True):
     trims: what a reader takes off both ends of a value: one line break, or nothing.
     untyped: what a value is for a reader whose type no schema tells; `markup`: what its tag says.
     wrappers: keys that a reader takes for a wrapper of all arguments where they stand alone and undeclared.
-    needs_required: a reader refuses calls that lack a required parameter.
+    needs_required: a reader refuses calls that lack a required parameter; only_declared: and undeclared ones.
     read: the reader of one call's text, where only all of it together tells what a value is.
     """
 
@@ -57,6 +57,7 @@ class Tags(Struct, frozen=True, kw_only=True):
     untyped: Untyped | Literal["markup"] = "string"
     wrappers: tuple[str, ...] = ()
     needs_required: bool = False
+    only_declared: bool = False
     read: Callable[[str, str, Offers], dict[str, str]] | None = None
 
     def say(self, calls: Sequence[SaidCall], sheet: Sheet) -> str:
@@ -77,8 +78,8 @@ class Tags(Struct, frozen=True, kw_only=True):
             written += (self.parameter(key, json_type(source)), self._spaced(value), self.end(key))
         written.append(self.tail(call.name))
         text = "".join(written)
-        doubts = self._doubts_of_all(call.name, arguments, text, sheet.offers)
-        sheet.doubts.extend(f"{call.name}: {doubt}" for doubt in doubts)
+        of_all = self._doubts_of_all(call.name, arguments, text, sheet.offers)
+        sheet.doubts.extend(f"{call.name}: {doubt}" for doubt in of_all)
         return text
 
     def _spaced(self, value: str) -> str:
@@ -95,6 +96,8 @@ class Tags(Struct, frozen=True, kw_only=True):
             yield "a parameter that looks like a wrapper of all"
         if self.needs_required and not arguments.keys() >= set(offers.required(name)):
             yield "a required parameter is missing"
+        if self.only_declared and not set(offers.parameters(name)) >= arguments.keys():
+            yield "a parameter that its schema does not declare"
         if self.read is not None:
             found = self.read(text, name, offers)
             for key, source in arguments.items():

@@ -138,19 +138,20 @@ STEP3 = Tags(
     marks=("steptml:", "<｜tool_call"),
 )
 
+
+def _read_named_tags(text: str, name: str, offers: Offers) -> dict[str, str]:
+    """The parameters within the outermost tag."""
+    return read_parameters(text[text.index(">") + 1 : text.rindex("</")], name, offers)
+
+
 USE_TOOL = Tags(
     head=lambda name: f"<use_tool>\n<name>{name}</name>\n",
     parameter=lambda key, _: f"<{key}>",
     end=lambda key: f"</{key}>\n",
     tail=lambda _: "</use_tool>",
     marks=("<use_tool>", "</use_tool>"),
-    read=read_parameters,
+    read=_read_named_tags,
 )
-
-
-def _read_tool_tags(text: str, name: str, offers: Offers) -> dict[str, str]:
-    inside = text.removeprefix(f"<{name}>").removesuffix(f"</{name}>")
-    return read_parameters(inside, name, offers)
 
 
 TOOL_TAGS = Tags(
@@ -159,5 +160,6 @@ TOOL_TAGS = Tags(
     end=lambda key: f"</{key}>\n",
     tail=lambda name: f"</{name}>",
     marks=("</{name}>",),
-    read=_read_tool_tags,
+    only_declared=True,
+    read=_read_named_tags,
 )

@@ -1,0 +1,131 @@
+"""What may follow a call that came as text, and how many calls may come.
+
+A model that writes its calls as text does not stop there by itself: it goes on and invents their results. So by default
+such a turn ends with its calls.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, cast
+
+from msgspec import Struct
+
+from dragoman._json import dumps, loads
+from dragoman.textcalls.found import (
+    CallBroken,
+    CallEnded,
+    CallFound,
+    Found,
+    InputFound,
+    TextFound,
+    ThoughtFound,
+    TroubleFound,
+)
+
+__all__ = ("KEEP_ALL", "Tail", "TailPolicy")
+
+
+class TailPolicy(Struct, frozen=True, kw_only=True):
+    """stop: `burst`: further calls and white space go on, the first other text ends the turn; `first`: the first call
+    ends it; `never`: it goes on. suppress_tail: no text after a call. max_calls: so many calls are told and no more;
+    0: all. dedup: a call with the name and arguments of an earlier one is not told again; such calls are told whole.
+    """
+
+    stop: Literal["burst", "first", "never"] = "burst"
+    suppress_tail: bool = True
+    max_calls: int = 0
+    dedup: bool = False
+
+
+KEEP_ALL = TailPolicy(stop="never", suppress_tail=False)
+"""Nothing is withheld."""
+
+
+class Tail:
+    """The policy at work on one choice."""
+
+    __slots__ = ("_drafts", "_policy", "_seen", "_withheld_now", "is_over", "told", "withheld")
+
+    def __init__(self, policy: TailPolicy) -> None:
+        self.is_over = False  # nothing more may come
+        self.told = 0
+        self.withheld = 0
+        self._policy = policy
+        self._seen: set[tuple[str, bytes]] = set()
+        self._withheld_now: set[int] = set()
+        self._drafts: dict[int, list[CallFound | InputFound]] = {}
+
+    def filter(self, found: Iterable[Found]) -> list[Found]:
+        """What of the findings may be told."""
+        passed: list[Found] = []
+        for one in found:
+            match one:
+                case TextFound() | ThoughtFound():
+                    if self._passes_text(one.text):
+                        passed.append(one)
+                case CallFound():
+                    self._begin(one, passed)
+                case InputFound():
+                    self._grow(one, passed)
+                case CallEnded():
+                    self._end(one, passed)
+                case CallBroken():
+                    if one.index not in self._withheld_now:
+                        passed.append(one)
+                case TroubleFound():
+                    passed.append(one)
+        return passed
+
+    def _passes_text(self, text: str) -> bool:
+        if not self.told or not text:
+            return True
+        if not text.isspace() and self._policy.stop == "burst":
+            self.is_over = True
+        return not self._policy.suppress_tail
+
+    def _begin(self, call: CallFound, passed: list[Found]) -> None:
+        most = self._policy.max_calls
+        if self.is_over or (most and self.told >= most):
+            self.withheld += 1
+            self._withheld_now.add(call.index)
+        elif self._policy.dedup:
+            self._drafts[call.index] = [call]
+        else:
+            self.told += 1
+            passed.append(call)
+
+    def _grow(self, grown: InputFound, passed: list[Found]) -> None:
+        if grown.index in self._drafts:
+            self._drafts[grown.index].append(grown)
+        elif grown.index not in self._withheld_now:
+            passed.append(grown)
+
+    def _end(self, ended: CallEnded, passed: list[Found]) -> None:
+        if ended.index in self._withheld_now:
+            return
+        draft = self._drafts.pop(ended.index, None)
+        if draft is not None:
+            key = _key(draft)
+            if key in self._seen:
+                return
+            self._seen.add(key)
+            self.told += 1
+            passed.extend(draft)
+        passed.append(ended)
+        if self._policy.stop == "first":
+            self.is_over = True
+
+
+def _key(draft: list[CallFound | InputFound]) -> tuple[str, bytes]:
+    """Name and canonical arguments."""
+    names = [one.name for one in draft if isinstance(one, CallFound)]
+    source = "".join(one.text for one in draft if isinstance(one, InputFound))
+    return names[0], dumps(_sorted(cast("object", loads(source or "{}"))))
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        return {key: _sorted(members[key]) for key in sorted(members)}
+    if isinstance(value, list):
+        return [_sorted(item) for item in cast("list[object]", value)]
+    return value

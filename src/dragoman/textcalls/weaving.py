@@ -1,0 +1,207 @@
+"""What a finder tells, as events of an answer: parts that begin, grow and end.
+
+A text between two calls is a part of its own, a call is a part, thoughts are a part. Part numbers come from the
+caller, because other parts of the same answer count too.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import assert_never, cast
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw, loads
+from dragoman.core.ids import Minter
+from dragoman.model.events import (
+    AnnotationAdded,
+    Event,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from dragoman.model.outcome import Problem
+from dragoman.model.parts import Annotation, Call, PartStatus, Reasoning, Text
+from dragoman.textcalls.found import (
+    CallBroken,
+    CallEnded,
+    CallFound,
+    Found,
+    InputFound,
+    TextFound,
+    ThoughtFound,
+    TroubleFound,
+)
+from dragoman.textcalls.offers import Offers
+
+__all__ = ("CallIds", "Weaver")
+
+_NEW_TEXT = Text(status="in_progress")
+_FREE_TEXT = "input"  # the one parameter by which a tool with free text is called where only JSON can be written
+
+
+class CallIds:
+    """The ids of one choice's calls: the model's own where it comes once, else ours."""
+
+    __slots__ = ("_mint", "_used")
+
+    def __init__(self, seed: str = "") -> None:
+        self._mint = Minter(seed)
+        self._used: set[str] = set()
+
+    def __call__(self, call_id: str) -> str:
+        if not call_id or call_id in self._used:
+            call_id = self._mint("call_")
+        self._used.add(call_id)
+        return call_id
+
+
+class _OpenCall:
+    """A call that was begun. A tool with free text is told when its JSON is whole."""
+
+    __slots__ = ("call", "is_free", "part", "pieces")
+
+    def __init__(self, part: int, call: Call, *, is_free: bool) -> None:
+        self.part = part
+        self.call = call
+        self.is_free = is_free
+        self.pieces: list[str] = []
+
+
+class Weaver:
+    """The parts of one choice. `header` is what the next text part begins as."""
+
+    def __init__(
+        self, number: Callable[[], int], offers: Offers, identify: CallIds, *, choice: int = 0
+    ) -> None:
+        self.calls = 0  # complete ones
+        self.problems: list[Problem] = []
+        self.header: Text = _NEW_TEXT
+        self.text_part: int | None = None
+        self._number = number
+        self._offers = offers
+        self._identify = identify
+        self._choice = choice
+        self._texts: list[str] = []
+        self._annotations: list[Annotation] = []
+        self._thought: int | None = None
+        self._thoughts: list[str] = []
+        self._open: dict[int, _OpenCall] = {}
+
+    def weave(self, found: Iterable[Found]) -> list[Event]:
+        """The events of what was found."""
+        events: list[Event] = []
+        for one in found:
+            match one:
+                case TextFound():
+                    self.say(one.text, events)
+                case ThoughtFound():
+                    self._think(one.text, events)
+                case CallFound():
+                    self._begin(one, events)
+                case InputFound():
+                    self._grow(one, events)
+                case CallEnded():
+                    self._end(self._open.pop(one.index), "completed", events)
+                case CallBroken():
+                    self._end(self._open.pop(one.index), "incomplete", events)
+                case TroubleFound():
+                    self.problems.append(Problem(one.offset + 1, one.kind, one.message))
+                case _:
+                    assert_never(one)
+        return events
+
+    def say(self, text: str, events: list[Event], logprobs: Raw | None = None) -> None:
+        """Text for the reader, in the open text part or a new one."""
+        if self.text_part is None:
+            self._end_thought(events)
+            self.text_part = self._number()
+            events.append(PartStarted(self.text_part, self.header, self._choice))
+            events.extend(AnnotationAdded(self.text_part, one) for one in self._annotations)
+        self._texts.append(text)
+        events.append(TextDelta(self.text_part, text, logprobs))
+
+    def goes_on(self, event: TextDelta) -> bool:
+        """Whether the event may pass as it is, because its part is open under its own number. Then it is noted."""
+        if self.text_part != event.part:
+            return False
+        self._texts.append(event.text)
+        return True
+
+    def annotate(self, annotation: Annotation, events: list[Event]) -> None:
+        """A citation, on the open text part or the next."""
+        self._annotations.append(annotation)
+        if self.text_part is not None:
+            events.append(AnnotationAdded(self.text_part, annotation))
+
+    def end_text(self, events: list[Event], status: PartStatus = "completed") -> None:
+        """The text part is over, if one is open."""
+        if self.text_part is not None:
+            text, annotations = "".join(self._texts), tuple(self._annotations)
+            value = replace(self.header, text=text, annotations=annotations, status=status)
+            events.append(PartEnded(self.text_part, value))
+            self.text_part = None
+            self.header = _NEW_TEXT
+            self._texts.clear()
+            self._annotations.clear()
+
+    def end_all(self, events: list[Event], status: PartStatus = "completed") -> None:
+        """Every open part is over."""
+        self.end_text(events, status)
+        self._end_thought(events)
+        while self._open:
+            _, call = self._open.popitem()
+            self._end(call, "incomplete", events)
+
+    def _think(self, text: str, events: list[Event]) -> None:
+        if self._thought is None:
+            self.end_text(events)
+            self._thought = self._number()
+            header = Reasoning(status="in_progress")
+            events.append(PartStarted(self._thought, header, self._choice))
+        self._thoughts.append(text)
+        events.append(ReasoningDelta(self._thought, text, "content"))
+
+    def _end_thought(self, events: list[Event]) -> None:
+        if self._thought is not None:
+            value = Reasoning(content=("".join(self._thoughts),))
+            events.append(PartEnded(self._thought, value))
+            self._thought = None
+            self._thoughts.clear()
+
+    def _begin(self, found: CallFound, events: list[Event]) -> None:
+        self.end_text(events)
+        self._end_thought(events)
+        name, namespace, is_free = self._offers.origin(found.name)
+        call = Call(
+            call_id=self._identify(found.call_id),
+            name=name,
+            namespace=namespace,
+            kind="custom" if is_free else "function",
+            status="in_progress",
+        )
+        part = self._number()
+        self._open[found.index] = _OpenCall(part, call, is_free=is_free)
+        events.append(PartStarted(part, call, self._choice))
+
+    def _grow(self, found: InputFound, events: list[Event]) -> None:
+        call = self._open[found.index]
+        call.pieces.append(found.text)
+        if not call.is_free:
+            events.append(InputDelta(call.part, found.text))
+
+    def _end(self, call: _OpenCall, status: PartStatus, events: list[Event]) -> None:
+        text = "".join(call.pieces)
+        if call.is_free:
+            text = _free_text(text) if status == "completed" else ""
+            if text:
+                events.append(InputDelta(call.part, text))
+        self.calls += status == "completed"
+        events.append(PartEnded(call.part, replace(call.call, input=text, status=status)))
+
+
+def _free_text(source: str) -> str:
+    """The input of a tool with free text, out of the JSON it was called with."""
+    value = cast("dict[str, object]", loads(source))
+    text = value.get(_FREE_TEXT, next(iter(value.values()), "")) if len(value) <= 1 else source
+    return text if isinstance(text, str) else source
