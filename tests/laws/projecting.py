@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, escape_separators, loads, raw
 from dragoman.core.fold import fold
+from dragoman.core.losses import DESCRIPTIVE
 from dragoman.model.events import (
     Event,
     LimitsReported,
@@ -88,10 +89,10 @@ class Book:
         self.codes.add(code)
 
     def own(self, extra: Extra | None, code: str = "unknown_field") -> Extra | None:
-        """The fields of the dialect's own; those of another are a loss."""
+        """The fields of the dialect's own; those of another are a loss, unless they only describe the answer."""
         if extra is None or extra.dialect == self.dialect:
             return settle_extra(extra)
-        if extra.fields:
+        if extra.fields.keys() - DESCRIPTIVE:
             self.note(code)
         return None
 

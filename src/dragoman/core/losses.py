@@ -10,8 +10,23 @@ from msgspec import Struct
 
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction
+from dragoman.model.parts import Dialect, Extra
 
-__all__ = ("LossBook", "LossRule", "LossTable", "answer_book")
+__all__ = ("LossBook", "LossRule", "LossTable", "answer_book", "foreign_fields")
+
+
+# Fields with which answers describe themselves and the server, or repeat the request: their absence costs nobody anything.
+# They are known by name, whoever's they are, so that what is reported is what somebody may miss.
+DESCRIPTIVE = frozenset(
+    {
+        *("system_fingerprint", "service_tier", "provider", "timings", "stats", "object", "kv_transfer_params"),
+        *("prompt_logprobs", "prompt_token_ids", "x_groq", "prompt_filter_results"),
+        *("background", "billing", "frequency_penalty", "instructions", "max_output_tokens", "max_tool_calls"),
+        *("metadata", "moderation", "parallel_tool_calls", "presence_penalty", "previous_response_id", "prompt_cache_key"),
+        *("prompt_cache_retention", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice"),
+        *("tools", "top_logprobs", "top_p", "truncation", "user", "completed_at", "conversation", "prompt"),
+    }
+)  # fmt: skip
 
 
 class LossRule(Struct, frozen=True):
@@ -72,6 +87,13 @@ class LossBook:
     def rules(self) -> frozenset[tuple[str, LossAction]]:
         """What of the policy may differ from book to book, as a key."""
         return frozenset(self._policy.items()) if self._policy else _NO_RULES
+
+
+def foreign_fields(extra: Extra | None, dialect: Dialect) -> str:
+    """The fields of another dialect that somebody may miss, for a report; empty if there are none."""
+    if extra is None or extra.dialect == dialect or not extra.fields:
+        return ""
+    return ", ".join(sorted(extra.fields.keys() - DESCRIPTIVE))
 
 
 def answer_book(table: LossTable, policy: Mapping[str, LossAction]) -> LossBook:

@@ -3,7 +3,7 @@
 A count goes to the first planned upstream only: it is asked often (before each turn), and an estimate is at hand.
 """
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dragoman._json import dumps
 from dragoman.core.failures import error_info, status_of
@@ -14,10 +14,12 @@ from dragoman.model.outcome import ErrorInfo
 from dragoman.server.answers import read_whole
 from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.estimates import estimate_tokens
+from dragoman.server.exchange import error_headers
 from dragoman.server.gateway import Gateway
 from dragoman.server.limits import check_depth, check_tools
 from dragoman.server.targets import target_of
 from dragoman.upstream.base import UpstreamRequest
+from dragoman.upstream.retry import retry_after
 
 __all__ = ("Counted", "count_tokens")
 
@@ -78,9 +80,12 @@ async def count_tokens(
     if reply.status == 404:  # compatible servers often lack this endpoint
         return Counted(200, dumps({"input_tokens": estimate_tokens(request)}), _ESTIMATED)
     if not 200 <= reply.status <= 299:
-        return _failed(codec("messages").decode_error(data, reply.status))
+        info = codec("messages").decode_error(data, reply.status)
+        after = retry_after(reply.headers, now=gateway.wall_clock())
+        return _failed(structs.replace(info, retry_after=after))
     return Counted(200, data, {})
 
 
 def _failed(error: ErrorInfo) -> Counted:
-    return Counted(status_of(error), codec("messages").encode_error(error), {})
+    told = {name.decode("ascii"): value.decode("ascii") for name, value in error_headers(error)}
+    return Counted(status_of(error), codec("messages").encode_error(error), told)

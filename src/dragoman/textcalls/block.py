@@ -5,7 +5,8 @@ A body reads by the cursor's methods and tells by
     confirm()                the opener was meant: from here on the block is this pattern's
     begin(name, call_id)     a call begins
     input(text)              a piece of its arguments; all pieces join to one JSON object
-    end()                    the call is complete if the block is: it is told when the next begins or the block ends
+    end()                    the call is complete if the block is in order to its end
+    settle_calls()           another call follows, so the calls before it are complete
     close_call()             the format itself closed the call: it is told at once
     thought(text), say(text) words of the model to itself, or for the reader, that stood inside markup
 
@@ -22,7 +23,7 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.tape import SPACE, Cursor, Malformed, Tape, Wait
 from dragoman.textcalls.words import Words
 
-__all__ = ("Begun", "Block", "Ended", "Grown", "Record", "Spoken")
+__all__ = ("Begun", "Block", "Ended", "Grown", "Record", "Settled", "Spoken")
 
 
 class Begun(Struct, frozen=True, gc=False):
@@ -41,6 +42,10 @@ class Ended(Struct, frozen=True, gc=False):
     is_closed: bool
 
 
+class Settled(Struct, frozen=True, gc=False):
+    """Whatever comes, the calls told so far are complete."""
+
+
 class Spoken(Struct, frozen=True, gc=False):
     """Text out of markup: the markup around it is gone, so it settles everything up to `at`."""
 
@@ -49,7 +54,7 @@ class Spoken(Struct, frozen=True, gc=False):
     at: int
 
 
-Record = Begun | Grown | Ended | Spoken
+Record = Begun | Grown | Ended | Settled | Spoken
 
 
 class Block(Cursor):
@@ -110,6 +115,10 @@ class Block(Cursor):
         """The call is complete whatever comes."""
         self.is_open = False
         self.records.append(Ended(call_id, self.at, is_closed=True))
+
+    def settle_calls(self) -> None:
+        """The calls so far are complete whatever comes: the block goes on with another."""
+        self.records.append(Settled())
 
     def say(self, text: str) -> None:
         self.records.append(Spoken("text", text, self.at))

@@ -183,7 +183,10 @@ class Finder:
                 return False
             place, word = found
             tape.examined += place - index + len(word)
-            self._pass(tape.base + place)
+            held = place if tape.ended else min(place, openers.held_from(data, index))
+            self._pass(tape.base + held)
+            if held < place:
+                return False
             if word[0] in "`~" and not tape.ended and openers.may_grow(data, place):
                 return False
             if self._consider(word):

@@ -4,7 +4,7 @@ A call is told when its block or its format closes it; while it streams only whe
 is then settled and gone. A call of a tool that was not offered is text, with whatever markup stands around it.
 """
 
-from dragoman.textcalls.block import Begun, Block, Ended, Grown, Spoken
+from dragoman.textcalls.block import Begun, Block, Ended, Grown, Settled, Spoken
 from dragoman.textcalls.found import (
     CallBroken,
     CallEnded,
@@ -108,6 +108,8 @@ class Telling:
                 case Ended():
                     self.bound(record.at, block.limits)
                     self._end(record)
+                case Settled():
+                    self._flush()
                 case Spoken():
                     self._speak(record)
 

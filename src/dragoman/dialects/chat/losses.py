@@ -1,7 +1,7 @@
 """What Chat Completions cannot say, and what is done about it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.parts import Extra
@@ -97,9 +97,10 @@ LOSSES: LossTable = {
 
 
 def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare the fields of another dialect that stay behind."""
-    if extra is not None and extra.dialect != "chat" and extra.fields:
-        book.note("unknown_field", where, ", ".join(sorted(extra.fields)))
+    """Declare the fields of another dialect that stay behind and may be missed."""
+    fields = foreign_fields(extra, "chat")
+    if fields:
+        book.note("unknown_field", where, fields)
 
 
 def note_extra(book: LossBook, extra: Extra | None, where: str) -> None:

@@ -5,7 +5,7 @@ request is rejected. In answers a `refuse` acts as `drop`: a stream that has beg
 """
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.outcome import Usage
@@ -161,9 +161,10 @@ LOSSES: LossTable = {**_EVERYWHERE, **_ANSWERS, **_REQUESTS}
 
 
 def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare the fields of another dialect that stay behind."""
-    if extra is not None and extra.dialect != "messages" and extra.fields:
-        book.note("unknown_field", where, ", ".join(sorted(extra.fields)))
+    """Declare the fields of another dialect that stay behind and may be missed."""
+    fields = foreign_fields(extra, "messages")
+    if fields:
+        book.note("unknown_field", where, fields)
 
 
 def note_usage(usage: Usage, book: LossBook) -> None:

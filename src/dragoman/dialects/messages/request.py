@@ -268,6 +268,10 @@ def _about(request: Request, own: Fields, book: LossBook) -> Block:
     return out
 
 
+# Where a client said it, if that is not where the code says.
+_ASKED_AS = {"previous_id": "previous_response_id"}
+
+
 def _note_unsaid(request: Request, book: LossBook) -> None:
     """What other dialects can ask for and this one cannot."""
     asked: Mapping[str, bool] = {
@@ -284,7 +288,7 @@ def _note_unsaid(request: Request, book: LossBook) -> None:
     }
     for code, is_asked in asked.items():
         if is_asked:
-            book.note(code, code)
+            book.note(code, _ASKED_AS.get(code, code))
     include = [name for name in request.include if name != _ENCRYPTED]
     if include:
         book.note("include", "include", ", ".join(include))

@@ -1,7 +1,7 @@
 """What this dialect cannot express, and what is done about it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.parts import Extra
@@ -76,6 +76,7 @@ DEFAULT_TARGET = Target(
 
 
 def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare the fields of another dialect that stay behind."""
-    if extra is not None and extra.dialect != "responses" and extra.fields:
-        book.note("unknown_field", where, ", ".join(sorted(extra.fields)))
+    """Declare the fields of another dialect that stay behind and may be missed."""
+    fields = foreign_fields(extra, "responses")
+    if fields:
+        book.note("unknown_field", where, fields)

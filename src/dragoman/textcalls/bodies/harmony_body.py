@@ -19,8 +19,8 @@ from dragoman.textcalls.words import Words
 __all__ = ("HarmonyBody",)
 
 _MESSAGE = Words(("<|message|>",))
-_CALL_END = Words(("<|call|>", "<|end|>"))
 _THOUGHT_END = Words(("<|end|>", "<|return|>"))
+_CHANNELS = frozenset({"analysis", "commentary", "final"})
 _RECIPIENT = re.compile(r"to=(?:functions?\.)?([^\s<|]+)")
 _CHANNEL = re.compile(r"(?:<\|channel\|>|^)\s*(\w+)")
 
@@ -37,7 +37,7 @@ class HarmonyBody(Struct, frozen=True):
         channel = _CHANNEL.search(header)
         if recipient is not None:
             yield from self._call(block, recipient[1])
-        elif channel is None:
+        elif channel is None or channel[1] not in _CHANNELS:
             block.malformed("expected a channel")
         elif channel[1] == "analysis":
             yield from block.confirm()

@@ -75,6 +75,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
             yield from block.skip(SPACE)
             if (yield from block.expect(_NEXT_CALL)) == "]":
                 return
+            block.settle_calls()
             yield from block.skip(SPACE)
 
     def _more(self, block: Block, separators: tuple[str, ...]) -> Wait[None]:
@@ -86,6 +87,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
                 if separators:
                     block.stop = end
                 return
+            block.settle_calls()
             yield from self._object(block)
 
     def _object(self, block: Block) -> Wait[None]:

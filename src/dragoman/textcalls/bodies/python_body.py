@@ -45,6 +45,7 @@ class PythonBody(Struct, frozen=True, kw_only=True):
             is_first = False
             if not (yield from self._goes_on(block)):
                 return
+            block.settle_calls()
 
     def _goes_on(self, block: Block) -> Wait[bool]:
         """Whether another call follows."""

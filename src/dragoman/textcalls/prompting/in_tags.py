@@ -111,6 +111,8 @@ class Tags(Struct, frozen=True, kw_only=True):
         found = next((mark for mark in marks if mark in value), None)
         if found is not None:
             yield f"a value that contains {found}"
+        if value.endswith("\r") and self._spaced(value) != value:
+            yield "a value that ends with half a line break"
 
     def _doubts_of_type(self, value: str, source: Raw, types: Types) -> Iterator[str]:
         if self.read is None and not self._keeps_type(value, source, types):

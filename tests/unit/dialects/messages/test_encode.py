@@ -602,7 +602,7 @@ def test_logprobs_are_a_loss() -> None:
 
 
 def test_fields_of_other_dialects_are_declared() -> None:
-    foreign = Extra("chat", {"system_fingerprint": Raw(b'"x"')})
+    foreign = Extra("chat", {"citations": Raw(b'["x"]')})
     text = Text(text="a", extra=foreign, item_extra=foreign)
     events: list[Event] = [
         Started("m", "c", None, foreign),
@@ -614,7 +614,7 @@ def test_fields_of_other_dialects_are_declared() -> None:
         Completed(foreign),
     ]
     stream = encode(events)
-    assert b"fingerprint" not in stream
+    assert b"citations" not in stream
     assert losses(events) == {"unknown_field": "drop", "usage_details": "drop"}
 
 
