@@ -4,7 +4,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from msgspec import Struct, structs
@@ -43,7 +43,7 @@ class RunningGateway(Struct, frozen=True):
 
 
 @contextmanager
-def running_gateway(settings: Settings) -> Iterator[RunningGateway]:
+def running_gateway(settings: Settings) -> Generator[RunningGateway]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     listener.setblocking(False)
     app = create_app(settings)
@@ -60,7 +60,7 @@ def running_gateway(settings: Settings) -> Iterator[RunningGateway]:
 
 
 @contextmanager
-def connection(gateway: RunningGateway) -> Iterator[http.client.HTTPConnection]:
+def connection(gateway: RunningGateway) -> Generator[http.client.HTTPConnection]:
     """A plain HTTP client that hides nothing: bytes can be read as they come."""
     client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
     try:

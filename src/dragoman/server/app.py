@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -61,7 +61,7 @@ def _pages(gateway: Gateway) -> Starlette:
     pages = Pages(gateway)
 
     @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         gateway.start()
         try:
             yield

@@ -202,32 +202,33 @@ class Exchange:
     async def _attempt(self) -> None:
         """Try the planned upstreams in order until one has answered, or the policy gives up."""
         gateway = self._gateway
-        plan = gateway.router.plan(self.record.model)
-        for position, attempt in enumerate(plan):
-            tries = 0
-            while True:
-                tries += 1
-                self.record.attempts += 1
-                failed = await self._try(attempt)
-                if failed is None:
+        plan = list(gateway.router.plan(self.record.model))
+        tries = 0
+        while True:
+            tries += 1
+            self.record.attempts += 1
+            failed = await self._try(plan[0])
+            if failed is None:
+                return
+            error, failure = failed
+            decision = decide(
+                gateway.settings.retry,
+                failure,
+                attempt=tries,
+                forwarded=self.client.started,
+                has_fallback=len(plan) > 1,
+                jitter=random(),  # noqa: S311 - spreads retries, protects nothing
+            )
+            gateway.telemetry.attempt_failed(plan[0].upstream, error.kind, _ACTIONS[type(decision)])
+            match decision:
+                case Retry(after):
+                    await asyncio.sleep(after)
+                case Fallback():
+                    plan.pop(0)
+                    tries = 0
+                case GiveUp():
+                    await self._refuse(error)
                     return
-                error, failure = failed
-                decision = decide(
-                    gateway.settings.retry,
-                    failure,
-                    attempt=tries,
-                    forwarded=self.client.started,
-                    has_fallback=position + 1 < len(plan),
-                    jitter=random(),  # noqa: S311 - spreads retries, protects nothing
-                )
-                action = _ACTIONS[type(decision)]
-                gateway.telemetry.attempt_failed(attempt.upstream, error.kind, action)
-                if not isinstance(decision, Retry):
-                    break
-                await asyncio.sleep(decision.after)
-            if not isinstance(decision, Fallback):
-                break
-        await self._refuse(error)
 
     async def _try(self, attempt: Attempt) -> _Failed | None:
         """One upstream, once. What failed is returned if nothing was forwarded."""

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import uvicorn
@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
         self._app = app
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         """As uvicorn does, but a signal that has ended the server is done with: the process exits with 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
