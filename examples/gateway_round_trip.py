@@ -45,8 +45,7 @@ def ask_chat(client: OpenAI) -> str:
         tools=[{"type": "function", "function": function}],  # type: ignore[typeddict-item]
     )
     (call,) = answer.choices[0].message.tool_calls or []
-    assert call.type == "function"
-    return f"{call.function.name} {call.function.arguments}"
+    return f"{call.function.name} {call.function.arguments}" if call.type == "function" else ""
 
 
 def ask_responses(client: OpenAI) -> str:

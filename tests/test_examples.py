@@ -65,7 +65,7 @@ def test_recorded_stream_translates_to_every_dialect_without_complaint(target: s
 def test_first_program_in_the_readme_gets_its_tool_call_from_a_gateway_without_a_key() -> None:
     text = (PROJECT / "README.md").read_text("utf-8")
     code = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
-    assert code.count("\n") <= 11
+    assert code.count("\n") <= 13
     settings = Settings(server=ServerSettings(shutdown_grace=0.3))
     with running_gateway(settings) as gateway:
         done = run("-c", code.replace("http://127.0.0.1:8787", gateway.url))

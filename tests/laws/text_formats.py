@@ -7,6 +7,7 @@ are plain values of the tools in `TOOLS`. `avoid` are words that a string in thi
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 __all__ = ("FORMATS", "NEAR_OPENERS", "TOOLS", "TextFormat", "Written")
 
@@ -113,13 +114,10 @@ def python(value: object) -> str:
         case str():
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
         case list():
-            return "[" + ", ".join(map(python, value)) + "]"
+            return "[" + ", ".join(map(python, cast("list[object]", value))) + "]"
         case dict():
-            return (
-                "{"
-                + ", ".join(f"{python(key)}: {python(item)}" for key, item in value.items())
-                + "}"
-            )
+            members = cast("Arguments", value).items()
+            return "{" + ", ".join(f"{python(key)}: {python(item)}" for key, item in members) + "}"
         case _:
             return repr(value)
 
@@ -136,11 +134,10 @@ def loose(value: object, quote: str) -> str:
         case str():
             return f"{quote}{value}{quote}"
         case list():
-            return "[" + ",".join(loose(item, quote) for item in value) + "]"
+            return "[" + ",".join(loose(item, quote) for item in cast("list[object]", value)) + "]"
         case dict():
-            return (
-                "{" + ",".join(f"{key}:{loose(item, quote)}" for key, item in value.items()) + "}"
-            )
+            members = cast("Arguments", value).items()
+            return "{" + ",".join(f"{key}:{loose(item, quote)}" for key, item in members) + "}"
         case _:
             return dump(value)
 
@@ -196,7 +193,7 @@ def hunyuan(suffix: str) -> Callable[[Sequence[Written]], str]:
         return text
 
     def write(calls: Sequence[Written]) -> str:
-        written = []
+        written: list[str] = []
         for name, arguments in calls:
             inside = "".join(
                 f"{tag('<arg_key>')}{key}{tag('</arg_key>')}{tag('<arg_value>')}{plain(value)}{tag('</arg_value>')}"

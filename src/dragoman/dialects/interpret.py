@@ -8,7 +8,7 @@
 All four read to the same events. What comes out of a stream is always whole frames. No I/O.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -23,7 +23,17 @@ from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encod
 from dragoman.model.events import Event, Noticed
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 
-__all__ = ("BodyCollector", "Interpreter", "StreamInterpreter", "interpret_body", "tell_body")
+__all__ = (
+    "BodyCollector",
+    "Change",
+    "Interpreter",
+    "StreamInterpreter",
+    "interpret_body",
+    "tell_body",
+)
+
+Change = Callable[[Event], Iterable[Event]]
+"""What a stage between decoder and encoder makes of one event."""
 
 _UNTALLIED = PASSING - NOTED
 _PING = Noticed("ping")
@@ -71,11 +81,11 @@ class StreamInterpreter:
         *,
         decode: DecodeContext,
         encode: EncodeContext,
-        names: NameMap | None = None,
+        change: Change | None = None,
     ) -> None:
         self.tally = Tally()
         self._decoder = make_decoder(source, decode)
-        self._restore = Restorer(names).feed if names is not None else None
+        self._change = change
         self._encoder = make_encoder(target, encode)
         self._encode = self._encoder.dialect.encode
         self._serializer = self._encoder.serializer
@@ -94,8 +104,8 @@ class StreamInterpreter:
 
     def feed(self, data: bytes) -> bytes:
         events = self._decoder.events(data)
-        if self._restore is not None:
-            events = list(chain.from_iterable(map(self._restore, events)))
+        if self._change is not None:
+            events = list(chain.from_iterable(map(self._change, events)))
         if len(events) == 1 and self._serializer.is_idle:
             event = events[0]
             if type(event) in _UNTALLIED:
@@ -104,18 +114,18 @@ class StreamInterpreter:
 
     def close(self) -> bytes:
         events = [event for step in self._decoder.close() for event in step.events]
-        return self._tell(self._restored(events)) + self._encoder.close()
+        return self._tell(self._changed(events)) + self._encoder.close()
 
     def fail(self, error: ErrorInfo) -> bytes:
-        return self._tell(self._restored(self._decoder.fail(error)))
+        return self._tell(self._changed(self._decoder.fail(error)))
 
     def keep_alive(self) -> bytes:
         return b"" if self.is_over else self._encode(_PING)
 
-    def _restored(self, events: Iterable[Event]) -> list[Event]:
-        if self._restore is None:
+    def _changed(self, events: Iterable[Event]) -> list[Event]:
+        if self._change is None:
             return list(events)
-        return list(chain.from_iterable(map(self._restore, events)))
+        return list(chain.from_iterable(map(self._change, events)))
 
     def _tell(self, events: Sequence[Event]) -> bytes:
         for event in events:
@@ -127,10 +137,16 @@ class StreamInterpreter:
 class BodyCollector:
     """A stream, gathered until it can be told as a body. Feeding it gives nothing to send."""
 
-    def __init__(self, source: str, *, decode: DecodeContext, names: NameMap | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        decode: DecodeContext,
+        change: Change | None = None,
+    ) -> None:
         self.tally = Tally()
         self._decoder = make_decoder(source, decode)
-        self._restore = Restorer(names).feed if names is not None else None
+        self._change = change
         self._events: list[Event] = []
 
     @property
@@ -166,8 +182,8 @@ class BodyCollector:
         return TranslatedBody(body, tuple(self.problems), self.tally.error, book.losses)
 
     def _take(self, events: Iterable[Event]) -> None:
-        if self._restore is not None:
-            events = chain.from_iterable(map(self._restore, events))
+        if self._change is not None:
+            events = chain.from_iterable(map(self._change, events))
         for event in events:
             if type(event) in NOTED:
                 self.tally.note(event)
@@ -181,10 +197,10 @@ def tell_body(
     *,
     decode: DecodeContext,
     encode: EncodeContext,
-    names: NameMap | None = None,
+    change: Change | None = None,
 ) -> tuple[TranslatedBody, Tally]:
     """A body, told as the stream it would have been. `body` holds the whole stream."""
-    events, problems = _read_body(data, source, decode, names)
+    events, problems = _read_body(data, source, decode, change)
     encoder = make_encoder(target, encode)
     stream = encoder.encode_all(events) + encoder.close()
     tally = _tally(events)
@@ -198,10 +214,10 @@ def interpret_body(
     *,
     decode: DecodeContext,
     encode: EncodeContext,
-    names: NameMap | None = None,
+    change: Change | None = None,
 ) -> tuple[TranslatedBody, Tally]:
     """A body of one dialect, told in another."""
-    events, problems = _read_body(data, source, decode, names)
+    events, problems = _read_body(data, source, decode, change)
     encoder = codec(target)
     book = answer_book(encoder.losses, encode.losses)
     body = encoder.encode_body(events, encode, book)
@@ -210,12 +226,25 @@ def interpret_body(
 
 
 def _read_body(
-    data: bytes, source: str, decode: DecodeContext, names: NameMap | None
+    data: bytes, source: str, decode: DecodeContext, change: Change | None
 ) -> tuple[Sequence[Event], tuple[Problem, ...]]:
     step = codec(source).read_body(data, decode)
-    if names is None:
+    if change is None:
         return step.events, step.problems
-    return tuple(chain.from_iterable(map(Restorer(names).feed, step.events))), step.problems
+    return tuple(chain.from_iterable(map(change, step.events))), step.problems
+
+
+def change_of(names: NameMap | None, stage: Change | None = None) -> Change | None:
+    """What happens to each event between decoder and encoder: what stands in the text first, then the names.
+
+    For one answer: it remembers what it has seen.
+    """
+    if names is None:
+        return stage
+    restore = Restorer(names).feed
+    if stage is None:
+        return restore
+    return lambda event: chain.from_iterable(map(restore, stage(event)))
 
 
 def _tally(events: Iterable[Event]) -> Tally:

@@ -15,6 +15,7 @@ from dragoman.core.tally import Tally
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import (
     BodyCollector,
+    Change,
     Interpreter,
     StreamInterpreter,
     interpret_body,
@@ -41,7 +42,7 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 Profile = Literal["default", "required_action"]
 
 
-class AnswerPlan(Struct, frozen=True, kw_only=True, gc=False):
+class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is to be read and told. `relay`: `none` where the dialects differ or a change is wanted."""
 
     door: Door
@@ -50,6 +51,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True, gc=False):
     decode: DecodeContext
     encode: EncodeContext
     names: NameMap | None
+    change: Change | None
     relay: Literal["none", "repair", "exact"]
 
 
@@ -145,7 +147,7 @@ class Answer:
 
     async def _collect(self, reply: Reply, data: bytes) -> ErrorInfo | None:
         plan = self._plan
-        collector = BodyCollector(plan.dialect, decode=plan.decode, names=plan.names)
+        collector = BodyCollector(plan.dialect, decode=plan.decode, change=plan.change)
         self.tally = collector.tally
         size = 0
         try:
@@ -165,7 +167,12 @@ class Answer:
         door = plan.door.dialect
         if plan.wants_stream:
             told, self.tally = tell_body(
-                data, plan.dialect, door, decode=plan.decode, encode=plan.encode, names=plan.names
+                data,
+                plan.dialect,
+                door,
+                decode=plan.decode,
+                encode=plan.encode,
+                change=plan.change,
             )
             if told.error is not None and not self._client.started:
                 return told.error
@@ -184,7 +191,12 @@ class Answer:
             )
         else:
             told, self.tally = interpret_body(
-                data, plan.dialect, door, decode=plan.decode, encode=plan.encode, names=plan.names
+                data,
+                plan.dialect,
+                door,
+                decode=plan.decode,
+                encode=plan.encode,
+                change=plan.change,
             )
         return await self._respond(told)
 
@@ -213,7 +225,7 @@ def _interpreter(plan: AnswerPlan) -> Interpreter:
             plan.door.dialect,
             decode=plan.decode,
             encode=plan.encode,
-            names=plan.names,
+            change=plan.change,
         )
     return StreamRelay(
         plan.dialect,

@@ -21,6 +21,9 @@ from dragoman.server.config_values import key_path, suggestion
 from dragoman.server.masking import PASS_ON, mask_url
 from dragoman.server.routing import split_fallback
 from dragoman.server.settings import ServerSettings, Settings
+from dragoman.textcalls.choosing import choose_patterns
+from dragoman.textcalls.prompting import PROMPT_FORMATS
+from dragoman.textcalls.prompting.losses import LOSSES as PROMPT_LOSSES
 from dragoman.upstream.headers import NOT_CONFIGURABLE
 from dragoman.upstream.settings import ModelLimits, RetrySettings, Route, UpstreamSettings
 
@@ -167,7 +170,8 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield from _header(name, value, key_path(f"{path}.headers", name))
     for name in ("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections"):
         yield from _positive(upstream, name, path)
-    known = sorted({kind for codec in CODECS.values() for kind in codec.losses})
+    yield from _formats(upstream, path)
+    known = sorted({*PROMPT_LOSSES, *(kind for codec in CODECS.values() for kind in codec.losses)})
     for name in upstream.losses:
         if name not in known:
             hint = suggestion(name, known) or f"; known: {', '.join(known)}"
@@ -175,6 +179,19 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     yield from _limits(upstream.limits, f"{path}.limits")
     for glob, limits in upstream.models.items():
         yield from _limits(limits, key_path(f"{path}.models", glob))
+
+
+def _formats(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    """The formats of calls written as text, by name."""
+    try:
+        if upstream.text_calls and upstream.text_calls != ("auto",):
+            choose_patterns(upstream.text_calls, "", None)
+    except ConfigError as error:
+        yield f"{path}.text_calls: {error.message}"
+    prompted = upstream.prompted_tools
+    if prompted is not None and prompted not in PROMPT_FORMATS:
+        hint = suggestion(prompted, list(PROMPT_FORMATS)) or f"; known: {', '.join(PROMPT_FORMATS)}"
+        yield f"{path}.prompted_tools: no format is called {prompted!r}{hint}"
 
 
 def _header(name: str, value: str, path: str) -> Iterator[str]:

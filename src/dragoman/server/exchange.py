@@ -28,7 +28,7 @@ from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.codex import is_codex, is_told_in_stream, patient
 from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
 from dragoman.server.limits import check_depth, check_headers, check_tools
-from dragoman.server.planning import Asked, Way, encode_request, plan_answer
+from dragoman.server.planning import Asked, Way, plan_answer, plan_sending
 from dragoman.server.protocol import CONNECTION, GatewayProtocol
 from dragoman.server.ratelimits import limit_headers
 from dragoman.server.records import RequestRecord
@@ -264,8 +264,9 @@ class Exchange:
         request = asked.request
         self.record.stream = request.stream is True
         stream = self.record.stream or way.settings.always_stream
-        encoded = encode_request(asked, way, stream=stream)
-        self._losses = list(encoded.losses)
+        sending = plan_sending(asked, way, stream=stream)
+        encoded = sending.encoded
+        self._losses = list(sending.losses)
         self.record.repairs = encoded.repairs
         sent = UpstreamRequest(
             dialect=way.dialect,
@@ -278,7 +279,7 @@ class Exchange:
         )
         plan = plan_answer(
             request,
-            encoded.names,
+            sending,
             way,
             profile=gateway.profile(self._headers),
             seed=self.request_id,

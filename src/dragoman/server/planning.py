@@ -7,17 +7,21 @@ from msgspec import Struct, structs
 
 from dragoman.core.aliases import NameMap
 from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
+from dragoman.dialects.interpret import Change, change_of
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay_request import relay_request
+from dragoman.model.outcome import Loss
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
 from dragoman.server.answers import AnswerPlan, Profile
 from dragoman.server.doors import Door
 from dragoman.server.routing import Attempt
 from dragoman.server.targets import target_of
+from dragoman.textcalls.prompting import needs_prompting, prompt_tools
+from dragoman.textcalls.stage import stage_for
 from dragoman.upstream.settings import UpstreamSettings
 
-__all__ = ("Asked", "Way", "encode_request", "plan_answer")
+__all__ = ("Asked", "Sending", "Way", "plan_answer", "plan_sending")
 
 
 class Asked(Struct, frozen=True, gc=False):
@@ -41,7 +45,16 @@ class Way(Struct, frozen=True, gc=False):
         return self.dialect == self.door.dialect
 
 
-def encode_request(asked: Asked, way: Way, *, stream: bool) -> EncodedRequest:
+class Sending(Struct, frozen=True, gc=False):
+    """What goes to the upstream, and under which names it knows the tools: in the request, or in the prompt."""
+
+    encoded: EncodedRequest
+    names: NameMap
+    tools: tuple[Tool, ...]
+    losses: tuple[Loss, ...]
+
+
+def plan_sending(asked: Asked, way: Way, *, stream: bool) -> Sending:
     """The request for this upstream.
 
     Raises:
@@ -50,8 +63,14 @@ def encode_request(asked: Asked, way: Way, *, stream: bool) -> EncodedRequest:
     model = way.attempt.model
     settings = way.settings
     target = target_of(settings, way.dialect, model)
+    if settings.prompted_tools is not None and needs_prompting(asked.request):
+        prompted = prompt_tools(asked.request, settings.prompted_tools, settings.losses)
+        request = structs.replace(prompted.request, model=model, stream=stream)
+        encoded = codec(way.dialect).encode_request(request, target, settings.losses)
+        losses = (*prompted.losses, *encoded.losses)
+        return Sending(encoded, prompted.names, prompted.tools, losses)
     if way.is_same:
-        return relay_request(
+        encoded = relay_request(
             asked.body,
             asked.request,
             dialect=way.dialect,
@@ -60,22 +79,27 @@ def encode_request(asked: Asked, way: Way, *, stream: bool) -> EncodedRequest:
             stream=stream,
             policy=settings.losses,
         )
-    request = structs.replace(asked.request, model=model, stream=stream)
-    return codec(way.dialect).encode_request(request, target, settings.losses)
+    else:
+        request = structs.replace(asked.request, model=model, stream=stream)
+        encoded = codec(way.dialect).encode_request(request, target, settings.losses)
+    tools = _offered(asked.request.tools, encoded.names)
+    return Sending(encoded, encoded.names, tools, encoded.losses)
 
 
 def plan_answer(
-    request: Request, names: NameMap, way: Way, *, profile: Profile, seed: str, now: float
+    request: Request, sending: Sending, way: Way, *, profile: Profile, seed: str, now: float
 ) -> AnswerPlan:
     """How the answer is to be read and told."""
     settings = way.settings
     model = request.model
+    stage = _stage(request, sending, way, seed)
+    is_relayed = way.is_same and profile == "default" and stage is None
     return AnswerPlan(
         door=way.door,
         dialect=way.dialect,
         wants_stream=request.stream is True,
         decode=DecodeContext(
-            tools=_offered(request.tools, names),
+            tools=sending.tools,
             choices=request.choices or 1,
             name_fallback=settings.name_fallback,
             seed=seed,
@@ -90,9 +114,36 @@ def plan_answer(
             legacy_functions=_is_legacy(request.tools),
             losses=settings.losses,
         ),
-        names=names,
-        relay=settings.passthrough if way.is_same and profile == "default" else "none",
+        names=sending.names,
+        change=change_of(sending.names, stage),
+        relay=settings.passthrough if is_relayed else "none",
     )
+
+
+def _stage(request: Request, sending: Sending, way: Way, seed: str) -> Change | None:
+    """What finds calls that the model writes as text, where the operator says that it does."""
+    settings = way.settings
+    formats = settings.text_calls
+    if settings.prompted_tools is not None:
+        formats = (settings.prompted_tools, *formats)
+    if not formats:
+        return None
+    choice = request.tool_choice
+    tools = sending.tools
+    if choice is not None and choice.mode == "allowed" and len(tools) == len(request.tools):
+        # What is allowed is told by the client's names, what the model writes by the upstream's.
+        allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
+        pairs = zip(request.tools, tools, strict=True)
+        tools = tuple(tool for own, tool in pairs if (own.name, own.namespace) in allowed)
+    if choice is not None and choice.mode == "allowed":
+        choice = None
+    stage = stage_for(
+        structs.replace(request, tools=tools, tool_choice=choice),
+        formats="auto" if formats == ("auto",) else formats,
+        model=way.attempt.model,
+        seed=seed,
+    )
+    return None if stage is None else stage.feed
 
 
 def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:

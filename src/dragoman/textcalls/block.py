@@ -141,19 +141,26 @@ class Block(Cursor):
             self.malformed(f"expected {' or '.join(words.words)}")
         return found
 
-    def read(self, stops: Words, limit: int) -> Wait[tuple[str, str]]:
-        """The text up to a stop, and the stop. Text longer than the limit, or that never stops, is malformed."""
+    def read(
+        self, stops: Words, limit: int, *, forbid: str = "", eos_ok: bool = False
+    ) -> Wait[tuple[str, str]]:
+        """The text up to a stop, and the stop.
+
+        Raises:
+            Malformed: the text is longer than the limit, holds a forbidden character, or ends before a stop. The end
+                is the stop (an empty one) where that is `eos_ok`.
+        """
         pieces: list[str] = []
-        end = self.at + limit
 
         def take(piece: str) -> None:
-            if self.at > end:
-                reason = f"expected {' or '.join(stops.words)} within {limit} characters"
-                self.malformed(reason, at=end)
+            for index, character in enumerate(piece):
+                if character in forbid:
+                    at = self.at - len(piece) + index
+                    self.malformed(f"expected {' or '.join(stops.words)}, got {character!r}", at=at)
             pieces.append(piece)
 
-        stop = yield from self.until(stops, take)
-        if not stop:
+        stop = yield from self.until(stops, take if forbid else pieces.append, limit)
+        if not stop and not eos_ok:
             self.malformed("the text ended inside a block")
         return "".join(pieces), stop
 

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from dragoman.errors import LocalProtocolError
 from dragoman.model.outcome import FinishReason
 from dragoman.textcalls.block import Block
-from dragoman.textcalls.found import Found, Trouble
+from dragoman.textcalls.found import Found, TextFound, Trouble
 from dragoman.textcalls.limits import MAX_WORD
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers, Prepared
@@ -31,6 +31,10 @@ __all__ = ("Finder",)
 
 # Endings by which a text is known to be whole, so that its end may stand for a closer.
 WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
+
+
+# Pieces of plain text that may pass before they are accounted for; each is kept so long.
+MAX_LATE = 64
 
 
 class _State(Enum):
@@ -85,26 +89,41 @@ class Finder:
         self._skip_to = Words(())
         self._skip_tail = ""
         self._stopped = False
+        self._is_quiet = True  # nothing is held, and plain text may pass unseen
+        self._late: list[str] = []  # text that passed so, and has yet to be accounted for
+        self._begins_in = openers.begins_in
 
     @property
     def examined(self) -> int:
         """How many characters were looked at so far."""
+        self._account()
         return self._spool.tape.examined
 
     @property
     def held(self) -> str:
         """The text that was fed and not yet told: the beginning of what may become a call, or white space behind one."""
+        self._account()
         return self._telling.held_gap + self._spool.text(self._spool.tape.end)
 
     @property
     def is_waiting(self) -> bool:
         """Whether anything is held that the end of the text would decide."""
+        self._account()
         return self._state is not _State.TEXT or self._at < self._spool.tape.end
 
     @property
     def is_confirmed(self) -> bool:
         """Whether the held text is a block that its format has confirmed."""
         return self._state is _State.READING
+
+    def passes(self, text: str) -> bool:
+        """Whether a piece is plain text before which nothing is held. Then it is taken, and is to be told as it is."""
+        if not self._is_quiet or self._begins_in(text) is not None:
+            return False
+        self._late.append(text)
+        if len(self._late) > MAX_LATE:
+            self._account()
+        return True
 
     def feed(self, text: str) -> list[Found]:
         """Take a piece of the text.
@@ -114,10 +133,14 @@ class Finder:
         """
         if self._state is _State.OVER:
             raise LocalProtocolError("expected no text after the end of the text")
+        if self.passes(text):
+            return [TextFound(text)] if text else []
         if text:
+            self._account()
             keep = self._at if self._reading is None else self._reading.block.at
             self._spool.feed(text, keep)
             self._run()
+            self._rest()
         return self._drain()
 
     def stop(self) -> list[Found]:
@@ -125,12 +148,15 @@ class Finder:
         if self._state is not _State.OVER and not self._stopped:
             self._abandon("scanning was stopped")
             self._stopped = True
+            self._rest()
         return self._drain()
 
     def finish(self, reason: FinishReason = "stop") -> list[Found]:
         """The text is over, and why. Telling it again changes nothing."""
         if self._state is _State.OVER:
             return []
+        self._account()
+        self._is_quiet = False
         if reason not in WHOLE:
             self._abandon("the answer was cut off")
         self._spool.tape.ended = True
@@ -143,8 +169,25 @@ class Finder:
         out, self._telling.out = self._telling.out, []
         return out
 
+    def _account(self) -> None:
+        """Catch up with the text that passed unseen."""
+        if self._late:
+            text = "".join(self._late)
+            self._late.clear()
+            self._spool.feed(text, self._at)
+            self._spool.tape.examined += len(text)
+            self._at = self._spool.tape.end
+            self._spool.settle(self._at)
+            self._telling.around.pass_text(text)
+
+    def _rest(self) -> None:
+        """Note whether plain text may pass unseen."""
+        is_idle = self._state is _State.TEXT and self._at == self._spool.tape.end
+        self._is_quiet = is_idle and not self._telling.has_gap
+
     def _abandon(self, reason: str) -> None:
         """Whatever is open is text."""
+        self._account()
         end = self._spool.tape.end
         if self._reading is not None:
             self._telling.fail("truncated", reason, end)
@@ -317,15 +360,21 @@ class Finder:
 
     def _skip(self) -> bool:
         """Pass text up to and with a closer. Whether one came."""
-        tape, tail = self._spool.tape, self._skip_tail
-        text = tail + tape.data[self._at - tape.base :]
-        tape.examined += len(text)
-        found = self._skip_to.find(text, 0)
+        tape, closers, tail = self._spool.tape, self._skip_to, self._skip_tail
+        index = self._at - tape.base
+        # A closer may have begun in what was passed before.
+        seam = tail + tape.data[index : index + closers.reach]
+        found = closers.find(seam, 0) if tail else None
+        if found is not None:
+            end = self._at - len(tail) + found[0] + len(found[1])
+        else:
+            found = closers.find(tape.data, index)
+            end = tape.end if found is None else tape.base + found[0] + len(found[1])
+        tape.examined += end - self._at + len(tail)
         if found is None:
-            self._skip_tail = text[-MAX_WORD:]
+            self._skip_tail = (tail + tape.data[index:])[-closers.reach :]
             self._pass(tape.end)
             return False
-        place, word = found
-        self._pass(self._at + place + len(word) - len(tail))
+        self._pass(end)
         self._state = _State.TEXT
         return True

@@ -18,6 +18,7 @@ __all__ = ("Openers", "Prepared")
 
 NAME_SLOT = "{name}"
 _THINKING = frozenset(THINKING) | frozenset(THINKING.values())
+_RUNS = frozenset("`~")
 _SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
 
 
@@ -49,22 +50,37 @@ def _spell(words: Sequence[str], offers: Offers) -> list[str]:
     return spelled
 
 
+def _beginnings(literals: Sequence[str]) -> str:
+    """Matches where a word may begin: its first character, of which letters are too common to say anything alone."""
+    found = {re.escape(sign) for sign in _RUNS}
+    for word in literals:
+        first = re.escape(word[0])
+        found |= {re.escape(word[:2]), rf"{first}\Z"} if word[0].isalnum() else {first}
+    return "|".join(sorted(found))
+
+
 class Openers:
     """One search for everything that interests a scanner in plain text."""
 
-    __slots__ = ("_prepared", "_tokens", "_words")
+    __slots__ = ("_prepared", "_tokens", "_words", "begins_in")
 
     def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
         self._prepared = [Prepared(pattern, offers) for pattern in patterns]
         found = {word for prepared in self._prepared for word in prepared.openers.words}
         self._words = words(*sorted(found | _THINKING))
         alternatives = "|".join(map(re.escape, self._words.words))
-        self._tokens = re.compile(f"{alternatives}|`+|~+")
+        # Whether anything of interest begins in a text: the first question of all, asked of every piece.
+        self.begins_in = re.compile(_beginnings(self._words.words)).search
+        # Literals only: then the regular expression engine skips what begins none of them, ten times as fast.
+        self._tokens = re.compile(f"{alternatives}|`|~")
 
     def find(self, text: str, start: int) -> tuple[int, str] | None:
         """The next opener, run or word about thinking."""
         found = self._tokens.search(text, start)
-        return None if found is None else (found.start(), found.group())
+        if found is None:
+            return None
+        word = found.group()
+        return found.start(), self.token_at(text, found.start()) if word in _RUNS else word
 
     def token_at(self, text: str, start: int) -> str:
         """The run or word about thinking that stands at a place, or its first character."""

@@ -111,9 +111,9 @@ class _Choice:
 
 
 class _TextPart:
-    """A text of the upstream while it is scanned."""
+    """A text of the upstream while it is scanned. `found` keeps what a reasoning holds until it is over."""
 
-    __slots__ = ("choice", "ended", "finder", "is_plain", "number", "weaver")
+    __slots__ = ("choice", "ended", "finder", "found", "is_plain", "number", "weaver")
 
     def __init__(self, number: int, choice: _Choice, finder: Finder, weaver: Weaver) -> None:
         self.number = number
@@ -122,6 +122,7 @@ class _TextPart:
         self.weaver = weaver
         self.is_plain = True  # nothing was found in it, nothing withheld
         self.ended: PartEnded | None = None
+        self.found: list[Found] = []
 
 
 class TextCallStage:
@@ -172,7 +173,7 @@ class TextCallStage:
                 return tuple(events)
             case ReasoningDelta() if event.part in self._thoughts:
                 thoughts = self._thoughts[event.part]
-                self._take(thoughts, thoughts.finder.feed(event.text))
+                thoughts.found += thoughts.finder.feed(event.text)
                 return (self._renumber(event),)
             case (
                 InputDelta()
@@ -214,6 +215,10 @@ class TextCallStage:
         choice = self._choice(event.choice)
         self._choice_of[event.part] = event.choice
         events = self._release(choice, "length")
+        for text in choice.texts:
+            # Parts keep their order: a text that has begun comes before what begins now.
+            if text.weaver.is_fresh:
+                text.weaver.open_text(events)
         header = event.header
         if isinstance(header, Call) and header.executor == "client":
             events += self._close(choice)
@@ -240,20 +245,13 @@ class TextCallStage:
         text = self._texts.get(event.part)
         if text is None:
             return (self._renumber(event),)
-        found = text.finder.feed(event.text)
-        if len(found) == 1 and not text.choice.tail.told:
-            only = found[0]
-            if isinstance(only, TextFound) and len(only.text) == len(event.text):
-                return self._pass(text, event)
-        return tuple(self._take(text, found))
-
-    def _pass(self, text: _TextPart, event: TextDelta) -> tuple[Event, ...]:
-        """A piece of text in which there is nothing, and nothing of which is held."""
-        if text.weaver.goes_on(event):
-            return (event,)
-        events: list[Event] = []
-        text.weaver.say(event.text, events, event.logprobs)
-        return tuple(events)
+        if not text.choice.tail.told and text.finder.passes(event.text):
+            if text.weaver.goes_on(event):
+                return (event,)  # nearly every piece of text
+            events: list[Event] = []
+            text.weaver.say(event.text, events, event.logprobs)
+            return tuple(events)
+        return tuple(self._take(text, text.finder.feed(event.text)))
 
     def _take(self, text: _TextPart, found: list[Found]) -> list[Event]:
         passed = text.choice.tail.filter(found)
@@ -288,7 +286,10 @@ class TextCallStage:
 
     def _take_from_thoughts(self, thoughts: _TextPart) -> list[Event]:
         """The calls in a reasoning that is over. Its text has been told as it was."""
-        return self._take(thoughts, thoughts.finder.finish("stop"))
+        found = [*thoughts.found, *thoughts.finder.finish("stop")]
+        return self._take(
+            thoughts, [one for one in found if not isinstance(one, TextFound | ThoughtFound)]
+        )
 
     def _settle(self, text: _TextPart, reason: FinishReason) -> list[Event]:
         """The text is over: tell what was held, and end its part."""
@@ -302,11 +303,7 @@ class TextCallStage:
             status = ended.value.status if isinstance(ended.value, Text) else "completed"
             weaver.end_all(events, status)
         else:
-            number = weaver.text_part
-            if number is None:
-                number = next(self._numbers)
-                events.append(PartStarted(number, weaver.header, self._choice_of[text.number]))
-            self._renumbered[text.number] = number
+            self._renumbered[text.number] = weaver.open_text(events)
             events.append(self._renumber(ended))
         return events
 

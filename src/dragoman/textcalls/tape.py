@@ -104,31 +104,43 @@ class Cursor:
             yield
         return ""
 
-    def until(self, stops: Words, take: Callable[[str], None]) -> Wait[str]:
+    def until(
+        self, stops: Words, take: Callable[[str], None], within: int | None = None
+    ) -> Wait[str]:
         """Give the text up to the first stop to `take`, piece by piece, and pass over the stop.
 
         Gives the stop, or nothing where the text ended before one.
+
+        Raises:
+            Malformed: no stop begins `within` so many characters.
         """
         tape = self.tape
+        end = None if within is None else self.at + within
         while True:
             data, index = tape.data, self.at - tape.base
-            found = stops.find(data, index)
+            reach = len(data) if end is None else end - tape.base + stops.reach + 1
+            found = stops.find(data, index, reach)
             if found is not None and (tape.ended or not stops.may_grow(data, found[0])):
-                start, stop = found
-                self._pass(start - index, take)
-                self.at += len(stop)
-                return stop
+                self._pass(found[0] - index, take, end)
+                self.at += len(found[1])
+                return found[1]
             if tape.ended:
-                self._pass(len(data) - index, take)
+                self._pass(len(data) - index, take, end)
                 return ""
             held = stops.held_from(data, index) if found is None else found[0]
-            self._pass(held - index, take)
+            self._pass(held - index, take, end)
             yield
 
-    def _pass(self, count: int, take: Callable[[str], None]) -> None:
+    def _pass(self, count: int, take: Callable[[str], None], end: int | None) -> None:
+        """Pass over so many characters, but none from `end` on."""
         tape = self.tape
+        is_beyond = end is not None and self.at + count > end
+        if is_beyond and end is not None:
+            count = end - self.at
         tape.examined += count + 1
         if count > 0:
             index = self.at - tape.base
             self.at += count
             take(tape.data[index : index + count])
+        if is_beyond:
+            raise Malformed("expected what ends this part of a block", self.at)

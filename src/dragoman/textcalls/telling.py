@@ -61,6 +61,11 @@ class Telling:
         self._gap_size = 0
 
     @property
+    def has_gap(self) -> bool:
+        """Whether white space behind a call would be held."""
+        return self._gap is not None
+
+    @property
     def held_gap(self) -> str:
         return "".join(self._gap or ())
 
@@ -126,6 +131,8 @@ class Telling:
 
     def succeed(self, at: int) -> None:
         """The block is in order and ends at `at`."""
+        if self._kept is not None:
+            self._kept.end = at
         self._flush()
         if self._has_strange:
             self._as_text(at)

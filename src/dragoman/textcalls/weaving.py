@@ -78,6 +78,7 @@ class Weaver:
         self.problems: list[Problem] = []
         self.header: Text = _NEW_TEXT
         self.text_part: int | None = None
+        self.is_fresh = True  # nothing was told yet
         self._number = number
         self._offers = offers
         self._identify = identify
@@ -113,13 +114,19 @@ class Weaver:
 
     def say(self, text: str, events: list[Event], logprobs: Raw | None = None) -> None:
         """Text for the reader, in the open text part or a new one."""
+        part = self.open_text(events)
+        self._texts.append(text)
+        events.append(TextDelta(part, text, logprobs))
+
+    def open_text(self, events: list[Event]) -> int:
+        """The number of the open text part; one is begun if there is none."""
         if self.text_part is None:
             self._end_thought(events)
             self.text_part = self._number()
+            self.is_fresh = False
             events.append(PartStarted(self.text_part, self.header, self._choice))
             events.extend(AnnotationAdded(self.text_part, one) for one in self._annotations)
-        self._texts.append(text)
-        events.append(TextDelta(self.text_part, text, logprobs))
+        return self.text_part
 
     def goes_on(self, event: TextDelta) -> bool:
         """Whether the event may pass as it is, because its part is open under its own number. Then it is noted."""
@@ -172,6 +179,7 @@ class Weaver:
     def _begin(self, found: CallFound, events: list[Event]) -> None:
         self.end_text(events)
         self._end_thought(events)
+        self.is_fresh = False
         name, namespace, is_free = self._offers.origin(found.name)
         call = Call(
             call_id=self._identify(found.call_id),

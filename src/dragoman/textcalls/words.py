@@ -27,9 +27,14 @@ class Words:
         )
         self._reach = max((len(word) for word in self.words), default=1) - 1
 
-    def find(self, text: str, start: int) -> tuple[int, str] | None:
-        """Where the first word stands and which it is; None if there is none."""
-        found = self._finds.search(text, start)
+    @property
+    def reach(self) -> int:
+        """How many characters may be the beginning of a word and not yet one."""
+        return self._reach
+
+    def find(self, text: str, start: int, end: int | None = None) -> tuple[int, str] | None:
+        """Where the first word stands and which it is; None if none stands before `end`."""
+        found = self._finds.search(text, start, len(text) if end is None else end)
         return None if found is None else (found.start(), found.group())
 
     def may_grow(self, text: str, start: int) -> bool:

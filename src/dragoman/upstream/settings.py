@@ -48,6 +48,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key: a key, or `client` to pass the caller's on; api_key_env: the environment variable that holds one.
     always_stream: ask for a stream even when the client wants a body, for servers whose bodies are poor.
     passthrough: `exact` forwards answers of the same dialect unwatched.
+    text_calls: the formats of calls written as text to look for, by name, or `auto`; none: text is text.
+    prompted_tools: the format in which tools are put into the prompt, for models without tools of their own.
     models: limits by model glob (the upstream's model name), the first that matches.
     """
 
@@ -68,6 +70,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"
     anthropic_version: str = "2023-06-01"
+    text_calls: tuple[str, ...] = ()
+    prompted_tools: str | None = None
     limits: ModelLimits = field(default_factory=ModelLimits)
     models: dict[str, ModelLimits] = field(default_factory=dict[str, ModelLimits])
     losses: dict[str, LossAction] = field(default_factory=dict[str, LossAction])

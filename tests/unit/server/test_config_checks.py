@@ -337,3 +337,20 @@ def test_a_ca_file_must_be_readable(tmp_path: Path) -> None:
         check_surroundings(settings, {})
     file.write_text("", encoding="ascii")
     check_surroundings(settings, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"text_calls": ("hermse",)}, "upstreams.u.text_calls"),
+        ({"prompted_tools": "hermse"}, "upstreams.u.prompted_tools: no format is called 'hermse'"),
+    ],
+)
+def test_format_of_text_calls_that_does_not_exist_is_refused_by_name(
+    changes: dict[str, object], words: str
+) -> None:
+    upstream = structs.replace(
+        UpstreamSettings(kind="chat", base_url="http://127.0.0.1:1/v1"), **changes
+    )
+    with pytest.raises(ConfigError, match=words):
+        complete(Settings(upstreams={"u": upstream}))

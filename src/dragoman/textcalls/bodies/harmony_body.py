@@ -31,7 +31,7 @@ class HarmonyBody(Struct, frozen=True):
     prefix: str = "functions."
 
     def parse(self, block: Block) -> Wait[None]:
-        rest, _ = yield from block.read(_MESSAGE, block.limits.confirm)
+        rest, _ = yield from block.read(_MESSAGE, block.limits.confirm, forbid="\n")
         header = block.opener + rest
         recipient = _RECIPIENT.search(header)
         channel = _CHANNEL.search(header)

@@ -15,5 +15,5 @@ class LedBody(Struct, frozen=True, kw_only=True):
     body: JsonBody
 
     def parse(self, block: Block) -> Wait[None]:
-        yield from block.read(words(*self.ends), block.limits.max_name)
+        yield from block.read(words(*self.ends), block.limits.max_name, forbid="\n")
         yield from self.body.parse(block)

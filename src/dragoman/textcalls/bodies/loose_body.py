@@ -29,11 +29,11 @@ class LooseBody(Struct, frozen=True, kw_only=True):
     def parse(self, block: Block) -> Wait[None]:
         yield from block.skip(SPACE)
         yield from block.expect(words(self.lead))
-        name, _ = yield from block.read(_BRACE, block.limits.max_name)
-        if not name.strip() or any(character in SPACE for character in name.strip()):
+        name, _ = yield from block.read(_BRACE, block.limits.max_name, forbid=f"<>{SPACE}")
+        if not name:
             block.malformed("expected a name")
         yield from block.confirm()
-        block.begin(name.strip(), at=block.start)
+        block.begin(name, at=block.start)
         yield from self._object(block, block.input, 1)
         block.end()
 

@@ -16,7 +16,7 @@ class MarkBody(Struct, frozen=True, kw_only=True):
 
     def parse(self, block: Block) -> Wait[None]:
         if self.ends:
-            yield from block.read(words(*self.ends), block.limits.max_name)
+            yield from block.read(words(*self.ends), block.limits.max_name, forbid="\n")
         yield from block.confirm()
         block.stop = block.at
 

@@ -15,7 +15,11 @@ from dragoman.textcalls.bodies.json_span import read_json
 from dragoman.textcalls.tape import SPACE, Wait
 from dragoman.textcalls.words import words
 
-__all__ = ("NamedBody", "plain_name")
+__all__ = ("NO_NAME", "NamedBody", "plain_name")
+
+
+NO_NAME = "<>()\"'`,; \t\r\n"
+"""What no name contains. Prose does, so that it is soon told from a header."""
 
 
 def plain_name(header: str) -> tuple[str, str]:
@@ -26,7 +30,7 @@ def plain_name(header: str) -> tuple[str, str]:
 class NamedBody(Struct, frozen=True, kw_only=True):
     """opens: what begins each call; none: the block's opener does. name_ends: what ends the name; `{` is not passed.
     before, after: what may stand around the arguments (a code fence). closes: what ends each call; none: the brace.
-    many: further calls may follow in the block, each with its own open. eos_name: a name alone at the end of the text
+    forbid: characters that no header contains. many: further calls may follow in the block, each with its own open. eos_name: a name alone at the end of the text
     is a call without arguments. needs_close: a call without its close is malformed.
     """
 
@@ -40,6 +44,7 @@ class NamedBody(Struct, frozen=True, kw_only=True):
     needs_close: bool = False
     can_be_empty: bool = False
     ends: tuple[str, ...] = ()
+    forbid: str = NO_NAME
     read_name: Callable[[str], tuple[str, str]] = plain_name
 
     def parse(self, block: Block) -> Wait[None]:
@@ -86,12 +91,9 @@ class NamedBody(Struct, frozen=True, kw_only=True):
         yield from self._end(block)
 
     def _header(self, block: Block) -> Wait[tuple[str, str]]:
-        if not self.eos_name:
-            header, stop = yield from block.read(words(*self.name_ends), block.limits.max_name * 2)
-        else:
-            pieces: list[str] = []
-            stop = yield from block.until(words(*self.name_ends), pieces.append)
-            header = "".join(pieces)
+        yield from block.skip(SPACE)
+        ends, limit = words(*self.name_ends), block.limits.max_name * 2
+        header, stop = yield from block.read(ends, limit, forbid=self.forbid, eos_ok=self.eos_name)
         if stop == "{":
             block.at -= 1
         return header, stop

@@ -13,6 +13,7 @@ from dragoman.textcalls.words import Words, words
 
 __all__ = ("PairBody",)
 
+_NO_NAME = "<>{}[]()\"'`,; \t\r"
 _NAME_RUBBISH = "\\n"  # models write the two characters instead of the line break they stand for
 
 
@@ -48,9 +49,9 @@ class PairBody(Struct, frozen=True, kw_only=True):
         key_open = self.key[0]
         stops = words("\n", key_open, *self.separators, *self.closes)
         yield from block.skip(" \t\n")
-        name, stop = yield from block.read(stops, block.limits.max_name)
-        name = name.strip().removesuffix(_NAME_RUBBISH)
-        if not name or any(character in "<>{}[]\"'` \t\r" for character in name):
+        name, stop = yield from block.read(stops, block.limits.max_name, forbid=_NO_NAME)
+        name = name.removesuffix(_NAME_RUBBISH)
+        if not name:
             block.malformed("expected a name")
         inside = words(key_open, *self.closes)
         if stop == "\n" or stop in self.separators:

@@ -20,6 +20,7 @@ _BRACKET = Words(("[",))
 _PARENTHESIS = Words(("(",))
 _EQUALS = Words(("=",))
 _NAME = re.compile(r"[^\W\d][\w.\-/:]*")
+_NO_NAME = "<>{}[]\"'`=,; \t\r\n"
 _KEY = re.compile(r"[^\W\d]\w*")
 
 
@@ -60,7 +61,7 @@ class PythonBody(Struct, frozen=True, kw_only=True):
         return True
 
     def _call(self, block: Block, start: int) -> Wait[None]:
-        name, _ = yield from block.read(_PARENTHESIS, block.limits.max_name)
+        name, _ = yield from block.read(_PARENTHESIS, block.limits.max_name, forbid=_NO_NAME)
         if _NAME.fullmatch(name.strip()) is None:
             block.malformed("expected the name of a tool")
         name = name.strip()
@@ -70,7 +71,7 @@ class PythonBody(Struct, frozen=True, kw_only=True):
         block.begin(name, at=start)
         is_first = True
         while (yield from block.skip(SPACE)) != ")":
-            key, _ = yield from block.read(_EQUALS, block.limits.max_key)
+            key, _ = yield from block.read(_EQUALS, block.limits.max_key, forbid="()[]{}\"',")
             if _KEY.fullmatch(key.strip()) is None:
                 block.malformed("expected the name of an argument")
             block.input(f"{'{' if is_first else ','}{json_string(key.strip())}:")

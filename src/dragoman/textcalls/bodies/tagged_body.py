@@ -36,13 +36,14 @@ class Tag(Struct, frozen=True, kw_only=True):
 
     opens: the literal that begins the tag (`<function=`, `<invoke`), in each of its spellings. ends: what ends the
     tag. attribute: the one that holds the name; none: the name is what stands between. closes: what ends the element.
-    type_of: the type its attributes tell.
+    forbid: what the tag cannot contain. type_of: the type its attributes tell.
     """
 
     opens: tuple[str, ...]
     closes: tuple[str, ...]
     ends: tuple[str, ...] = (">",)
     attribute: str | None = None
+    forbid: str = "<\n"
     type_of: Callable[[Mapping[str, str]], Types] = untyped
 
 
@@ -153,7 +154,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
                 stop = ""
 
     def _head(self, block: Block, tag: Tag, ends: Words) -> Wait[_Head]:
-        text, _ = yield from block.read(ends, block.limits.max_name + block.limits.max_key)
+        text, _ = yield from block.read(ends, block.limits.max_key, forbid=tag.forbid)
         is_void = text.endswith("/")
         if tag.attribute is None:
             name = (

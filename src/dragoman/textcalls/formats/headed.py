@@ -25,6 +25,7 @@ def _mistral_name(header: str) -> tuple[str, str]:
     return name.strip(), call_id.strip()
 
 
+_KIMI_FORBID = "<>()\"'`,;"  # white space may stand behind the header
 _KIMI_ENDS = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")
 _KIMI = NamedBody(
     opens=("<|tool_call_begin|>",),
@@ -33,6 +34,7 @@ _KIMI = NamedBody(
     many=True,
     needs_close=True,
     ends=_KIMI_ENDS,
+    forbid=_KIMI_FORBID,
     read_name=_kimi_name,
 )
 _DEEPSEEK = "<｜tool▁calls▁begin｜>"
@@ -55,6 +57,7 @@ HEADED = (
             name_ends=("<|tool_call_argument_begin|>",),
             closes=("<|tool_call_end|>",),
             needs_close=True,
+            forbid=_KIMI_FORBID,
             read_name=_kimi_name,
         ),
         closers=_KIMI_ENDS,

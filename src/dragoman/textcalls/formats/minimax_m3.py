@@ -35,7 +35,7 @@ class NestedTagsBody(Struct, frozen=True):
             is_first = False
 
     def _call(self, block: Block, start: int) -> Wait[None]:
-        name, _ = yield from block.read(words('">'), block.limits.max_name)
+        name, _ = yield from block.read(words('">'), block.limits.max_name, forbid="<\n")
         yield from block.confirm()
         block.begin(name, at=start)
         arguments = Arguments(block, name)

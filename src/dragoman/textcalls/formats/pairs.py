@@ -21,7 +21,7 @@ class SuffixedPairBody(Struct, frozen=True, kw_only=True):
     closer: str
 
     def parse(self, block: Block) -> Wait[None]:
-        suffix, _ = yield from block.read(words(">"), _MAX_SUFFIX)
+        suffix, _ = yield from block.read(words(">"), _MAX_SUFFIX, forbid="<\n ")
 
         def spell(word: str) -> str:
             return f"{word[:-1]}:{suffix}>"

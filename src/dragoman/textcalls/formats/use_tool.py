@@ -39,12 +39,13 @@ class UseToolBody(Struct, frozen=True):
         if (yield from block.skip(SPACE)) != "<":
             block.malformed("expected a tag")
         start = block.at
-        tag, _ = yield from block.read(words(">"), block.limits.confirm)
-        if any(character in SPACE for character in tag) or tag == "<":
+        block.at += 1
+        tag, _ = yield from block.read(words(">"), block.limits.max_key, forbid=f"<{SPACE}")
+        if not tag:
             block.malformed("expected a tag")
         yield from block.confirm()
-        text = yield from _gather(block, words(_CLOSER), "")
-        whole = f"{tag}>{text}"
+        text = yield from _gather(block, words(_CLOSER), _Watch(block, ""), f"<{tag}>")
+        whole = f"<{tag}>{text}"
         name = find_name(whole)
         if not name:
             block.malformed("expected a name", at=start)
@@ -65,7 +66,11 @@ class TagNamedBody(Struct, frozen=True):
         yield from block.skip(SPACE)
         first = yield from block.expect(words(closer, *(f"<{key}>" for key in keys)))
         yield from block.confirm()
-        text = "" if first == closer else (yield from _gather(block, words(closer), name, first))
+        text = (
+            ""
+            if first == closer
+            else (yield from _gather(block, words(closer), _Watch(block, name), first))
+        )
         block.begin(name, at=block.start)
         block.input(as_arguments(read_parameters(first + text, name, block.offers)))
         block.end(at=block.at if block.stop is None else block.stop)
@@ -73,10 +78,9 @@ class TagNamedBody(Struct, frozen=True):
             block.stop = block.at
 
 
-def _gather(block: Block, closer: Words, name: str, first: str = "") -> Wait[str]:
+def _gather(block: Block, closer: Words, watch: "_Watch", first: str) -> Wait[str]:
     """The text of the block up to the closing tag that ends it. At the end of the text all parameters must be closed."""
     parts: list[str] = []
-    watch = _Watch(block, name, first)
     earliest: tuple[int, int] | None = (
         None  # where the first closing tag stood, and how many parts came before it
     )
@@ -84,15 +88,15 @@ def _gather(block: Block, closer: Words, name: str, first: str = "") -> Wait[str
         limit = block.limits.max_block if earliest is None else earliest[0] + _MAX_BEYOND - block.at
         pieces: list[str] = []
         try:
-            stop = yield from _until(block, closer, pieces, max(limit, 0))
+            stop = yield from block.until(closer, pieces.append, max(limit, 0))
         except Malformed:
             if earliest is None:
                 raise
             stop = ""
         part = "".join(pieces)
         if stop or earliest is None:
+            watch.see(part if parts else first + part)
             parts.append(part)
-            watch.see(part)
         if not stop and earliest is None:
             if watch.is_open or not watch.has_closed:
                 block.malformed("the text ended inside a block")
@@ -107,30 +111,17 @@ def _gather(block: Block, closer: Words, name: str, first: str = "") -> Wait[str
         parts.append(stop)
 
 
-def _until(block: Block, closer: Words, pieces: list[str], limit: int) -> Wait[str]:
-    end = block.at + limit
-
-    def take(piece: str) -> None:
-        if block.at > end:
-            block.malformed("expected a shorter block", at=end, is_limit=True)
-        pieces.append(piece)
-
-    return (yield from block.until(closer, take))
-
-
 class _Watch:
     """Whether a declared string is open. Sees each part of a block once; no part begins or ends within a tag."""
 
     __slots__ = ("_block", "_name", "_open", "_strings", "has_closed")
 
-    def __init__(self, block: Block, name: str, first: str) -> None:
+    def __init__(self, block: Block, name: str) -> None:
         self._block = block
         self._name = name
         self._open = ""
         self._strings: re.Pattern[str] | None = None
         self.has_closed = False
-        if first:
-            self.see(first)
 
     @property
     def is_open(self) -> bool:

@@ -22,7 +22,7 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.base import LEGACY_MARKS, GivenResult, SaidCall, Sheet, ToolPrompt
 from dragoman.textcalls.prompting.offering import call_key
 
-__all__ = ("Retold", "add_text", "retell")
+__all__ = ("BETWEEN", "Retold", "add_text", "is_told", "retell")
 
 # Between texts of one turn.
 BETWEEN = "\n\n"
@@ -46,7 +46,7 @@ def retell(
 
     continues: the upstream holds earlier turns, so results may answer calls that are not here.
     """
-    if not any(_is_told(part) for turn in turns for part in turn.parts):
+    if not any(is_told(part) for turn in turns for part in turn.parts):
         return Retold(tuple(turns), ())
     paired, pairing = pair_results(turns, continues=continues)
     merged, merging = merge_turns(paired)
@@ -71,7 +71,9 @@ def add_text(
     """The parts with a text after them: in the last one where that is text, as many servers take one only."""
     last = parts[-1] if parts else None
     if isinstance(last, Text):
-        joined = f"{last.text}{between}{text}" if last.text else text
+        # What a model wrote before its call keeps its own line break: the prompt stays what the upstream has cached.
+        is_apart = not last.text or last.text.endswith(between)
+        joined = last.text + text if is_apart else f"{last.text}{between}{text}"
         return (*parts[:-1], structs.replace(last, text=joined, cache=cache or last.cache))
     return (*parts, Text(text=text, cache=cache))
 
@@ -92,7 +94,8 @@ def _join(told: list[Turn], turn: Turn) -> None:
     told[-1] = structs.replace(turn, parts=parts)
 
 
-def _is_told(part: Part) -> bool:
+def is_told(part: Part) -> bool:
+    """Whether a part is a call or a result that becomes text."""
     return isinstance(part, Call | Result) and part.executor == "client"
 
 
@@ -118,7 +121,7 @@ class _Teller:
         text = self._prompt.say(said, sheet)
         if sheet.doubts:
             self._book.note("call_form", where, "; ".join(sheet.doubts))
-        rest = tuple(part for part in turn.parts if not _is_told(part))
+        rest = tuple(part for part in turn.parts if not is_told(part))
         cache = next((call.cache for call in reversed(calls) if call.cache is not None), None)
         parts = add_text(rest, text, self._prompt.between, cache)
         return structs.replace(turn, parts=parts)

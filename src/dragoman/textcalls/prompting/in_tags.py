@@ -32,7 +32,7 @@ _JSON = Types(frozenset({"null", "number", "boolean", "object", "array", "string
 
 
 class Tags(Struct, frozen=True, kw_only=True):
-    """One format: what stands around all calls, around a call (`head` takes its name) and around a parameter.
+    """One format: what stands around all calls, around a call (`head` takes its name and its number in the turn) and around a parameter.
 
     parameter: what stands before a value, from its key and its type. end: what stands after it, from its key.
     marks: literals that no value may contain, `{name}` standing for that of the tool.
@@ -44,7 +44,7 @@ class Tags(Struct, frozen=True, kw_only=True):
     read: the reader of one call's text, where only all of it together tells what a value is.
     """
 
-    head: Callable[[str], str]
+    head: Callable[[str, int], str]
     parameter: Callable[[str, JsonType], str]
     end: Callable[[str], str]
     tail: Callable[[str], str]
@@ -61,11 +61,13 @@ class Tags(Struct, frozen=True, kw_only=True):
     read: Callable[[str, str, Offers], dict[str, str]] | None = None
 
     def say(self, calls: Sequence[SaidCall], sheet: Sheet) -> str:
-        said = self.between.join(self._call(call, sheet) for call in calls)
+        said = self.between.join(
+            self._call(call, number, sheet) for number, call in enumerate(calls, 1)
+        )
         return self.opening + said + self.closing
 
-    def _call(self, call: SaidCall, sheet: Sheet) -> str:
-        written = [self.head(call.name)]
+    def _call(self, call: SaidCall, number: int, sheet: Sheet) -> str:
+        written = [self.head(call.name, number)]
         arguments = members(call.arguments)
         for key, source in arguments.items():
             value = text_value(source)
@@ -117,7 +119,7 @@ class Tags(Struct, frozen=True, kw_only=True):
     def _doubts_of_type(self, value: str, source: Raw, types: Types) -> Iterator[str]:
         if self.read is None and not self._keeps_type(value, source, types):
             declared = " or ".join(sorted(types.names)) or "nothing"
-            yield f"a {json_type(source)} where the schema says {declared}"
+            yield f"{json_type(source)} where the schema says {declared}"
 
     def _keeps_type(self, value: str, source: Raw, types: Types) -> bool:
         """Whether a reader that goes by the schema reads the value as what it is."""

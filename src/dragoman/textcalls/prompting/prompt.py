@@ -18,11 +18,11 @@ from dragoman.model.request import Request, Tool, Turn
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.base import ToolPrompt
 from dragoman.textcalls.prompting.formats import PROMPTS
-from dragoman.textcalls.prompting.history import BETWEEN, add_text, retell
+from dragoman.textcalls.prompting.history import BETWEEN, add_text, is_told, retell
 from dragoman.textcalls.prompting.losses import LOSSES
 from dragoman.textcalls.prompting.offering import Offering, plan_offering
 
-__all__ = ("PROMPT_FORMATS", "PromptedRequest", "prompt_tools")
+__all__ = ("PROMPT_FORMATS", "PromptedRequest", "needs_prompting", "prompt_tools")
 
 PROMPT_FORMATS: tuple[str, ...] = tuple(PROMPTS)
 """The formats tools can be prompted in."""
@@ -43,6 +43,13 @@ class PromptedRequest(Struct, frozen=True, kw_only=True):
     names: NameMap
     losses: tuple[Loss, ...] = ()
     repairs: tuple[Repair, ...] = ()
+
+
+def needs_prompting(request: Request) -> bool:
+    """Whether there is anything for a prompt to say: tools, or calls and results of the past. Others stay as they are."""
+    return bool(request.tools) or any(
+        is_told(part) for turn in request.turns for part in turn.parts
+    )
 
 
 def prompt_tools(
@@ -106,10 +113,7 @@ def _without_tools(
 
 def _with_head(turns: tuple[Turn, ...], text: str) -> tuple[Turn, ...]:
     """The instruction at the end of the first system text, where templates put it; or as a system text of its own."""
-    for index, turn in enumerate(turns):
-        if turn.role in ("system", "developer"):
-            told = structs.replace(turn, parts=add_text(turn.parts, text, BETWEEN))
-            return (*turns[:index], told, *turns[index + 1 :])
-        if not turn.head:
-            break
+    if turns and turns[0].role in ("system", "developer"):
+        told = add_text(turns[0].parts, text, BETWEEN)
+        return (structs.replace(turns[0], parts=told), *turns[1:])
     return (Turn(role="system", parts=(Text(text=text),), head=True), *turns)

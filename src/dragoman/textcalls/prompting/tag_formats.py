@@ -27,7 +27,7 @@ __all__ = (
 def _functions(opening: str, closing: str) -> Tags:
     """Qwen3-Coder's blocks, under any outer tag."""
     return Tags(
-        head=lambda name: f"{opening}\n<function={name}>\n",
+        head=lambda name, _: f"{opening}\n<function={name}>\n",
         parameter=lambda key, _: f"<parameter={key}>",
         end=lambda _: "</parameter>\n",
         tail=lambda _: f"</function>\n{closing}",
@@ -40,7 +40,7 @@ def _invokes(opening: str, closing: str, prefix: str = "", untyped: Untyped = "s
     """Blocks of `<invoke name=…>` with `<parameter name=…>`, whose tags may have a prefix."""
     return Tags(
         opening=f"{opening}\n",
-        head=lambda name: f'<{prefix}invoke name="{name}">\n',
+        head=lambda name, _: f'<{prefix}invoke name="{name}">\n',
         parameter=lambda key, _: f'<{prefix}parameter name="{key}">',
         end=lambda _: f"</{prefix}parameter>\n",
         tail=lambda _: f"</{prefix}invoke>",
@@ -64,7 +64,7 @@ MUSE = _invokes("<atem:function_calls>", "</atem:function_calls>", "atem:", "jso
 DOTS = _invokes("<dots_function_call>", "</dots_function_call>")
 
 GLM = Tags(
-    head=lambda name: f"<tool_call>{name}\n",
+    head=lambda name, _: f"<tool_call>{name}\n",
     parameter=lambda key, _: f"<arg_key>{key}</arg_key>\n<arg_value>",
     end=lambda _: "</arg_value>\n",
     tail=lambda _: "</tool_call>",
@@ -74,7 +74,7 @@ GLM = Tags(
 
 HUNYUAN = Tags(
     opening="<tool_calls>\n",
-    head=lambda name: f"<tool_call>{name}<tool_sep>\n",
+    head=lambda name, _: f"<tool_call>{name}<tool_sep>\n",
     parameter=lambda key, _: f"<arg_key>{key}</arg_key>\n<arg_value>",
     end=lambda _: "</arg_value>\n",
     tail=lambda _: "</tool_call>",
@@ -87,7 +87,7 @@ HUNYUAN = Tags(
 def _dsml(wrapper: str) -> Tags:
     return Tags(
         opening=f"<｜DSML｜{wrapper}>\n",
-        head=lambda name: f'<｜DSML｜invoke name="{name}">\n',
+        head=lambda name, _: f'<｜DSML｜invoke name="{name}">\n',
         parameter=lambda key, kind: (
             f'<｜DSML｜parameter name="{key}" string="{"true" if kind == "string" else "false"}">'
         ),
@@ -106,8 +106,10 @@ DSML_V4 = _dsml("tool_calls")
 
 KIMI_K3 = Tags(
     opening="<|open|>tools<|sep|>",
-    head=lambda name: f'<|open|>call tool="{name}" index="1"<|sep|>',
-    parameter=lambda key, kind: f'<|open|>argument key="{key}" type="{kind}"<|sep|>',
+    head=lambda name, number: f'<|open|>call tool="{name}" index="{number}"<|sep|>',
+    parameter=lambda key, kind: (
+        f'<|open|>argument key="{key}" type="{"number" if kind == "integer" else kind}"<|sep|>'
+    ),
     end=lambda _: "<|close|>argument<|sep|>",
     tail=lambda _: "<|close|>call<|sep|>",
     closing="<|close|>tools<|sep|>",
@@ -118,7 +120,7 @@ KIMI_K3 = Tags(
 )
 
 MINICPM = Tags(
-    head=lambda name: f'<function name="{name}">',
+    head=lambda name, _: f'<function name="{name}">',
     parameter=lambda key, _: f'<param name="{key}">',
     end=lambda _: "</param>",
     tail=lambda _: "</function>",
@@ -129,7 +131,9 @@ MINICPM = Tags(
 
 STEP3 = Tags(
     opening="<｜tool_calls_begin｜>",
-    head=lambda name: f'<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">',
+    head=lambda name, _: (
+        f'<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">'
+    ),
     parameter=lambda key, _: f'<steptml:parameter name="{key}">',
     end=lambda _: "</steptml:parameter>",
     tail=lambda _: "</steptml:invoke><｜tool_call_end｜>",
@@ -145,7 +149,7 @@ def _read_named_tags(text: str, name: str, offers: Offers) -> dict[str, str]:
 
 
 USE_TOOL = Tags(
-    head=lambda name: f"<use_tool>\n<name>{name}</name>\n",
+    head=lambda name, _: f"<use_tool>\n<name>{name}</name>\n",
     parameter=lambda key, _: f"<{key}>",
     end=lambda key: f"</{key}>\n",
     tail=lambda _: "</use_tool>",
@@ -155,7 +159,7 @@ USE_TOOL = Tags(
 
 
 TOOL_TAGS = Tags(
-    head=lambda name: f"<{name}>\n",
+    head=lambda name, _: f"<{name}>\n",
     parameter=lambda key, _: f"<{key}>",
     end=lambda key: f"</{key}>\n",
     tail=lambda name: f"</{name}>",

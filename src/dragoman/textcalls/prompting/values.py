@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from dragoman._json import Raw, as_object, dumps_text, loads
 
-__all__ = ("is_string", "marked_literal", "members", "python_literal", "text_value")
+__all__ = ("marked_literal", "members", "python_literal", "text_value")
 
 # A JSON string, with the colon that makes it a key; white space; or one of the words that Python spells its own way.
 _TOKEN = re.compile(
@@ -20,10 +20,6 @@ _PYTHON_WORDS = {"true": "True", "false": "False", "null": "None"}
 def members(arguments: str) -> dict[str, Raw]:
     """The arguments by name, each in its own JSON source."""
     return as_object(arguments)
-
-
-def is_string(source: Raw) -> bool:
-    return bytes(source).startswith(b'"')
 
 
 def text_value(source: Raw) -> str:

@@ -61,6 +61,11 @@ def test_a_call_follows_the_words_of_its_turn_with_the_very_bytes_of_its_argumen
     )
 
 
+def test_a_line_break_that_is_there_is_not_doubled() -> None:
+    said, _ = turns_of(prompt(assistant(Text(text="Let me look.\n"), weather())))
+    assert text_of(said).startswith("Let me look.\n<tool_call>")
+
+
 def test_words_after_a_call_stand_before_it_and_that_is_reported() -> None:
     prompted = prompt(assistant(weather(), Text(text="There.")), gave())
     assert text_of(turns_of(prompted)[0]).startswith("There.\n<tool_call>")
@@ -140,6 +145,33 @@ def test_a_value_that_the_format_cannot_say_is_noted_with_the_reason() -> None:
         )
         in prompted.losses
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "doubt"),
+    [
+        ("qwen3_coder", '{"a>b": "x"}', "a key that is no word"),
+        ("qwen3_coder", '{"city": "x\\r"}', "half a line break"),
+        ("anthropic", '{"city": 5}', "integer where the schema says string"),
+        ("anthropic", '{"more": 5}', "integer where the schema says nothing"),
+        ("deepseek_v32", '{"input": "{}"}', "looks like a wrapper"),
+        ("use_tool", '{"more": "<b>bold</b>"}', "only its context tells"),
+        ("use_tool", '{"city": " x "}', "only its context tells"),
+        ("tool_tags", '{"more": "x"}', "does not declare"),
+        ("minicpm", "{}", "a required parameter is missing"),
+        ("pythonic", '{"a-b": 1}', "a parameter that is no name"),
+        ("gemma4", '{"city": "<|\\"|>"}', "a text that contains"),
+    ],
+)
+def test_each_way_to_be_ambiguous_has_its_words(name: str, arguments: str, doubt: str) -> None:
+    schema = Raw(b'{"properties":{"city":{"type":"string"}},"required":["city"]}')
+    request = Request(
+        model="m",
+        turns=(assistant(weather(text=arguments)),),
+        tools=(Tool(name="get_weather", schema=schema),),
+    )
+    (loss,) = (loss for loss in prompt_tools(request, name).losses if loss.code == "call_form")
+    assert doubt in loss.detail
 
 
 def test_seals_and_unknown_fields_of_a_call_are_noted() -> None:
@@ -249,7 +281,10 @@ def test_a_call_without_a_result_gets_one_that_says_so() -> None:
 
 def test_a_result_without_a_call_becomes_words() -> None:
     prompted = prompt(gave("stray"))
-    assert "not part of this conversation" in text_of(turns_of(prompted)[0])
+    (turn,) = turns_of(prompted)
+    assert turn.role == "user"
+    assert turn.parts[-1] == Text(text="sunny")
+    assert [repair.rule for repair in prompted.repairs] == ["orphan_result"]
 
 
 def test_a_result_of_a_call_that_the_upstream_holds_is_a_result() -> None:

@@ -19,7 +19,12 @@ from dragoman.model.request import (
     ToolRef,
     Turn,
 )
-from dragoman.textcalls.prompting import PROMPT_FORMATS, PromptedRequest, prompt_tools
+from dragoman.textcalls.prompting import (
+    PROMPT_FORMATS,
+    PromptedRequest,
+    needs_prompting,
+    prompt_tools,
+)
 
 SCHEMA = Raw(
     b'{"type": "object",\n "properties": {"city": {"type": "string"}}, "required": ["city"]}'
@@ -315,6 +320,7 @@ def test_a_request_without_tools_and_calls_is_not_changed() -> None:
     prompted = prompt_tools(request, "react")
     assert prompted.request == request
     assert prompted.losses == ()
+    assert not needs_prompting(request)
 
 
 def test_a_fixed_form_of_the_answer_is_noted() -> None:
@@ -345,6 +351,7 @@ def test_a_stop_sequence_that_has_no_room_is_noted() -> None:
 def test_calls_of_the_history_are_text_also_where_no_tool_is_offered_any_more() -> None:
     call = Call(call_id="c1", name="get_weather", input='{"city": "Paris"}')
     request = Request(model="m", turns=(HELLO, Turn(role="assistant", parts=(call,))))
+    assert needs_prompting(request)
     prompted = prompt_tools(request, "hermes")
     assert not any(isinstance(part, Call) for turn in prompted.request.turns for part in turn.parts)
     assert prompted.request.turns[0] == HELLO

@@ -1,0 +1,149 @@
+"""Scanning costs what the text is long, holds no more than it must, and leaves prose alone."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.textcalls import PATTERNS
+from dragoman.textcalls.conformance import run_finder
+from dragoman.textcalls.finder import Finder
+from dragoman.textcalls.found import TextFound
+from dragoman.textcalls.limits import MAX_WORD
+from dragoman.textcalls.offers import Offers
+from dragoman.textcalls.openers import Openers
+from dragoman.textcalls.whole import gather
+from text_formats import FORMATS, NEAR_OPENERS, TOOLS, TextFormat, Written
+
+OFFERS = Offers(TOOLS)
+AUTO = tuple(pattern for pattern in PATTERNS.snapshot() if pattern.is_sentinel)
+BY_NAME = {pattern.name: pattern for pattern in PATTERNS.snapshot()}
+MEGABYTE = 1024 * 1024
+
+PROSE = (
+    "A model writes about <tool_call> and `<use_tool>` here, a < b, [1] (see [TOOL_CALLS] below), "
+    "<function=f, <invoke of it, functools[0], {braces}, <|tool_call, <｜tool▁calls▁begin｜> and the like.\n\n"
+)
+
+
+def pieces(text: str, size: int) -> list[str]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("size", [4, 4096, 2 * MEGABYTE])
+def test_a_megabyte_of_near_openers_passes_unchanged(size: int) -> None:
+    text = PROSE * (MEGABYTE // len(PROSE) + 1)
+    run = run_finder(AUTO, pieces(text, size), OFFERS)
+    assert "".join(one.text for one in run.found if isinstance(one, TextFound)) == text
+    assert all(isinstance(one, TextFound) for one in run.found)
+    assert run.examined <= 12 * len(text)
+
+
+def test_prose_is_told_without_delay() -> None:
+    """Only a suffix that may still become an opener is held, and what follows an opener only to its confirmation."""
+    finder = Finder(Openers(AUTO, OFFERS), OFFERS)
+    longest = 0
+    for character in PROSE * 20:
+        finder.feed(character)
+        longest = max(longest, len(finder.held))
+    assert longest <= MAX_WORD
+    assert finder.feed("plain words") == [TextFound("plain words")]
+    assert finder.held == ""
+
+
+def grown(form: TextFormat, size: int) -> str:
+    return form.write([("search", {"query": "word " * (size // 5)})])
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_a_long_argument_in_small_pieces_costs_what_it_is_long(form: TextFormat) -> None:
+    patterns = (BY_NAME[form.name],)
+    small, large = (
+        run_finder(patterns, pieces(grown(form, size), 4), OFFERS) for size in (8_000, 32_000)
+    )
+    assert len(gather(large.found).calls) == 1
+    assert large.examined <= 4.4 * small.examined
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_time_for_a_long_argument_grows_no_faster_than_it(streams: bool) -> None:
+    """A 32 KB string in pieces of four characters takes at most four times as long as an 8 KB one."""
+    form = next(form for form in FORMATS if form.name == "hermes")
+    pattern = replace(BY_NAME["hermes"], stream_args=streams)
+
+    def fastest(size: int) -> float:
+        parts = pieces(grown(form, size), 4)
+        return min(timed(lambda: run_finder((pattern,), parts, OFFERS)) for _ in range(5))
+
+    assert fastest(32_000) <= 4 * fastest(8_000) * 1.25
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<" * 20_000,
+        "<use_tool" * 3_000,
+        "<tool_call>" * 3_000,
+        '<tool_call>{"name":"search","arguments":{"query":"' * 1_000,
+        "<tool_call>{" + '"arguments":{"a":[' * 2_000,
+        "<use_tool><name>search</name><query>" * 1_000,
+        "<use_tool><name>search</name><query></use_tool>" * 1_000,
+        "<function=search><parameter=query>" * 1_000,
+        "<|tool_call_start|>[search(query='" + "a' " * 10_000,
+        "<|tool_call>call:search{" + "a:[" * 3_000,
+        "`" * 20_000,
+        "```\n" * 5_000,
+        "<think>" * 3_000,
+        " " * 20_000,
+        "<tool_call>" + " " * 20_000,
+        "<tool_calls>[" + '{"name":"now","arguments":{}},' * 1_000,
+        "<|channel|>" * 2_000,
+        '<tool_call>{"name":"search","arguments":{"query":"' + "\\u0041" * 5_000,
+        '<tool_call>{"name":"search","arguments":{"ratio":' + "1" * 20_000,
+    ],
+    ids=lambda text: str(text)[:24],
+)
+@pytest.mark.parametrize("size", [1, 7, 1_000_000])
+def test_hostile_text_is_read_in_linear_work(text: str, size: int) -> None:
+    patterns = PATTERNS.snapshot()
+    assert run_finder(patterns, pieces(text, size), OFFERS).examined <= 100 * (len(text) + MAX_WORD)
+
+
+@pytest.mark.parametrize(
+    "name", ["hermes", "qwen3_coder", "glm", "use_tool", "kimi_k2", "lfm2", "gemma4"]
+)
+@pytest.mark.parametrize("size", [1, 10, 1_000_000])
+def test_block_beyond_its_limit_is_text_and_a_problem(name: str, size: int) -> None:
+    form = next(form for form in FORMATS if form.name == name)
+    limits = replace(BY_NAME[name].limits, max_block=300)
+    pattern = replace(BY_NAME[name], limits=limits)
+    text = f"a {form.write([('search', {'query': 'x' * 400})])} b {form.write([('now', {})])} c"
+    scan = gather(run_finder((pattern,), pieces(text, size), OFFERS).found)
+    assert [call.name for call in scan.calls] == ["now"]
+    assert scan.text.startswith("a ")
+    assert "x" * 400 in scan.text
+    assert [problem.kind for problem in scan.problems] == ["limit"]
+
+
+def test_more_calls_than_allowed_are_text_and_a_problem() -> None:
+    form = next(form for form in FORMATS if form.name == "hermes")
+    limits = replace(BY_NAME["hermes"].limits, max_calls=2)
+    pattern = replace(BY_NAME["hermes"], limits=limits)
+    once: Written = ("now", {})
+    text = form.write([once] * 4)
+    for size in (1, 5, 10_000):
+        scan = gather(run_finder((pattern,), pieces(text, size), OFFERS).found)
+        assert len(scan.calls) == 2
+        assert scan.text.count("<tool_call>") == 2
+        assert {problem.kind for problem in scan.problems} == {"limit"}
+
+
+def test_near_openers_are_openers_or_nearly() -> None:
+    assert any(word in pattern.openers for word in NEAR_OPENERS for pattern in AUTO)

@@ -1,0 +1,276 @@
+"""Answers on their way through the stage."""
+
+from collections.abc import Iterable
+
+from dragoman._json import Raw, raw
+from dragoman.core.fold import fold
+from dragoman.core.grammar import is_grammatical
+from dragoman.model.events import (
+    AnnotationAdded,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    Noticed,
+    PartEnded,
+    PartStarted,
+    Progress,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, FinishReason, Usage
+from dragoman.model.parts import Annotation, Call, Part, Reasoning, Text
+from dragoman.model.request import Request, Tool
+from dragoman.textcalls import PATTERNS, StageSettings, TailPolicy, TextCallStage, stage_for
+from dragoman.textcalls.offers import Offers
+
+SCHEMA = raw({"type": "object", "properties": {"a": {"type": "string"}}})
+REQUEST = Request(
+    model="m", tools=(Tool(name="f", schema=SCHEMA), Tool(name="note", kind="custom"))
+)
+KEEP = TailPolicy(stop="never", suppress_tail=False)
+
+
+def block(value: str, name: str = "f", key: str = "a") -> str:
+    return f'<tool_call>{{"name": "{name}", "arguments": {{"{key}": "{value}"}}}}</tool_call>'
+
+
+def made(policy: TailPolicy = KEEP) -> TextCallStage:
+    stage = stage_for(REQUEST, policy=policy)
+    assert stage is not None
+    return stage
+
+
+def text_part(number: int, text: str) -> list[Event]:
+    return [
+        PartStarted(number, Text(status="in_progress")),
+        *(TextDelta(number, text[start : start + 5]) for start in range(0, len(text), 5)),
+        PartEnded(number, Text(text=text)),
+    ]
+
+
+def call_part(number: int) -> list[Event]:
+    call = Call(call_id="c", name="f", status="in_progress")
+    return [
+        PartStarted(number, call),
+        InputDelta(number, "{}"),
+        PartEnded(number, Call(call_id="c", name="f", input="{}")),
+    ]
+
+
+def answer(*parts: Iterable[Event], finish: FinishReason = "stop") -> list[Event]:
+    told = [event for part in parts for event in part]
+    return [Started("r", "m"), *told, Finished(finish), Completed()]
+
+
+def through(stage: TextCallStage, events: Iterable[Event]) -> list[Event]:
+    out = [one for event in events for one in stage.feed(event)]
+    assert is_grammatical(out)
+    return out
+
+
+def parts_of(events: Iterable[Event]) -> list[Part]:
+    return list(fold(events).choices[0].parts)
+
+
+def shown(events: Iterable[Event]) -> list[str]:
+    return [
+        part.text if isinstance(part, Text) else part.input if isinstance(part, Call) else "?"
+        for part in parts_of(events)
+    ]
+
+
+def test_markup_becomes_a_call_and_the_finish_says_so() -> None:
+    out = through(made(), answer(text_part(0, f"Hm. {block('1')} Done.")))
+    assert shown(out) == ["Hm. ", '{"a": "1"}', " Done."]
+    assert fold(out).choices[0].finish == "tool_calls"
+
+
+def test_length_beats_tool_calls() -> None:
+    out = through(
+        made(), answer(text_part(0, f"{block('1')} and {block('2')[:30]}"), finish="length")
+    )
+    assert shown(out) == ['{"a": "1"}', f" and {block('2')[:30]}"]
+    assert fold(out).choices[0].finish == "length"
+
+
+def test_plain_text_passes_as_the_very_events_that_came() -> None:
+    stage = made()
+    told = answer(text_part(0, "Only words, nothing else."))
+    out = through(stage, told)
+    assert out == told
+    assert [ours is theirs for ours, theirs in zip(out, told, strict=True)][3:] == [True] * (
+        len(told) - 3
+    )
+
+
+def test_structured_call_ends_the_scanning_of_its_choice() -> None:
+    told = answer(text_part(0, f"{block('1')[:20]}"), call_part(1), text_part(2, block("2")))
+    out = through(made(), told)
+    assert shown(out) == [block("1")[:20], "{}", block("2")]
+    assert fold(out) == fold(told)
+
+
+def test_structured_call_while_a_text_is_open_releases_what_is_held() -> None:
+    text = text_part(0, block("1"))
+    told = [Started(), *text[:3], *call_part(1), *text[3:], Finished("tool_calls"), Completed()]
+    out = through(made(), told)
+    assert shown(out) == [block("1"), "{}"]
+
+
+def test_burst_ends_the_turn_at_the_first_prose_behind_a_call() -> None:
+    stage = made(TailPolicy())
+    told = answer(text_part(0, f"Hm. {block('1')}\n{block('2')}\nResult: {block('3')}"))
+    assert shown(through(stage, told)) == ["Hm. ", '{"a": "1"}', '{"a": "2"}']
+    assert stage.is_done
+    assert (stage.calls, stage.is_truncated) == (2, True)
+
+
+def test_first_ends_the_turn_with_the_first_call() -> None:
+    stage = made(TailPolicy(stop="first"))
+    out = through(stage, answer(text_part(0, f"{block('1')}{block('2')}")))
+    assert shown(out) == ['{"a": "1"}']
+    assert stage.is_done
+
+
+def test_answer_can_be_ended_where_its_turn_is_over() -> None:
+    stage = made(TailPolicy())
+    told = answer(text_part(0, f"{block('1')} And the weather is"))[:-3]
+    out = [one for event in told for one in stage.feed(event)]
+    assert stage.is_done
+    out += stage.finish_now()
+    assert is_grammatical(out)
+    assert shown(out) == ['{"a": "1"}']
+    assert fold(out).choices[0].finish == "tool_calls"
+
+
+def test_no_more_calls_than_allowed_are_told() -> None:
+    stage = made(TailPolicy(max_calls=1, stop="never"))
+    out = through(stage, answer(text_part(0, f"{block('1')}{block('2')}")))
+    assert shown(out) == ['{"a": "1"}']
+    assert stage.is_truncated
+
+
+def test_same_call_twice_is_told_once_where_asked_for() -> None:
+    first = '<tool_call>{"name": "f", "arguments": {"a": "1", "b": 2}}</tool_call>'
+    again = '<tool_call>{"name": "f", "arguments": {"b":2,"a":"1"}}</tool_call>'
+    stage = made(TailPolicy(dedup=True))
+    assert len(shown(through(stage, answer(text_part(0, first + again))))) == 1
+    assert not stage.is_truncated
+    assert len(shown(through(made(), answer(text_part(0, first + again))))) == 2
+
+
+def test_tool_with_free_text_gets_its_text() -> None:
+    out = through(made(), answer(text_part(0, block("some words", "note", "input"))))
+    call = parts_of(out)[0]
+    assert isinstance(call, Call)
+    assert (call.kind, call.input) == ("custom", "some words")
+
+
+def test_ids_of_calls_differ_and_depend_on_the_seed() -> None:
+    def ids(seed: str) -> list[str]:
+        stage = stage_for(REQUEST, policy=KEEP, seed=seed)
+        assert stage is not None
+        out = through(stage, answer(text_part(0, block("1") + block("1"))))
+        return [part.call_id for part in parts_of(out) if isinstance(part, Call)]
+
+    assert ids("a") == ids("a")
+    assert len({*ids("a"), *ids("b")}) == 4
+
+
+def test_model_s_own_id_is_kept_once() -> None:
+    one = "<|tool_call_begin|>functions.f:7<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    text = f"<|tool_calls_section_begin|>{one}{one}<|tool_calls_section_end|>"
+    ids = [
+        part.call_id
+        for part in parts_of(through(made(), answer(text_part(0, text))))
+        if isinstance(part, Call)
+    ]
+    assert ids[0] == "functions.f:7"
+    assert ids[1].startswith("call_")
+
+
+def test_parts_behind_a_split_text_are_renumbered() -> None:
+    reasoning: list[Event] = [
+        PartStarted(1, Reasoning(status="in_progress")),
+        ReasoningDelta(1, "hm"),
+        Progress("thinking", 1),
+        Noticed("unknown", part=1),
+        PartEnded(1, Reasoning(summary=("hm",))),
+    ]
+    out = through(made(), answer(text_part(0, f"a {block('1')} b"), reasoning))
+    assert [type(part).__name__ for part in parts_of(out)] == ["Text", "Call", "Text", "Reasoning"]
+
+
+def test_choices_are_scanned_apart() -> None:
+    told: list[Event] = [Started()]
+    told += [PartStarted(number, Text(status="in_progress"), number) for number in (0, 1)]
+    text = block("1")
+    for start in range(0, len(text), 7):
+        told += [TextDelta(number, text[start : start + 7]) for number in (0, 1)]
+    told += [PartEnded(number, Text(text=text)) for number in (0, 1)]
+    told += [Finished("stop", 0), Finished("stop", 1), Completed()]
+    outcome = fold(through(made(), told))
+    assert [choice.finish for choice in outcome.choices] == ["tool_calls", "tool_calls"]
+
+
+def test_annotations_stay_with_their_text() -> None:
+    annotation = Annotation("responses", Raw(b"{}"), url="u")
+    part = text_part(0, "words")
+    part.insert(2, AnnotationAdded(0, annotation))
+    part[-1] = PartEnded(0, Text(text="words", annotations=(annotation,)))
+    out = through(made(), answer(part))
+    assert parts_of(out) == [Text(text="words", annotations=(annotation,))]
+
+
+def test_annotation_before_any_text_goes_to_the_next_text() -> None:
+    annotation = Annotation("responses", Raw(b"{}"), url="u")
+    part = text_part(0, f"{block('1')} words")
+    part.insert(1, AnnotationAdded(0, annotation))
+    texts = [one for one in parts_of(through(made(), answer(part))) if isinstance(one, Text)]
+    assert texts[0].annotations == (annotation,)
+
+
+def test_text_that_was_cut_by_a_failure_is_told_before_it() -> None:
+    text = block("1")[:-5]
+    part = text_part(0, text)
+    part[-1] = PartEnded(0, Text(text=text, status="incomplete"))
+    failed = Failed(ErrorInfo(kind="truncated", message="cut"))
+    out = through(made(), [Started(), *part, failed])
+    assert shown(out) == [text]
+    assert parts_of(out)[0] == Text(text=text, status="incomplete")
+
+
+def test_usage_passes_while_text_is_held() -> None:
+    part = text_part(0, block("1").removesuffix("</tool_call>"))
+    told = [Started(), *part, UsageReported(Usage(output=3)), Finished("stop"), Completed()]
+    out = through(made(), told)
+    assert shown(out) == ['{"a": "1"}']
+
+
+def test_calls_in_reasoning_are_told_where_asked_for_and_its_text_stays() -> None:
+    patterns = PATTERNS.snapshot()
+    thinking = tuple(one for one in patterns if one.in_think == "call" and one.is_sentinel)
+    settings = StageSettings(
+        offers=Offers(REQUEST.tools), patterns=thinking, reasoning=thinking, policy=KEEP
+    )
+    text = f"I should call {block('1')}"
+    part: list[Event] = [
+        PartStarted(0, Reasoning(status="in_progress")),
+        *(ReasoningDelta(0, piece) for piece in text),
+        PartEnded(0, Reasoning(summary=(text,))),
+    ]
+    parts = parts_of(through(TextCallStage(settings), answer(part)))
+    assert [type(one).__name__ for one in parts] == ["Reasoning", "Call"]
+    assert parts[0] == Reasoning(summary=(text,))
+    passed = through(made(), answer(part))
+    assert [type(one).__name__ for one in parts_of(passed)] == ["Reasoning"]
+
+
+def test_problems_are_recorded() -> None:
+    stage = made()
+    through(stage, answer(text_part(0, block("1", "g"))))
+    assert [problem.kind for problem in stage.problems] == ["unknown_tool"]
