@@ -8,6 +8,7 @@ A body reads by the cursor's methods and tells by
     end()                    the call is complete if the block is in order to its end
     settle_calls()           another call follows, so the calls before it are complete
     close_call()             the format itself closed the call: it is told at once
+    repaired(message)        something was put right
     thought(text), say(text) words of the model to itself, or for the reader, that stood inside markup
 
 What is told is kept as records with their places; the finder decides what becomes of them.
@@ -23,7 +24,7 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.tape import SPACE, Cursor, Malformed, Tape, Wait
 from dragoman.textcalls.words import Words
 
-__all__ = ("Begun", "Block", "Ended", "Grown", "Record", "Settled", "Spoken")
+__all__ = ("Begun", "Block", "Ended", "Grown", "Record", "Repaired", "Settled", "Spoken")
 
 
 class Begun(Struct, frozen=True, gc=False):
@@ -46,6 +47,13 @@ class Settled(Struct, frozen=True, gc=False):
     """Whatever comes, the calls told so far are complete."""
 
 
+class Repaired(Struct, frozen=True, gc=False):
+    """Something was not as its format asks for, and was put right."""
+
+    message: str
+    at: int
+
+
 class Spoken(Struct, frozen=True, gc=False):
     """Text out of markup: the markup around it is gone, so it settles everything up to `at`."""
 
@@ -54,7 +62,7 @@ class Spoken(Struct, frozen=True, gc=False):
     at: int
 
 
-Record = Begun | Grown | Ended | Settled | Spoken
+Record = Begun | Grown | Ended | Settled | Repaired | Spoken
 
 
 class Block(Cursor):
@@ -62,7 +70,6 @@ class Block(Cursor):
 
     __slots__ = (
         "is_confirmed",
-        "is_open",
         "limits",
         "offers",
         "opener",
@@ -83,7 +90,6 @@ class Block(Cursor):
         self.streams = streams
         self.opener = ""
         self.is_confirmed = False
-        self.is_open = False
         self.records: list[Record] = []
 
     def confirm(self) -> Generator[None, None, None]:
@@ -99,7 +105,6 @@ class Block(Cursor):
         """A call begins; its markup stands from `at` on."""
         if not name or len(name) > self.limits.max_name:
             self.malformed(f"expected a name of 1 to {self.limits.max_name} characters")
-        self.is_open = True
         self.records.append(Begun(name, call_id, self.at if at is None else at))
 
     def input(self, text: str) -> None:
@@ -108,17 +113,19 @@ class Block(Cursor):
 
     def end(self, call_id: str = "", *, at: int | None = None) -> None:
         """The call is complete if the rest of the block is in order. Its markup ends at `at`."""
-        self.is_open = False
         self.records.append(Ended(call_id, self.at if at is None else at, is_closed=False))
 
     def close_call(self, call_id: str = "") -> None:
         """The call is complete whatever comes."""
-        self.is_open = False
         self.records.append(Ended(call_id, self.at, is_closed=True))
 
     def settle_calls(self) -> None:
         """The calls so far are complete whatever comes: the block goes on with another."""
         self.records.append(Settled())
+
+    def repaired(self, message: str) -> None:
+        """Something before the cursor was put right; for the record."""
+        self.records.append(Repaired(message, self.at))
 
     def say(self, text: str) -> None:
         self.records.append(Spoken("text", text, self.at))

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from dragoman.textcalls.formats import BUILT_IN
 from dragoman.textcalls.patterns import TextPattern
-from dragoman.textcalls.profiles import formats_of_model
+from dragoman.textcalls.profiles import formats_of_model, thinking_of_model
 from dragoman.textcalls.registry import PatternRegistry
 
 __all__ = ("PATTERNS", "choose_patterns", "register_text_pattern")
@@ -29,6 +31,8 @@ def choose_patterns(
 ) -> tuple[TextPattern, ...]:
     """`auto`: every format with a sentinel and those of the model's profile. Otherwise the formats named.
 
+    The profile also says which of them count in thinking.
+
     Raises:
         ConfigError: a name that no format has.
     """
@@ -41,4 +45,8 @@ def choose_patterns(
             wanted |= set(formats_of_model(model))
         else:
             wanted.add(name)
-    return patterns.named(wanted)
+    thinking = thinking_of_model(model)
+    return tuple(
+        replace(pattern, in_think="call") if pattern.name in thinking else pattern
+        for pattern in patterns.named(wanted)
+    )

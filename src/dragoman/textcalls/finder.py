@@ -13,6 +13,7 @@ argument may quote a call.
 No decision depends on where the text was cut, and apart from the bounded confirmation nothing is read twice.
 """
 
+from collections.abc import Iterable
 from enum import Enum, auto
 
 from dragoman.errors import LocalProtocolError
@@ -116,14 +117,15 @@ class Finder:
         """Whether the held text is a block that its format has confirmed."""
         return self._state is _State.READING
 
-    def passes(self, text: str) -> bool:
-        """Whether a piece is plain text before which nothing is held. Then it is taken, and is to be told as it is."""
-        if not self._is_quiet or self._begins_in(text) is not None:
-            return False
-        self._late.append(text)
-        if len(self._late) > MAX_LATE:
-            self._account()
-        return True
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is held. Then a piece of text in which nothing begins may be told without asking here."""
+        return self._is_quiet
+
+    def catch_up(self, texts: Iterable[str]) -> None:
+        """Take pieces of text that were told without asking, because nothing was held and nothing begins in them."""
+        self._late.extend(texts)
+        self._account()
 
     def feed(self, text: str) -> list[Found]:
         """Take a piece of the text.
@@ -133,14 +135,18 @@ class Finder:
         """
         if self._state is _State.OVER:
             raise LocalProtocolError("expected no text after the end of the text")
-        if self.passes(text):
-            return [TextFound(text)] if text else []
-        if text:
-            self._account()
-            keep = self._at if self._reading is None else self._reading.block.at
-            self._spool.feed(text, keep)
-            self._run()
-            self._rest()
+        if not text:
+            return []
+        if self._is_quiet and self._begins_in(text) is None:
+            self._late.append(text)
+            if len(self._late) > MAX_LATE:
+                self._account()
+            return [TextFound(text)]
+        self._account()
+        keep = self._at if self._reading is None else self._reading.block.at
+        self._spool.feed(text, keep)
+        self._run()
+        self._rest()
         return self._drain()
 
     def stop(self) -> list[Found]:

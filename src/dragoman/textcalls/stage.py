@@ -93,7 +93,12 @@ def stage_for(
     if not offers:
         return None
     patterns = choose_patterns(formats, model or request.model, None)
-    return TextCallStage(StageSettings(offers=offers, patterns=patterns, policy=policy, seed=seed))
+    thinking = tuple(pattern for pattern in patterns if pattern.in_think == "call")
+    return TextCallStage(
+        StageSettings(
+            offers=offers, patterns=patterns, reasoning=thinking, policy=policy, seed=seed
+        )
+    )
 
 
 class _Choice:
@@ -113,9 +118,24 @@ class _Choice:
 class _TextPart:
     """A text of the upstream while it is scanned. `found` keeps what a reasoning holds until it is over."""
 
-    __slots__ = ("choice", "ended", "finder", "found", "is_plain", "number", "weaver")
+    __slots__ = (
+        "begins_in",
+        "choice",
+        "ended",
+        "finder",
+        "found",
+        "is_plain",
+        "is_quick",
+        "late",
+        "number",
+        "weaver",
+    )
 
-    def __init__(self, number: int, choice: _Choice, finder: Finder, weaver: Weaver) -> None:
+    def __init__(self, number: int, choice: _Choice, openers: Openers, weaver: Weaver) -> None:
+        finder = Finder(openers, weaver.offers)
+        self.begins_in = openers.begins_in
+        self.is_quick = False  # text in which nothing begins may pass as it is
+        self.late: list[str] = []  # text that passed so
         self.number = number
         self.choice = choice
         self.finder = finder
@@ -123,6 +143,18 @@ class _TextPart:
         self.is_plain = True  # nothing was found in it, nothing withheld
         self.ended: PartEnded | None = None
         self.found: list[Found] = []
+
+    def catch_up(self) -> None:
+        """Account for the text that passed as it was."""
+        if self.late:
+            self.finder.catch_up(self.late)
+            self.weaver.note(self.late)
+            self.late.clear()
+
+    def rest(self) -> None:
+        """Note whether text may pass as it is: nothing is held, and its part is open under its own number."""
+        is_open = self.weaver.text_part == self.number
+        self.is_quick = is_open and self.finder.is_quiet and not self.choice.tail.told
 
 
 class TextCallStage:
@@ -160,6 +192,12 @@ class TextCallStage:
 
     def feed(self, event: Event) -> tuple[Event, ...]:
         """Take the next event of the answer."""
+        if type(event) is TextDelta:
+            # Nearly every event is a piece of text in which nothing begins: it passes as it is, and is noted later.
+            text = self._texts.get(event.part)
+            if text is not None and text.is_quick and text.begins_in(event.text) is None:
+                text.late.append(event.text)
+                return (event,)
         match event:
             case TextDelta():
                 return self._grow(event)
@@ -239,19 +277,21 @@ class TextCallStage:
         offers = self._settings.offers
         identify = choice.identify
         weaver = Weaver(lambda: next(self._numbers), offers, identify, choice=event.choice)
-        return _TextPart(event.part, choice, Finder(openers, offers), weaver)
+        return _TextPart(event.part, choice, openers, weaver)
 
     def _grow(self, event: TextDelta) -> tuple[Event, ...]:
         text = self._texts.get(event.part)
         if text is None:
             return (self._renumber(event),)
-        if not text.choice.tail.told and text.finder.passes(event.text):
-            if text.weaver.goes_on(event):
-                return (event,)  # nearly every piece of text
-            events: list[Event] = []
+        text.catch_up()
+        found = text.finder.feed(event.text)
+        events: list[Event] = []
+        if found == [TextFound(event.text)] and not text.choice.tail.told:
             text.weaver.say(event.text, events, event.logprobs)
-            return tuple(events)
-        return tuple(self._take(text, text.finder.feed(event.text)))
+        else:
+            events = self._take(text, found)
+        text.rest()
+        return tuple(events)
 
     def _take(self, text: _TextPart, found: list[Found]) -> list[Event]:
         passed = text.choice.tail.filter(found)
@@ -261,6 +301,8 @@ class TextCallStage:
         before = text.weaver.calls
         events = text.weaver.weave(passed)
         text.choice.calls += text.weaver.calls - before
+        for other in text.choice.texts:
+            other.is_quick = other.is_quick and not text.choice.tail.told
         if text.weaver.problems:
             self.problems += text.weaver.problems
             text.weaver.problems.clear()
@@ -271,6 +313,7 @@ class TextCallStage:
         text = self._texts.get(event.part)
         if text is not None:
             text.ended = event
+            text.catch_up()
             if isinstance(event.value, Text) and event.value.status == "incomplete":
                 return tuple(self._settle(text, "cancelled"))
             return tuple([] if text.finder.is_waiting else self._settle(text, "stop"))
@@ -293,6 +336,7 @@ class TextCallStage:
 
     def _settle(self, text: _TextPart, reason: FinishReason) -> list[Event]:
         """The text is over: tell what was held, and end its part."""
+        text.catch_up()
         events = self._take(text, text.finder.finish(reason))
         text.choice.texts.remove(text)
         del self._texts[text.number]
@@ -319,6 +363,7 @@ class TextCallStage:
         choice.is_closed = True
         events: list[Event] = []
         for text in choice.texts:
+            text.catch_up()
             events += self._take(text, text.finder.stop())
         return events
 

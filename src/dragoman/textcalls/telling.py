@@ -4,7 +4,7 @@ A call is told when its block or its format closes it; while it streams only whe
 is then settled and gone. A call of a tool that was not offered is text, with whatever markup stands around it.
 """
 
-from dragoman.textcalls.block import Begun, Block, Ended, Grown, Settled, Spoken
+from dragoman.textcalls.block import Begun, Block, Ended, Grown, Repaired, Settled, Spoken
 from dragoman.textcalls.found import (
     CallBroken,
     CallEnded,
@@ -113,6 +113,8 @@ class Telling:
                 case Ended():
                     self.bound(record.at, block.limits)
                     self._end(record)
+                case Repaired():
+                    self.note("repaired", f"{self._pattern}: {record.message}", record.at)
                 case Settled():
                     self._flush()
                 case Spoken():

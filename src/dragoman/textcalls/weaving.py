@@ -80,7 +80,7 @@ class Weaver:
         self.text_part: int | None = None
         self.is_fresh = True  # nothing was told yet
         self._number = number
-        self._offers = offers
+        self.offers = offers
         self._identify = identify
         self._choice = choice
         self._texts: list[str] = []
@@ -128,12 +128,9 @@ class Weaver:
             events.extend(AnnotationAdded(self.text_part, one) for one in self._annotations)
         return self.text_part
 
-    def goes_on(self, event: TextDelta) -> bool:
-        """Whether the event may pass as it is, because its part is open under its own number. Then it is noted."""
-        if self.text_part != event.part:
-            return False
-        self._texts.append(event.text)
-        return True
+    def note(self, texts: Iterable[str]) -> None:
+        """Text that was told in the open text part by others."""
+        self._texts.extend(texts)
 
     def annotate(self, annotation: Annotation, events: list[Event]) -> None:
         """A citation, on the open text part or the next."""
@@ -180,7 +177,7 @@ class Weaver:
         self.end_text(events)
         self._end_thought(events)
         self.is_fresh = False
-        name, namespace, is_free = self._offers.origin(found.name)
+        name, namespace, is_free = self.offers.origin(found.name)
         call = Call(
             call_id=self._identify(found.call_id),
             name=name,

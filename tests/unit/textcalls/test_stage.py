@@ -24,8 +24,7 @@ from dragoman.model.events import (
 from dragoman.model.outcome import ErrorInfo, FinishReason, Usage
 from dragoman.model.parts import Annotation, Call, Part, Reasoning, Text
 from dragoman.model.request import Request, Tool
-from dragoman.textcalls import PATTERNS, StageSettings, TailPolicy, TextCallStage, stage_for
-from dragoman.textcalls.offers import Offers
+from dragoman.textcalls import TailPolicy, TextCallStage, stage_for
 
 SCHEMA = raw({"type": "object", "properties": {"a": {"type": "string"}}})
 REQUEST = Request(
@@ -252,18 +251,15 @@ def test_usage_passes_while_text_is_held() -> None:
 
 
 def test_calls_in_reasoning_are_told_where_asked_for_and_its_text_stays() -> None:
-    patterns = PATTERNS.snapshot()
-    thinking = tuple(one for one in patterns if one.in_think == "call" and one.is_sentinel)
-    settings = StageSettings(
-        offers=Offers(REQUEST.tools), patterns=thinking, reasoning=thinking, policy=KEEP
-    )
     text = f"I should call {block('1')}"
     part: list[Event] = [
         PartStarted(0, Reasoning(status="in_progress")),
         *(ReasoningDelta(0, piece) for piece in text),
         PartEnded(0, Reasoning(summary=(text,))),
     ]
-    parts = parts_of(through(TextCallStage(settings), answer(part)))
+    stage = stage_for(REQUEST, model="qwen3-8b", policy=KEEP)
+    assert stage is not None
+    parts = parts_of(through(stage, answer(part)))
     assert [type(one).__name__ for one in parts] == ["Reasoning", "Call"]
     assert parts[0] == Reasoning(summary=(text,))
     passed = through(made(), answer(part))

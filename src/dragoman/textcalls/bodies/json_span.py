@@ -192,6 +192,8 @@ def read_json(block: Block, take: Callable[[str], None]) -> Wait[None]:
         tape.examined += reached - start + 1
         block.at = tape.base + reached
         if span.is_done:
+            if span.repaired:
+                block.repaired("control characters in a string were written as escapes")
             return
         if tape.ended:
             block.malformed("the text ended inside a JSON value")

@@ -42,7 +42,6 @@ class NamedBody(Struct, frozen=True, kw_only=True):
     many: bool = False
     eos_name: bool = False
     needs_close: bool = False
-    can_be_empty: bool = False
     ends: tuple[str, ...] = ()
     forbid: str = NO_NAME
     read_name: Callable[[str], tuple[str, str]] = plain_name

@@ -26,13 +26,12 @@ _KEY = re.compile(r"[^\W\d]\w*")
 
 class PythonBody(Struct, frozen=True, kw_only=True):
     """in_list: the calls stand in brackets. is_opened: the block's opener was the bracket. offered_only: a name that
-    was not offered is not even begun to be read as a call. `ends`: what the block may end with instead of a call.
+    was not offered is not even begun to be read as a call.
     """
 
     in_list: bool = True
     is_opened: bool = False
     offered_only: bool = False
-    ends: tuple[str, ...] = ()
 
     def parse(self, block: Block) -> Wait[None]:
         if self.in_list and not self.is_opened:

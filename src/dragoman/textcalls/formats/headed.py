@@ -42,13 +42,11 @@ _DEEPSEEK_CALL = "<｜tool▁call▁begin｜>"
 _DEEPSEEK_ENDS = ("<｜tool▁calls▁end｜>",)
 
 HEADED = (
-    # The model calls tools while it thinks.
     TextPattern(
         name="kimi_k2",
         openers=("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
         body=_KIMI,
         closers=_KIMI_ENDS,
-        in_think="call",
     ),
     TextPattern(
         name="kimi_k2_bare",
@@ -61,7 +59,6 @@ HEADED = (
             read_name=_kimi_name,
         ),
         closers=_KIMI_ENDS,
-        in_think="call",
     ),
     TextPattern(
         name="deepseek_v3",
@@ -113,7 +110,6 @@ HEADED = (
         body=HarmonyBody(),
         closers=("<|call|>", "<|end|>"),
         is_sentinel=False,
-        in_think="call",
     ),
 )
 """The patterns, in order of rank."""

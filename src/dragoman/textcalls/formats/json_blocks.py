@@ -15,7 +15,6 @@ JSON_BLOCKS = (
         openers=("<tool_call>",),
         body=JsonBody(),
         closers=("</tool_call>",),
-        in_think="call",
     ),
     # Jamba, Hunyuan A13B, Apriel
     TextPattern(
@@ -24,13 +23,12 @@ JSON_BLOCKS = (
         body=JsonBody(shape="array"),
         closers=("</tool_calls>",),
     ),
-    # One object a line. The model calls tools while it thinks.
+    # One object a line.
     TextPattern(
         name="minimax_m1",
         openers=("<tool_calls>",),
         body=JsonBody(shape="object", separators=()),
         closers=("</tool_calls>",),
-        in_think="call",
     ),
     TextPattern(
         name="nemotron",

@@ -96,7 +96,6 @@ TAGGED = (
         openers=("<tool_call>",),
         body=_QWEN,
         closers=("</tool_call>",),
-        in_think="call",
     ),
     # The same without its wrapper, which models forget.
     TextPattern(
