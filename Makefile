@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve venv test test-clients check coverage fuzz bench bench-core bench-peers examples lock clean
+.PHONY: help serve venv test test-clients check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash examples lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,18 @@ bench-peers: ## the same with LiteLLM and Portkey, installed in environments of 
 bench-core: ## microseconds per event of every pair of dialects, beside a baseline
 	@scripts/venv
 	@.venv/bin/python bench/core.py
+
+bench-store: ## what storing costs, by engine (ROWS=1000000)
+	@scripts/venv
+	@.venv/bin/python bench/store.py $(if $(ROWS),--rows $(ROWS))
+
+bench-stored: ## what storing adds to the CPU time of a streamed response
+	@scripts/venv
+	@.venv/bin/python bench/gateway.py --store
+
+crash: ## kill a gateway on SQLite at random moments under load (KILLS=200); nothing it told of is lost
+	@scripts/venv
+	@.venv/bin/python bench/crash.py $(if $(KILLS),--kills $(KILLS))
 
 examples: ## run every file in examples/
 	@scripts/examples

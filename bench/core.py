@@ -5,7 +5,8 @@ measured in the same run: split the frames, decode each with untyped msgspec, en
 candidates are interleaved and the best of each is taken, so that a busy machine disturbs all alike; only ratios count.
 
 Then the scaling checks: ten times the argument deltas must cost ten times as much, and a 10 MB argument must pass in
-bounded memory.
+bounded memory. Then what looking for calls in the text adds to the translation of a plain one, and how the cost of a
+call in the text grows with its argument. What is over its bar is marked, and the exit code tells it.
 """
 
 import argparse
@@ -18,12 +19,36 @@ from collections.abc import Callable, Sequence
 import msgspec
 from bench_streams import Story, dialect_stream
 
+from dragoman._json import Raw
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.translate import StreamTranslator
+from dragoman.model.request import Request, Tool
+from dragoman.textcalls import TextScanner, stage_for
 
 DIALECTS = ("chat", "responses", "messages")
 READ_BYTES = 64 * 1024
 MAX_RATIO = 1.6
 """The bar for Responses→Chat through the whole hub, against the untyped baseline."""
+
+MAX_SCAN = 0.15
+"""The bar for what scanning adds to the translation of plain text."""
+
+MAX_GROWTH = 4.0
+"""The bar for a 32 KB string argument in 4-character deltas against an 8 KB one: linear."""
+
+SEARCH = Tool(
+    name="search", schema=Raw(b'{"type":"object","properties":{"query":{"type":"string"}}}')
+)
+WRITTEN = {
+    "hermes": '<tool_call>{"name": "search", "arguments": {"query": "%s"}}</tool_call>',
+    "use_tool": "<use_tool>\n<name>search</name>\n<query>%s</query>\n</use_tool>",
+    "qwen3_coder": "<tool_call>\n<function=search>\n<parameter=query>\n%s\n</parameter>\n</function>\n</tool_call>",
+    "mistral_named": '[TOOL_CALLS]search[ARGS]{"query": "%s"}',
+    "lfm2": '<|tool_call_start|>[search(query="%s")]<|tool_call_end|>',
+    "gemma4": '<|tool_call>call:search{query:<|"|>%s<|"|>}<tool_call|>',
+}
+"""A call in one format of each kind of body."""
 
 Run = Callable[[], object]
 
@@ -144,6 +169,81 @@ def big_argument() -> dict[str, float]:
     return peaks
 
 
+def interpretation(source: str, target: str, reads: Sequence[bytes], *, scans: bool) -> Run:
+    """A stream on the way it takes through the gateway, with or without a look for calls in its text."""
+    request = Request(model="m", tools=(SEARCH,))
+
+    def run() -> bytes:
+        interpreter = StreamInterpreter(
+            source,
+            target,
+            decode=DecodeContext(),
+            encode=EncodeContext(),
+            scan=stage_for(request) if scans else None,
+        )
+        out = [interpreter.feed(read) for read in reads]
+        out.append(interpreter.close())
+        return b"".join(out)
+
+    return run
+
+
+def scanning(rounds: int) -> float:
+    """Prints what scanning adds to each pair, text only; returns the most."""
+    print(f"\n{'scanning plain text':<26}{'one event':>12}{'64 KB reads':>12}   bar {MAX_SCAN:.0%}")
+    worst = 0.0
+    for source in DIALECTS:
+        frames = dialect_stream(source, Story(texts=2_000, calls=0))
+        for target in DIALECTS:
+            added: list[float] = []
+            for size in (None, READ_BYTES):
+                reads = reads_of(frames, size)
+                runs = {
+                    "plain": interpretation(source, target, reads, scans=False),
+                    "scanned": interpretation(source, target, reads, scans=True),
+                }
+                best = best_times(runs, rounds)
+                added.append(best["scanned"] / best["plain"] - 1)
+            worst = max(worst, *added)
+            mark = "  OVER" if max(added) > MAX_SCAN else ""
+            print(f"{source + ' → ' + target:<26}{added[0]:>12.1%}{added[1]:>12.1%}{mark}")
+    return worst
+
+
+def written_call(name: str, size: int, *, streams: bool) -> Run:
+    text = WRITTEN[name] % ("word " * (size // 5))
+    pieces = [text[start : start + 4] for start in range(0, len(text), 4)]
+
+    def run() -> int:
+        scanner = TextScanner([SEARCH], formats=name, stream=[name] if streams else ())
+        for piece in pieces:
+            scanner.feed(piece)
+        scanner.finish()
+        assert scanner.calls == 1
+        return scanner.calls
+
+    return run
+
+
+def long_calls(rounds: int) -> float:
+    """Prints the cost of a 32 KB argument in the text over that of an 8 KB one, per format; returns the most."""
+    print(f"\n{'32 KB argument ÷ 8 KB':<26}{'complete':>12}{'streamed':>12}   bar {MAX_GROWTH:g} ×")
+    worst = 0.0
+    for name in WRITTEN:
+        grown: list[float] = []
+        for streams in (False, True):
+            runs = {
+                "small": written_call(name, 8 * 1024, streams=streams),
+                "large": written_call(name, 32 * 1024, streams=streams),
+            }
+            best = best_times(runs, rounds)
+            grown.append(best["large"] / best["small"])
+        worst = max(worst, *grown)
+        mark = "  OVER" if max(grown) > MAX_GROWTH else ""
+        print(f"{name:<26}{grown[0]:>12.2f}{grown[1]:>12.2f}{mark}")
+    return worst
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="What translating a stream costs.")
     parser.add_argument("--rounds", type=int, default=15)
@@ -151,9 +251,18 @@ def main() -> int:
     worst = pairs(rounds)
     scaling(max(2, rounds // 5))
     big_argument()
+    added = scanning(rounds * 4)  # a small difference of two figures: it takes more rounds to see
+    grown = long_calls(rounds)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\nresponses → chat: {worst:.2f} × baseline (bar {MAX_RATIO}); peak RSS {rss:.0f} MiB")
-    return 0 if worst <= MAX_RATIO else 1
+    print(f"\npeak RSS {rss:.0f} MiB")
+    figures = (
+        ("responses → chat, × baseline", worst, MAX_RATIO),
+        ("scanning plain text, share", added, MAX_SCAN),
+        ("32 KB argument ÷ 8 KB", grown, MAX_GROWTH),
+    )
+    for title, figure, bar in figures:
+        print(f"{title:<30}{figure:>8.2f}   bar {bar:g}{'  OVER' if figure > bar else ''}")
+    return 0 if all(figure <= bar for _, figure, bar in figures) else 1
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from pathlib import Path
 import gateway_targets as targets
 from gateway_peers import start_peers
 from gateway_processes import Service, pin, pss_kib, raise_file_limit
-from gateway_report import MODES, Memory, Mode, Peer, Row, print_tables
+from gateway_report import MODES, Memory, Mode, Peer, Row, print_storing, print_tables
 from gateway_targets import Contestant, Pair
 from load import Figures, Load, run_load, verify
 from msgspec import structs
 
 _PAIRS = "chat:responses,responses:chat,chat:chat,messages:chat"
+_STORED_PAIRS = "responses:chat,responses:messages"
+_STREAMED: tuple[Mode, ...] = ("flood", "paced")
 _HELD_STREAMS = 1000
 _HELD_SECONDS = 6.0
 _NGINX = "nginx, passing on chat"
@@ -116,6 +118,36 @@ def idle_memory(contestant: Contestant) -> Memory:
     return Memory(label=contestant.label, idle_mib=pss_kib(contestant.service.pid) / 1024)
 
 
+def measure_storing(bench: "Bench", pairs: Sequence[Pair], rounds: int) -> int:
+    """Streamed responses with the store on and off. How many cost more than they may."""
+    plain = [targets.gateway_contestant(bench.gateway(), pair) for pair in pairs]
+    service = bench.gateway(stored=True)
+    kept = [structs.replace(each, service=service, label=f"{each.label}, stored") for each in plain]
+    check([*plain, *kept])
+    measured: dict[tuple[str, Mode], list[float]] = {}
+    for turn in range(rounds + 1):
+        for mode in _STREAMED:
+            for each in (*plain, *kept):
+                figures = run_load(load_of(each, mode), each.service.pid)
+                if figures.failed:
+                    raise RuntimeError(f"{each.label}, {mode}: {figures.first_fault}")
+                if turn:
+                    measured.setdefault((each.label, mode), []).append(figures.cpu_per_request)
+        print(f"bench: round {turn} of {rounds}", file=sys.stderr, flush=True)
+    return print_storing(
+        [
+            (
+                each.label,
+                mode,
+                statistics.median(measured[each.label, mode]),
+                statistics.median(measured[other.label, mode]),
+            )
+            for each, other in zip(plain, kept, strict=True)
+            for mode in _STREAMED
+        ]
+    )
+
+
 class Bench:
     """The services of one run, which end with it."""
 
@@ -142,6 +174,10 @@ class Bench:
             found.append(memory_of(contestant, is_judged=True))
             service.stop()
         return found
+
+    def gateway(self, *, stored: bool = False) -> Service:
+        store = self._home / "store.db" if stored else None
+        return self._keep(targets.start_gateway(self._home, self.mock.port, store))
 
     def contestants(self, pairs: Sequence[Pair], nginx: str | None) -> list[Contestant]:
         found = [Contestant(label="mock, no gateway", door="chat", service=self.mock)]
@@ -187,17 +223,24 @@ def run(bench: Bench, pairs: Sequence[Pair], rounds: int, *, with_peers: bool) -
 def main() -> int:
     parser = argparse.ArgumentParser(description="What the gateway costs beside nginx.")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pairs", default=_PAIRS, help="door:upstream, separated by commas")
+    parser.add_argument("--pairs", help="door:upstream, separated by commas")
+    parser.add_argument(
+        "--store", action="store_true", help="measure what storing responses adds, and nothing else"
+    )
     parser.add_argument("--peers", action="store_true", help="measure other gateways as well")
     given = parser.parse_args()
     try:
-        pairs = [targets.pair_of(text) for text in given.pairs.split(",")]
+        wanted = given.pairs or (_STORED_PAIRS if given.store else _PAIRS)
+        pairs = [targets.pair_of(text) for text in wanted.split(",")]
     except ValueError as error:
         parser.error(str(error))
     raise_file_limit()
     pin(os.getpid(), is_target=False)
     with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as home, ExitStack() as services:
         try:
+            if given.store:
+                over = measure_storing(Bench(Path(home), services), pairs, given.rounds)
+                return 1 if over else 0
             return run(Bench(Path(home), services), pairs, given.rounds, with_peers=given.peers)
         except RuntimeError as error:
             print(f"bench: {error}", file=sys.stderr)

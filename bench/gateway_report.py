@@ -5,7 +5,17 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ("BARS", "MODES", "Bars", "Memory", "Mode", "Peer", "Row", "print_tables")
+__all__ = (
+    "BARS",
+    "MODES",
+    "Bars",
+    "Memory",
+    "Mode",
+    "Peer",
+    "Row",
+    "print_storing",
+    "print_tables",
+)
 
 Mode = Literal["flood", "paced", "small"]
 MODES: tuple[Mode, ...] = ("flood", "paced", "small")
@@ -124,4 +134,20 @@ def _print_peers(peers: Sequence[Peer]) -> int:
                 f"{ratio:>9.1f}× (bar {bar:.0f}) {'BELOW' if is_below else 'ok':<5}".rjust(24)
             )
         print(f"{peer.name + ', ' + peer.ours.label:<34}" + "".join(cells))
+    return over
+
+
+STORING_BAR = 1.15
+"""What storing may make of the CPU time of a streamed response."""
+
+
+def print_storing(rows: Sequence[tuple[str, str, float, float]]) -> int:
+    """Label, load, and the CPU time of a request without and with the store. How many are over the bar."""
+    print("\n| contestant | load | not stored, µs | stored, µs | × |")
+    print("|---|---|---:|---:|---:|")
+    over = 0
+    for label, mode, plain, stored in rows:
+        times = stored / plain
+        over += times > STORING_BAR
+        print(f"| {label} | {mode} | {plain:.0f} | {stored:.0f} | {times:.2f} |")
     return over

@@ -72,7 +72,12 @@ metrics = true
 [log]
 format = "json"
 level = "info"
+
+[store]
+{store}
 """
+
+_NO_STORE = 'policy = "off"'
 
 _UPSTREAM = """
 [upstreams.{kind}]
@@ -153,17 +158,21 @@ def start_nginx(program: str, home: Path, mock: int) -> Service:
     return service
 
 
-def write_config(home: Path, mock: int) -> Path:
-    """Keys, metrics, limits, routes and a JSON log line per request: as one would run it."""
-    config = home / "dragoman.toml"
+def write_config(home: Path, mock: int, store: Path | None = None) -> Path:
+    """Keys, metrics, limits, routes and a JSON log line per request: as one would run it.
+
+    store: the SQLite file that responses are kept in; None: they are not kept.
+    """
+    config = home / ("dragoman.toml" if store is None else "dragoman-stored.toml")
+    kept = _NO_STORE if store is None else f'url = "sqlite://{store}"'
     upstreams = "".join(_UPSTREAM.format(kind=kind, mock=mock) for kind in PATHS)
-    config.write_text(_GATEWAY.format(key=_KEY) + upstreams, encoding="utf-8")
+    config.write_text(_GATEWAY.format(key=_KEY, store=kept) + upstreams, encoding="utf-8")
     return config
 
 
-def start_gateway(home: Path, mock: int) -> Service:
+def start_gateway(home: Path, mock: int, store: Path | None = None) -> Service:
     port = free_port()
-    config = write_config(home, mock)
+    config = write_config(home, mock, store)
     command = [sys.executable, "-m", "dragoman", "serve"]
     command += ["--config", str(config), "--port", str(port)]
     service = Service(command, port, home / "gateway.log")

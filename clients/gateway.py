@@ -7,13 +7,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from clients.model import DIALECTS
 
-__all__ = ("serve_gateway",)
+__all__ = ("configured", "run_gateway", "serve_gateway")
 
 START_SECONDS = 20.0
 STOP_SECONDS = 15.0
@@ -51,9 +51,23 @@ def serve_gateway(folder: Path, upstream_url: str | None = None) -> Generator[st
     options: list[str] = []
     if upstream_url is not None:
         upstreams = "".join(UPSTREAM.format(dialect=name, url=upstream_url) for name in DIALECTS)
-        config = folder / "upstreams.toml"
-        config.write_text(CONFIG.format(upstreams=upstreams), encoding="utf-8")
-        options = ["--config", str(config)]
+        options = configured(folder, upstreams)
+    with run_gateway(folder, options) as (url, _):
+        yield url
+
+
+def configured(folder: Path, upstreams: str) -> list[str]:
+    """The options for a gateway with these upstreams, in TOML."""
+    config = folder / "upstreams.toml"
+    config.write_text(CONFIG.format(upstreams=upstreams), encoding="utf-8")
+    return ["--config", str(config)]
+
+
+@contextmanager
+def run_gateway(
+    folder: Path, options: list[str], environment: Mapping[str, str] | None = None
+) -> Generator[tuple[str, int]]:
+    """The address and the process id of `dragoman serve` with these options."""
     port = _free_port()
     log = folder / "gateway.log"
     command = [sys.executable, "-m", "dragoman", "serve", *options]
@@ -64,12 +78,14 @@ def serve_gateway(folder: Path, upstream_url: str | None = None) -> Generator[st
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={name: value for name, value in os.environ.items() if "API_KEY" not in name},
+            env={name: value for name, value in os.environ.items() if "API_KEY" not in name}
+            | {"DRAGOMAN_STORE_URL": "memory:"}
+            | dict(environment or {}),
         )
         try:
             url = f"http://127.0.0.1:{port}"
             _wait(url, process, log)
-            yield url
+            yield url, process.pid
         finally:
             process.terminate()
             try:

@@ -56,7 +56,11 @@ PURE_MODULES = frozenset(("upstream.retry",))
 
 # Modules beside the dialects that know all of them, through the registry.
 ABOVE_DIALECTS = frozenset(
-    ("registry", "translate", "interpret", "relay", "relay_body", "relay_passage", "relay_request")
+    (
+        *("registry", "translate", "interpret"),
+        *("relay", "relay_body", "relay_decoder", "relay_entry", "relay_hold"),
+        *("relay_passage", "relay_request"),
+    )
 )
 
 # The edges where any exception at all is turned into an answer, a log line or an exit code.

@@ -42,6 +42,14 @@ from dragoman.model.outcome import ErrorInfo, Loss, Outcome, Problem, Repair, Us
 from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Text
 from dragoman.model.request import Request, Tool, ToolChoice, Turn
 from dragoman.sse import Frame, FrameParser
+from dragoman.textcalls import (
+    TextPattern,
+    TextScanner,
+    extract_use_tool_blocks,
+    register_text_pattern,
+    scan_text,
+    to_obsidian_xml,
+)
 from dragoman.toolcalls import (
     IngestResult,
     ParsedToolCalls,
@@ -51,7 +59,6 @@ from dragoman.toolcalls import (
     ToolCallParser,
     ToolCallRecord,
     parse_tool_calls,
-    register_text_pattern,
 )
 
 __all__ = (
@@ -91,6 +98,8 @@ __all__ = (
     "StreamTruncated",
     "Target",
     "Text",
+    "TextPattern",
+    "TextScanner",
     "Tool",
     "ToolCall",
     "ToolCallAggregator",
@@ -106,12 +115,15 @@ __all__ = (
     "Verdict",
     "codec",
     "exception_of",
+    "extract_use_tool_blocks",
     "fold",
     "judge",
     "make_decoder",
     "make_encoder",
     "parse_tool_calls",
     "register_text_pattern",
+    "scan_text",
+    "to_obsidian_xml",
     "translate_body",
     "translate_request",
 )

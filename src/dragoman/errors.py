@@ -12,6 +12,11 @@
       UpstreamError          the provider answered with an error, or not at all
       ToolError              one tool call cannot be used; becomes a result for the model
       StoreError             stored state is missing or cannot be reached
+        StoreUnavailable     the store does not answer, or not in time
+        StoreMissing         nothing is stored under this id, for this caller, any more
+        StoreConflict        it exists already, or has ended before
+        StoreTooLarge        a value exceeds a cap of the store
+        StoreDamaged         what is stored cannot be read: another program's, a later version's, or broken
 
 Each class carries a `kind` (the canonical error vocabulary of `model.outcome.ErrorKind`) and the HTTP status that
 fits it before any byte of an answer has been sent, so that nobody maps classes to codes in a chain of ifs.
@@ -26,7 +31,12 @@ __all__ = (
     "ProtocolError",
     "RemoteProtocolError",
     "RequestRefused",
+    "StoreConflict",
+    "StoreDamaged",
     "StoreError",
+    "StoreMissing",
+    "StoreTooLarge",
+    "StoreUnavailable",
     "StreamTruncated",
     "ToolError",
     "UpstreamError",
@@ -114,3 +124,40 @@ class StoreError(GatewayError):
 
     kind = "store"
     status = 503
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer, or not in time. A write may or may not have happened."""
+
+    kind = "overloaded"
+
+
+class StoreMissing(StoreError):
+    """Nothing is stored under this id, for this caller, any more. `response_id` is the one that is missing."""
+
+    kind = "not_found"
+    status = 404
+
+    def __init__(self, message: str, *, response_id: str | None = None) -> None:
+        super().__init__(message)
+        self.response_id = response_id
+
+
+class StoreConflict(StoreError):
+    """It exists already, or has ended before."""
+
+    kind = "conflict"
+    status = 409
+
+
+class StoreTooLarge(StoreError):
+    """A value exceeds a cap of the store."""
+
+    kind = "too_large"
+    status = 413
+
+
+class StoreDamaged(StoreError):
+    """What is stored cannot be read: it is another program's, a later version's, or broken."""
+
+    status = 500

@@ -14,7 +14,8 @@ from gateway_harness import DIALECTS, RunningGateway, running_gateway
 from msgspec import Struct, structs
 from vendor_wire import Answer, body_bytes, stream
 
-from dragoman.server.settings import ServerSettings, Settings
+from dragoman.server.settings import ChatSettings, ServerSettings, Settings
+from dragoman.store.settings import StoreSettings
 from dragoman.testing import (
     Chunk,
     ReceivedRequest,
@@ -146,6 +147,8 @@ def running_stage(
     retry: RetrySettings = NO_RETRY,
     upstreams: Mapping[str, Mapping[str, object]] | None = None,
     routes: Sequence[Route] = (),
+    chat: ChatSettings | None = None,
+    store: StoreSettings | None = None,
 ) -> Generator[Stage]:
     """A gateway with an upstream for each dialect, by its name, and more by theirs (`kind` and other settings)."""
     stage = Stage()
@@ -160,6 +163,8 @@ def running_stage(
         settings = Settings(
             server=server or ServerSettings(shutdown_grace=0.3),
             retry=retry,
+            chat=chat or ChatSettings(),
+            store=store,
             upstreams=made,
             routes=(*routes, *(Route(model=f"{name}/*", upstream=name) for name in made)),
         )

@@ -371,7 +371,9 @@ def test_a_websocket_is_answered_426_at_once(stage: Stage) -> None:
     assert response.status_code == 426
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/v1/v1/messages", "/v1/responses/x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/nothing", "/v1/v1/messages", "/v1/responses/x/y"]
+)
 def test_what_is_not_there_says_what_is(stage: Stage, path: str) -> None:
     response = fetch("POST", f"{stage.url}{path}", content=b"{}")
     assert response.status_code == 404

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from heard import HeardCall, HeardResult, Spoken, Thinking, hear
-from sdk_clients import DOORS, Offered, conversation
+from sdk_clients import DOORS, Offered, conversation, openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Thought, Tool
+
+from dragoman.store.settings import StoreSettings
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA, "the weather in a city")
@@ -59,16 +61,54 @@ def test_a_seal_comes_back_to_the_upstream_that_made_it(
     heard = hear(dialect, scene.requests[1].body)
     if dialect == "chat":  # which has no seals; its reasoning goes back as the text it is
         assert heard.thoughts == [Thinking("Paris it is.")]
-    elif door == "chat":  # which cannot carry seals: what is not sealed is not sent
-        assert heard.thoughts == []
-    else:
+    else:  # also from Chat, which cannot carry seals: the gateway keeps them
         assert heard.thoughts == [Thinking("Paris it is.", SEAL)]
         order = [type(turn) for turn in heard.turns]
         assert order == [Spoken, Thinking, HeardCall, HeardResult]
     if dialect == "messages":
         # The vendor wants the signed block before the last calls, or no thinking at all.
-        asks = scene.heard.get("thinking", {"type": "disabled"})["type"]
-        assert asks == ("disabled" if door == "chat" else "enabled")
+        assert scene.heard["thinking"]["type"] == "enabled"
+
+
+@pytest.mark.parametrize("dialect", ["responses", "messages"])
+def test_without_a_store_what_chat_cannot_carry_is_not_sent(dialect: str) -> None:
+    with running_stage(store=StoreSettings(policy="off")) as stage:
+        scene = stage.scene(dialect, thinking_answer(), DONE)
+        asking = conversation("chat", stage.url, scene.model, tools=(WEATHER,), more=ASKS["chat"])
+        asking.say("How is the weather?")
+        asking.answer(asking.ask("create").calls[0], "sunny")
+        asking.ask("create")
+        assert hear(dialect, scene.requests[1].body).thoughts == []
+        if dialect == "messages":
+            assert scene.heard["thinking"]["type"] == "disabled"
+
+
+def test_seals_are_kept_for_the_call_they_stood_before(stage: Stage) -> None:
+    """There are servers that count their calls from one in every answer."""
+    sealed = stage.scene("messages", thinking_answer())
+    asking = conversation("chat", stage.url, sealed.model, tools=(WEATHER,), more=ASKS["chat"])
+    asking.say("hi")
+    asking.ask("create")
+    other = Tool("call_1", "get_weather", ('{"city":"Rome"}',))
+    plain = stage.scene("messages", Answer((other,)), DONE)
+    asking = conversation("chat", stage.url, plain.model, tools=(WEATHER,), more=ASKS["chat"])
+    asking.say("hi")
+    asking.answer(asking.ask("create").calls[0], "sunny")
+    asking.ask("create")
+    assert hear("messages", plain.requests[1].body).thoughts == []
+
+
+def test_seals_kept_for_one_key_are_not_put_back_for_another(stage: Stage) -> None:
+    call = Tool("call_7", "get_weather", ('{"city":"Oslo"}',))
+    scene = stage.scene("messages", Answer((Thought("Hm.", SEAL), call)))
+    asking = conversation("chat", stage.url, scene.model, tools=(WEATHER,), more=ASKS["chat"])
+    asking.say("hi")
+    asking.answer(asking.ask("create").calls[0], "sunny")
+    other = stage.scene("messages", DONE)
+    openai_client(stage.url, "another-key").chat.completions.create(
+        model=other.model, messages=asking.history, tools=asking._given["tools"]
+    )
+    assert SEAL.encode() not in other.requests[0].body
 
 
 @dialects
@@ -94,7 +134,7 @@ def test_how_much_to_reason_reaches_the_upstream(stage: Stage, door: str, dialec
 @pytest.mark.parametrize(
     "dialect", ["responses", "messages"], ids=lambda dialect: f"over-{dialect}"
 )
-@pytest.mark.parametrize("door", ["responses", "messages"])
+@doors
 def test_thoughts_between_calls_keep_their_places_and_their_seals(
     stage: Stage, door: str, dialect: str, mode: str
 ) -> None:
@@ -125,11 +165,13 @@ def test_thoughts_between_calls_keep_their_places_and_their_seals(
 @pytest.mark.parametrize(
     ("dialect", "other"), [("responses", "messages"), ("messages", "responses")]
 )
-@pytest.mark.parametrize("door", ["responses", "messages"])
+@doors
 def test_a_seal_never_goes_to_another_provider(
     stage: Stage, door: str, dialect: str, other: str
 ) -> None:
-    sealing = stage.scene(dialect, thinking_answer())
+    call_id, seal = f"call_{door}_{dialect}", f"{SEAL}{door}{dialect}"
+    calling = Tool(call_id, "get_weather", ('{"city":"Paris"}',))
+    sealing = stage.scene(dialect, Answer((Thought("Paris it is.", seal), calling)))
     elsewhere = stage.scene(other, DONE)
     asking = conversation(door, stage.url, sealing.model, tools=(WEATHER,), more=ASKS[door])
     asking.say("hi")
@@ -138,14 +180,14 @@ def test_a_seal_never_goes_to_another_provider(
     asking.model = elsewhere.model
     asking.ask("helper")
     request = elsewhere.requests[0]
-    assert SEAL.encode() not in request.body
+    assert seal.encode() not in request.body
     assert b"dgm1." not in request.body
     heard = hear(other, request.body)
     assert [turn.seal for turn in heard.thoughts] == []
-    assert heard.results == [HeardResult("call_1", "sunny")]
+    assert heard.results == [HeardResult(call_id, "sunny")]
     # And back again, with what the client still holds.
     back = stage.scene(dialect, DONE)
     asking.model = back.model
     asking.say("again")
     asking.ask("create")
-    assert hear(dialect, back.requests[0].body).thoughts == [Thinking("Paris it is.", SEAL)]
+    assert hear(dialect, back.requests[0].body).thoughts == [Thinking("Paris it is.", seal)]

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from gateway_harness import DIALECTS
+from plain_http import ask as plain_ask
+from plain_http import fetch, plain_body
 from sdk_clients import DOORS, MODES, Got, Offered, conversation
 from stage import Delivery, Stage, running_stage
 from text_forms import ARGUMENTS, CALL_FORMATS, FORMS, WORDS, Form
-from vendor_wire import Answer, Said, Tool
+from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
 from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 
@@ -36,11 +38,10 @@ HERMES = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    upstreams: dict[str, dict[str, object]] = {
-        kind: {"kind": kind, "text_calls": ("auto",)} for kind in DIALECTS
-    }
+    upstreams: dict[str, dict[str, object]] = {kind: {"kind": kind} for kind in DIALECTS}
     upstreams |= {name: {"kind": "chat", "text_calls": (name,)} for name in NOT_SENTINEL}
     upstreams["off"] = {"kind": "chat", "text_calls": ()}
+    upstreams |= {f"exact-{kind}": {"kind": kind, "passthrough": "exact"} for kind in DIALECTS}
     with running_stage(upstreams=upstreams) as running:
         yield running
 
@@ -308,6 +309,81 @@ def test_a_structured_call_ends_the_search_for_written_ones(stage: Stage, door: 
     assert [call.name for call in got.calls] == ["get_time"]
     assert got.text == HERMES
     assert got.finish == CALLED[door]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("mode", ["create", "stream"])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_call_that_is_written_and_structured_is_told_once(
+    stage: Stage, door: str, mode: str, dialect: str
+) -> None:
+    """A server whose parser leaves the markup in the text."""
+    written = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n</tool_call>'
+    same = Tool("call_1", "get_weather", pieces('{"days":2,"city":"Paris"}'))
+    other = Tool("call_2", "get_time", ("{}",))
+    answer = Answer((Said(pieces(f"{WORDS}\n{written}")), same, other))
+    got = ask(stage, door, mode, answer, dialect=dialect)
+    assert called(got) == [("get_weather", {"city": "Paris", "days": 2}), ("get_time", {})]
+    assert got.text.strip() == WORDS
+    assert got.finish == CALLED[door]
+
+
+# --- the same dialect on both sides -----------------------------------------------------------------------------------
+
+
+def offering(door: str, model: str, *, is_stream: bool) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    tools: dict[str, dict[str, Any]] = {
+        "chat": {"type": "function", "function": {"name": "get_time", "parameters": schema}},
+        "responses": {"type": "function", "name": "get_time", "parameters": schema},
+        "messages": {"name": "get_time", "input_schema": schema},
+    }
+    more: dict[str, Any] = {"tools": [tools[door]], "stream": is_stream}
+    if door == "chat" and is_stream:
+        more["stream_options"] = {"include_usage": True}
+    return plain_body(door, model, **more)
+
+
+@pytest.mark.parametrize("case", PROSE)
+@pytest.mark.parametrize("is_stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("door", DOORS)
+def test_an_answer_without_calls_in_its_text_is_forwarded_byte_for_byte(
+    stage: Stage, door: str, is_stream: bool, case: str
+) -> None:
+    scene = stage.scene(door, delivery="bytes")
+    call = Tool("call_1", "get_time", ('{"a": ', '"<tool_call>"}'))
+    answer = Answer((Said(pieces(PROSE[case], 3)), call), model=scene.model)
+    scene.parts.append(answer)
+    response = plain_ask(stage.url, door, offering(door, scene.model, is_stream=is_stream))
+    assert response.content == (stream if is_stream else body_bytes)(door, answer)
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("door", DOORS)
+def test_who_wants_answers_exactly_gets_the_text_as_it_is(
+    stage: Stage, door: str, is_stream: bool
+) -> None:
+    scene = stage.scene(door, route=f"exact-{door}")
+    answer = Answer((Said(pieces(HERMES)),), model=scene.model)
+    scene.parts.append(answer)
+    response = plain_ask(stage.url, door, offering(door, scene.model, is_stream=is_stream))
+    assert response.content == (stream if is_stream else body_bytes)(door, answer)
+
+
+@pytest.mark.parametrize("mode", ["create", "stream"])
+@pytest.mark.parametrize("door", DOORS)
+def test_why_a_block_stayed_text_is_counted(stage: Stage, door: str, mode: str) -> None:
+    said = PROSE["a tool nobody offers"]
+    before = problems_of(stage, door)
+    ask(stage, door, mode, Answer((Said(pieces(said)),)), dialect=door)
+    assert problems_of(stage, door) == before + 1
+
+
+def problems_of(stage: Stage, upstream: str) -> float:
+    name = f'dragoman_problems_total{{kind="text_unknown_tool",upstream="{upstream}"}} '
+    text = fetch("GET", f"{stage.url}/metrics").text
+    found = [line for line in text.splitlines() if line.startswith(name)]
+    return float(found[0].removeprefix(name)) if found else 0.0
 
 
 # --- the conversation goes on -----------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from stage import Stage, running_stage
 from vendor_errors import error_body
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
+from dragoman.store.settings import StoreSettings
 from dragoman.testing import ScriptedReply, Wait, json_reply, sse
 from dragoman.upstream.settings import ModelLimits, Route
 
@@ -447,12 +448,13 @@ def test_the_tool_runner_falls_back_to_full_history_and_completes(
 
 
 @dialects
-def test_a_thread_is_refused_in_the_words_that_make_sdks_fall_back(
-    stage: Stage, dialect: str
+def test_without_a_store_a_thread_is_refused_in_the_words_that_make_sdks_fall_back(
+    dialect: str,
 ) -> None:
-    scene = stage.scene(dialect, SHORT)
-    body = plain_body("messages", scene.model, thread={"type": "create"})
-    response = ask(stage.url, "messages", body)
+    with running_stage(store=StoreSettings(policy="off")) as stage:
+        scene = stage.scene(dialect, SHORT)
+        body = plain_body("messages", scene.model, thread={"type": "create"})
+        response = ask(stage.url, "messages", body)
     assert response.status_code == 400
     error = response.json()["error"]
     assert error["type"] == "invalid_request_error"

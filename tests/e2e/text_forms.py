@@ -117,6 +117,21 @@ _BY_HAND: dict[str, Form] = {
     "deepseek_v4_doubled": _by_hand(
         f"<｜｜DSML｜｜tool_calls>\n{_dsml('｜｜DSML｜｜')}\n</｜｜DSML｜｜tool_calls>", 1
     ),
+    "deepseek_v3_bare": _by_hand(
+        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{_SOURCE}\n```<｜tool▁call▁end｜>",
+        1,
+    ),
+    "deepseek_v31_bare": _by_hand(
+        f"<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{_SOURCE}<｜tool▁call▁end｜>", 1
+    ),
+    "harmony_channels": _by_hand(
+        f"to=functions.get_weather <|constrain|>json<|message|>{_SOURCE}<|call|>", 1
+    ),
+    "muse_headed": _by_hand(
+        "<|start|>assistant to=get_weather<|message|><atem:function_calls>\n"
+        f"{_invoke('atem:')}\n</atem:function_calls>",
+        1,
+    ),
     "dsml_invoke": _by_hand(_dsml("｜DSML｜"), 1),
     "lfm2_json": _by_hand(f"<|tool_call_start|>{_ARRAY}<|tool_call_end|>"),
     "minimax_m3": _by_hand(

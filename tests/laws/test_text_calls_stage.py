@@ -4,11 +4,13 @@ import json
 from collections.abc import Iterable
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.staging import Scanning
 from dragoman.model.events import (
     Completed,
     Event,
@@ -24,7 +26,8 @@ from dragoman.textcalls import PATTERNS, StageSettings, TailPolicy, TextCallStag
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.tail import KEEP_ALL
 from strategies import events
-from text_formats import FORMATS, TOOLS
+from text_formats import FORMATS, TOOLS, TextFormat
+from text_samples import cut, texts_of
 
 OFFERS = Offers(TOOLS)
 AUTO = tuple(pattern for pattern in PATTERNS.snapshot() if pattern.is_sentinel)
@@ -86,6 +89,27 @@ def test_calls_in_text_are_told_as_calls_however_the_text_is_cut(data: st.DataOb
     assert [json.loads(call.input) for call in calls] == [{"query": "a </tool_call> b"}, {}]
     assert len({call.call_id for call in calls}) == 2
     assert outcome == fold(through(answer([text])))
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_events_that_come_together_are_told_as_one_by_one(form: TextFormat) -> None:
+    """However many events a read brings, and whatever passes unseen."""
+    for chance, text in texts_of(form, 4):
+        pieces = cut(f"Some words. {text} and some more. " * 2, chance)
+        came = answer([*pieces[:3], "plain words ", " quick", *pieces[3:]])
+        machine = stage()
+        scanning = Scanning(machine, lambda event: (event,))
+        told: list[Event] = []
+        start = 0
+        while start < len(came):
+            read = came[start : start + chance.choice((1, 1, 2, 5, 40))]
+            start += len(read)
+            if len(read) == 1 and scanning.passes(read[0]):
+                told += read
+            else:
+                told += scanning.feed(read)
+        assert fold(told) == fold(through(came)), text
+        assert is_grammatical(told)
 
 
 @QUICK

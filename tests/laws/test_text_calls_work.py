@@ -1,7 +1,6 @@
 """Scanning costs what the text is long, holds no more than it must, and leaves prose alone."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -67,22 +66,22 @@ def test_a_long_argument_in_small_pieces_costs_what_it_is_long(form: TextFormat)
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_time_for_a_long_argument_grows_no_faster_than_it(streams: bool) -> None:
-    """A 32 KB string in pieces of four characters takes at most four times as long as an 8 KB one."""
-    form = next(form for form in FORMATS if form.name == "hermes")
-    pattern = replace(BY_NAME["hermes"], stream_args=streams)
+@pytest.mark.parametrize("name", ["hermes", "use_tool", "qwen3_coder", "glm", "lfm2", "gemma4"])
+def test_time_for_a_long_argument_grows_about_as_it_does(name: str, streams: bool) -> None:
+    """A 32 KB string in pieces of four characters against an 8 KB one: 4 if linear, 16 if quadratic.
 
-    def fastest(size: int) -> float:
-        parts = pieces(grown(form, size), 4)
-        return min(timed(lambda: run_finder((pattern,), parts, OFFERS)) for _ in range(5))
-
-    assert fastest(32_000) <= 4 * fastest(8_000) * 1.25
-
-
-def timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    `make bench-core` measures it closely; here the machine may be busy.
+    """
+    form = next(form for form in FORMATS if form.name == name)
+    pattern = replace(BY_NAME[name], stream_args=streams)
+    parts = {size: pieces(grown(form, size), 4) for size in (8_000, 32_000)}
+    fastest = dict.fromkeys(parts, float("inf"))
+    for _ in range(5):
+        for size, some in parts.items():
+            start = time.process_time()
+            run_finder((pattern,), some, OFFERS)
+            fastest[size] = min(fastest[size], time.process_time() - start)
+    assert fastest[32_000] <= 8 * fastest[8_000]
 
 
 @pytest.mark.parametrize(

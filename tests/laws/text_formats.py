@@ -312,6 +312,16 @@ FORMATS = (
         "deepseek_v3",
         deepseek(lambda name, source: f"function<｜tool▁sep｜>{name}\n```json\n{source}\n```"),
     ),
+    TextFormat(
+        "deepseek_v3_bare",
+        headed(
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"
+        ),
+    ),
+    TextFormat(
+        "deepseek_v31_bare",
+        headed("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+    ),
     TextFormat("deepseek_v31", deepseek(lambda name, source: f"{name}<｜tool▁sep｜>{source}")),
     TextFormat("mistral_named", headed("[TOOL_CALLS]", "[ARGS]", "")),
     TextFormat("functionary_v31", headed("<function=", ">", "</function>")),
@@ -319,6 +329,10 @@ FORMATS = (
     TextFormat(
         "harmony",
         headed("<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"),
+    ),
+    TextFormat(
+        "harmony_channels",
+        headed("to=functions.", " <|constrain|>json<|message|>", "<|call|>"),
     ),
     TextFormat("qwen3_coder", functions("<tool_call>\n", "</tool_call>"), FUNCTION, trims=True),
     TextFormat("qwen3_coder_bare", functions("", ""), FUNCTION, trims=True),
@@ -354,6 +368,16 @@ FORMATS = (
         ("</atem:parameter>",),
         trims=True,
     ),
+    TextFormat(
+        "muse_headed",
+        invokes(
+            "atem:",
+            "<|start|>assistant to=f<|message|><atem:function_calls>\n",
+            "</atem:function_calls>",
+        ),
+        ("</atem:parameter>",),
+        trims=True,
+    ),
     TextFormat("deepseek_v32", dsml("｜", "function_calls"), ("</｜DSML｜parameter>",)),
     TextFormat("deepseek_v4", dsml("｜", "tool_calls"), ("</｜DSML｜parameter>",)),
     TextFormat(
@@ -378,7 +402,7 @@ FORMATS = (
             lambda name, inside: f'<function name="{name}">{inside}</function>',
             lambda key, value: f'<param name="{key}">{value}</param>',
         ),
-        ("</param>",),
+        ("</param>", "<![CDATA["),
         trims=True,
     ),
     TextFormat(

@@ -9,9 +9,10 @@ from typing import BinaryIO, get_args
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
 from dragoman.errors import GatewayError, RequestRefused
+from dragoman.inspection.dumped import Dumped, examine_dumped, open_dump
 from dragoman.inspection.examine import examine
-from dragoman.inspection.layout import lay_out
-from dragoman.inspection.present import loss_lines, problem_lines, to_json
+from dragoman.inspection.layout import Line, lay_out
+from dragoman.inspection.present import loss_lines, problem_lines, to_json, to_json_dump
 from dragoman.inspection.recognise import DialectName, recognise
 from dragoman.inspection.rewrite import rewrite
 
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="?",
-        help="a recorded SSE stream, JSON lines or JSON body; - or nothing: standard input",
+        help="a recorded SSE stream, JSON lines, JSON body or a dump of the gateway; - or nothing: standard input",
     )
     parser.add_argument(
         "--from",
@@ -53,7 +54,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _inspect(options: Options) -> int:
     source = "standard input" if options.file in (None, "-") else str(options.file)
     try:
-        recognised = recognise(_read(options.file), _chosen(options.dialect))
+        data = _read(options.file)
+        dumped = open_dump(data)
+        if dumped is not None:
+            return _inspect_dump(dumped, options, source)
+        recognised = recognise(data, _chosen(options.dialect))
         report = examine(recognised)
         if options.target is not None:
             rewritten = rewrite(recognised, options.target)
@@ -63,12 +68,30 @@ def _inspect(options: Options) -> int:
         elif options.json:
             write(to_json(report))
         else:
-            width = min(shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns, _MAX_WIDTH)
-            show(tuple(lay_out(report, source, width)))
+            show(tuple(lay_out(report, source, _width())))
     except GatewayError as error:
         complain([error.message], source)
         return CANNOT_WORK
     return PROBLEMS if report.problems else CLEAN
+
+
+def _inspect_dump(dumped: tuple[Dumped, ...], options: Options, source: str) -> int:
+    """The same for every answer of a dump."""
+    if options.target is not None:
+        raise RequestRefused(f"expected one answer to rewrite, got a dump of {len(dumped)}")
+    reports = [(answer, examine_dumped(answer)) for answer in dumped]
+    if options.json:
+        write(to_json_dump(reports))
+    else:
+        for number, (answer, report) in enumerate(reports):
+            whose = f"{source}, {answer.request_id} from {answer.upstream}"
+            apart: tuple[Line, ...] = ((),) if number else ()
+            show((*apart, *lay_out(report, whose, _width())))
+    return PROBLEMS if any(report.problems for _, report in reports) else CLEAN
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns, _MAX_WIDTH)
 
 
 def _chosen(name: str) -> DialectName | None:

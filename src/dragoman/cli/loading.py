@@ -28,7 +28,7 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
         "--upstream",
         metavar="KIND=URL",
         help="the only upstream, such as chat=http://127.0.0.1:8000/v1; "
-        "KIND is chat, responses or messages",
+        "KIND is chat, responses or messages; codex, chatgpt-codex and rehearsal have no URL",
     )
     parser.add_argument("--log-format", choices=("auto", "console", "json"))
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"))

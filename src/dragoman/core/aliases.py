@@ -54,7 +54,7 @@ MAX_SALT = 1000
 _Key = tuple[str | None, str]
 
 
-class NameLimits(Struct, frozen=True):
+class NameLimits(Struct, frozen=True, cache_hash=True):
     """What a target allows in a tool's name.
 
     `pattern` is a regular expression for one allowed character; `reserved` are names the target keeps for itself.
@@ -65,7 +65,7 @@ class NameLimits(Struct, frozen=True):
     reserved: frozenset[str] = frozenset()
 
 
-class IdLimits(Struct, frozen=True):
+class IdLimits(Struct, frozen=True, cache_hash=True):
     """What a target allows in a call id. `pattern` is a regular expression for one allowed character."""
 
     pattern: str = "[a-zA-Z0-9_-]"
@@ -109,6 +109,8 @@ class NameMap(Struct, frozen=True):
         offered = tools if isinstance(tools, tuple) else tuple(tools)
         names = cls._remembered(offered, (), limits, flatten=flatten)
         keys = [(namespace or None, name) for namespace, name in used]
+        if not keys:
+            return names
         # Histories mostly use the tools that are offered still.
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
         return cls._remembered(offered, others, limits, flatten=flatten) if others else names

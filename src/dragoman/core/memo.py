@@ -7,7 +7,7 @@ anew, so it must be a function of the bytes, the tools and the key alone, and no
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from dragoman._json import Raw
 from dragoman.model.request import Tool
@@ -23,6 +23,9 @@ MAX_LISTS = 64
 MAX_SOURCE = 262_144
 # A list is written for a handful of targets; a caller whose keys never repeat must not fill the memory.
 MAX_MADE = 32
+
+
+_NOTHING = object()
 
 
 class Kept(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
@@ -54,8 +57,9 @@ def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[], T]) -> T:
     if not isinstance(tools, Kept):
         return make()
     made = tools.made
-    if key not in made:
+    found = made.get(key, _NOTHING)
+    if found is _NOTHING:
         if len(made) >= MAX_MADE:
             made.clear()
-        made[key] = make()
-    return cast("T", made[key])
+        found = made[key] = make()
+    return found  # type: ignore[return-value]  # a key stands for a type; a cast is a call, and there are many

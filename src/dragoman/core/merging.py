@@ -31,7 +31,7 @@ def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, 
         if role in {"assistant", "tool"}:
             while end < len(turns) and turns[end].role == role:
                 end += 1
-        turn = _join(turns[start:end])
+        turn = turns[start] if end == start + 1 else _join(turns[start:end])
         if role == "assistant":
             parts = _calls_last(turn.parts)
             if parts != turn.parts:
@@ -43,11 +43,8 @@ def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, 
 
 
 def _join(turns: Sequence[Turn]) -> Turn:
-    first = turns[0]
-    if len(turns) == 1:
-        return first
     return structs.replace(
-        first,
+        turns[0],
         parts=tuple(part for turn in turns for part in turn.parts),
         name=next((turn.name for turn in turns if turn.name is not None), None),
         item_id=next((turn.item_id for turn in turns if turn.item_id is not None), None),

@@ -13,10 +13,11 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.finish import settle_finish
 from dragoman.core.freeform import Unwrapper
 from dragoman.model.events import Event, Finished, InputDelta, PartEnded, PartStarted
+from dragoman.model.outcome import Choice, Outcome
 from dragoman.model.parts import Call, CallKind
 from dragoman.model.request import ToolRef
 
-__all__ = ("Restorer",)
+__all__ = ("Restorer", "restore_whole")
 
 # Kinds that the client runs itself. The others are run by providers, whose wires name the kind.
 _CLIENT_KINDS: frozenset[CallKind] = frozenset(
@@ -120,6 +121,24 @@ class Restorer:
         is_complete = event.choice in self._complete
         reason = settle_finish(event.reason, has_complete_client_calls=is_complete)
         return structs.replace(event, reason=reason)
+
+
+def restore_whole(outcome: Outcome, names: NameMap) -> Outcome | None:
+    """The same for a whole answer; None if a call of it must be unwrapped. The same object where no name changes."""
+    choices: list[Choice] = []
+    is_same = True
+    for choice in outcome.choices:
+        parts = list(choice.parts)
+        for number, part in enumerate(choice.parts):
+            if isinstance(part, Call) and part.executor == "client":
+                ref = names.find(part.name, part.namespace)
+                if ref is not None:
+                    if ref.kind == "custom" and part.kind == "function":
+                        return None
+                    parts[number] = _restored(part, ref)
+                    is_same = is_same and parts[number] is part
+        choices.append(choice if is_same else structs.replace(choice, parts=tuple(parts)))
+    return outcome if is_same else structs.replace(outcome, choices=tuple(choices))
 
 
 def _restored(call: Call, ref: ToolRef) -> Call:

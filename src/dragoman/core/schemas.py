@@ -66,7 +66,7 @@ _SHAPES = frozenset({"$ref", "allOf", "anyOf", "const", "enum", "oneOf", "type"}
 _Schema = dict[str, object]
 
 
-class SchemaRules(Struct, frozen=True):
+class SchemaRules(Struct, frozen=True, cache_hash=True):
     """What one target asks of a schema.
 
     drop: keywords it refuses. require_object: the top must be an object with properties. close_strict: make a strict

@@ -3,8 +3,10 @@
 A dialect package has
 
     decode.py    a FrameReader: what one SSE frame means; and `read_body`, the same meaning for a whole body
-    encode.py    a StreamEncoder: events to SSE bytes; and `encode_body`, events to a body
+    encode.py    a StreamEncoder: events to SSE bytes
+    body.py      `encode_body` and `write_body`: events, or the whole answer they amount to, as a body
     request.py   `decode_request`, `encode_request`
+    plain*.py    bodies and requests of the usual shape, by their types alone; what does not fit takes the ways above
     errors.py    error bodies, both ways
     losses.py    what this dialect cannot express
     wire.py      the vendor's spellings; no other module sees them
@@ -54,7 +56,7 @@ class Step(Struct, frozen=True, gc=False):
     problems: tuple[Problem, ...] = ()
 
 
-class DecodeContext(Struct, frozen=True, kw_only=True):
+class DecodeContext(Struct, frozen=True, gc=False, kw_only=True):
     """What a decoder may know of the request its stream answers.
 
     tools: the tools that were offered, by the names the upstream knows them by; they settle names that never come.
@@ -76,6 +78,9 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     model: the name the client asked for; replaces the upstream's. created: used when the upstream gave none.
     include_usage: Chat only sends usage when asked. profile: Responses' `required_action` variant.
     legacy_functions: Chat's `function_call` instead of `tool_calls`, for clients that sent `functions`.
+    last_comment: Chat only: asked when a stream is complete for a comment to stand just before its `[DONE]`.
+    response_id: the answer's own id, whatever the upstream calls it; empty: the upstream's, or a minted one.
+    previous_id: Responses only: the response that this one continues, told beside it.
     """
 
     model: str | None = None
@@ -85,9 +90,12 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     profile: Literal["default", "required_action"] = "default"
     legacy_functions: bool = False
     losses: Mapping[str, LossAction] = field(default_factory=dict[str, LossAction])
+    last_comment: Callable[[], str] | None = None
+    response_id: str = ""
+    previous_id: str | None = None
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     """What one upstream accepts. Each dialect has a default; an operator's table may override it per model.
 
     default_max_tokens: sent where the dialect demands a limit and the client gave none.
@@ -107,7 +115,7 @@ class Target(Struct, frozen=True, kw_only=True):
     user_first: bool = False
 
 
-class EncodedRequest(Struct, frozen=True):
+class EncodedRequest(Struct, frozen=True, gc=False):
     """A request in a target's dialect, and what is needed to read the answer back in the client's terms."""
 
     body: bytes
@@ -188,6 +196,7 @@ class Watch(Protocol):
     the problems a reader reports that no client minds. `ending`: the terminal frame, where one stands for all.
     `model_path`: where a frame has the name of its model. `has_default_input`: a call without input means `{}`.
     `is_repetition`: the frame looked at last should say again what deltas have told; clients do not look there.
+    `head`: `plain` would say of data that begins with it that it passes as it came.
     """
 
     harmless: frozenset[str]
@@ -195,6 +204,7 @@ class Watch(Protocol):
     model_path: tuple[str, ...]
     has_default_input: bool
     is_repetition: bool
+    head: bytes
 
     @property
     def encoder(self) -> StreamEncoder: ...

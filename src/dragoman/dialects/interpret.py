@@ -8,18 +8,26 @@
 All four read to the same events. What comes out of a stream is always whole frames. No I/O.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import answer_book
-from dragoman.core.restore import Restorer
 from dragoman.core.serial import PASSING
-from dragoman.core.tally import NOTED, Tally
+from dragoman.core.tally import NOTED, Tally, tally_of
 from dragoman.dialects.base import DecodeContext, EncodeContext
-from dragoman.dialects.registry import codec
-from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder
+from dragoman.dialects.registry import codec, upstream_codec
+from dragoman.dialects.staging import Scanning, Stage
+from dragoman.dialects.translate import (
+    Change,
+    TranslatedBody,
+    change_of,
+    make_decoder,
+    make_encoder,
+    read_answer,
+    write_answer,
+)
 from dragoman.model.events import Event, Noticed
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 
@@ -28,15 +36,17 @@ __all__ = (
     "Change",
     "Interpreter",
     "StreamInterpreter",
+    "change_of",
     "interpret_body",
     "tell_body",
 )
 
-Change = Callable[[Event], Iterable[Event]]
-"""What a stage between decoder and encoder makes of one event."""
-
 _UNTALLIED = PASSING - NOTED
 _PING = Noticed("ping")
+
+
+def _same(event: Event) -> tuple[Event]:
+    return (event,)
 
 
 class Interpreter(Protocol):
@@ -72,7 +82,7 @@ class Interpreter(Protocol):
 
 
 class StreamInterpreter:
-    """A stream of one dialect, told in another (or anew in the same)."""
+    """A stream of one dialect, told in another (or anew in the same). `scan` comes before `change`."""
 
     def __init__(
         self,
@@ -82,10 +92,12 @@ class StreamInterpreter:
         decode: DecodeContext,
         encode: EncodeContext,
         change: Change | None = None,
+        scan: Stage | None = None,
     ) -> None:
         self.tally = Tally()
         self._decoder = make_decoder(source, decode)
         self._change = change
+        self._scanning = None if scan is None else Scanning(scan, change or _same)
         self._encoder = make_encoder(target, encode)
         self._encode = self._encoder.dialect.encode
         self._serializer = self._encoder.serializer
@@ -104,7 +116,14 @@ class StreamInterpreter:
 
     def feed(self, data: bytes) -> bytes:
         events = self._decoder.events(data)
-        if self._change is not None:
+        scanning = self._scanning
+        if scanning is not None:
+            if len(events) == 1 and scanning.passes(events[0]):
+                if self._serializer.is_idle:
+                    return self._encode(events[0])
+            else:
+                events = scanning.feed(events)
+        elif self._change is not None:
             events = list(chain.from_iterable(map(self._change, events)))
         if len(events) == 1 and self._serializer.is_idle:
             event = events[0]
@@ -122,9 +141,11 @@ class StreamInterpreter:
     def keep_alive(self) -> bytes:
         return b"" if self.is_over else self._encode(_PING)
 
-    def _changed(self, events: Iterable[Event]) -> list[Event]:
+    def _changed(self, events: Sequence[Event]) -> Sequence[Event]:
+        if self._scanning is not None:
+            return self._scanning.feed(events)
         if self._change is None:
-            return list(events)
+            return events
         return list(chain.from_iterable(map(self._change, events)))
 
     def _tell(self, events: Sequence[Event]) -> bytes:
@@ -200,56 +221,27 @@ def tell_body(
     change: Change | None = None,
 ) -> tuple[TranslatedBody, Tally]:
     """A body, told as the stream it would have been. `body` holds the whole stream."""
-    events, problems = _read_body(data, source, decode, change)
+    step = upstream_codec(source).read_body(data, decode)
+    events = step.events
+    if change is not None:
+        events = tuple(chain.from_iterable(map(change, events)))
     encoder = make_encoder(target, encode)
     stream = encoder.encode_all(events) + encoder.close()
-    tally = _tally(events)
-    return TranslatedBody(stream, problems, tally.error, encoder.losses), tally
+    tally = tally_of(events)
+    return TranslatedBody(stream, step.problems, tally.error, encoder.losses), tally
 
 
-def interpret_body(
+def interpret_body(  # noqa: PLR0913 -- a body, its two dialects, and what is known of both
     data: bytes,
     source: str,
     target: str,
     *,
     decode: DecodeContext,
     encode: EncodeContext,
-    change: Change | None = None,
+    names: NameMap | None = None,
+    stage: Change | None = None,
+    scan: Stage | None = None,
 ) -> tuple[TranslatedBody, Tally]:
     """A body of one dialect, told in another."""
-    events, problems = _read_body(data, source, decode, change)
-    encoder = codec(target)
-    book = answer_book(encoder.losses, encode.losses)
-    body = encoder.encode_body(events, encode, book)
-    tally = _tally(events)
-    return TranslatedBody(body, problems, tally.error, book.losses), tally
-
-
-def _read_body(
-    data: bytes, source: str, decode: DecodeContext, change: Change | None
-) -> tuple[Sequence[Event], tuple[Problem, ...]]:
-    step = codec(source).read_body(data, decode)
-    if change is None:
-        return step.events, step.problems
-    return tuple(chain.from_iterable(map(change, step.events))), step.problems
-
-
-def change_of(names: NameMap | None, stage: Change | None = None) -> Change | None:
-    """What happens to each event between decoder and encoder: what stands in the text first, then the names.
-
-    For one answer: it remembers what it has seen.
-    """
-    if names is None:
-        return stage
-    restore = Restorer(names).feed
-    if stage is None:
-        return restore
-    return lambda event: chain.from_iterable(map(restore, stage(event)))
-
-
-def _tally(events: Iterable[Event]) -> Tally:
-    tally = Tally()
-    for event in events:
-        if type(event) in NOTED:
-            tally.note(event)
-    return tally
+    answer = read_answer(data, source, decode, names, stage, scan)
+    return write_answer(answer, target, encode), answer.tally

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman.core.losses import LossBook, LossTable
-from dragoman.dialects import chat, messages, responses
+from dragoman.dialects import chat, codex, messages, responses
 from dragoman.dialects.base import (
     DecodeContext,
     EncodeContext,
@@ -19,10 +19,19 @@ from dragoman.dialects.base import (
 )
 from dragoman.errors import ConfigError
 from dragoman.model.events import Event
-from dragoman.model.outcome import ErrorInfo, LossAction, Repair
+from dragoman.model.outcome import ErrorInfo, LossAction, Outcome, Repair
 from dragoman.model.request import Request, Turn
 
-__all__ = ("CODECS", "BodyEncoder", "Codec", "RequestEncoder", "codec")
+__all__ = (
+    "CODECS",
+    "UPSTREAM_CODECS",
+    "BodyEncoder",
+    "Codec",
+    "RequestEncoder",
+    "UpstreamCodec",
+    "codec",
+    "upstream_codec",
+)
 
 
 class RequestEncoder(Protocol):
@@ -40,23 +49,33 @@ class BodyEncoder(Protocol):
     ) -> bytes: ...
 
 
-class Codec(Struct, frozen=True, kw_only=True):
-    """One dialect: its four codecs, its errors, its default target and its loss table."""
+class UpstreamCodec(Struct, frozen=True, kw_only=True):
+    """A dialect as upstreams speak it: requests written, answers and errors read, its default target and its losses.
+
+    `read_plain` reads a body as nearly all are, whole; None for any other: it is `read_body` that can read every one.
+    """
 
     name: str
     reader: Callable[[DecodeContext], FrameReader]
-    encoder: Callable[[EncodeContext], StreamEncoder]
-    watch: Callable[[EncodeContext], Watch]
     read_body: Callable[[bytes, DecodeContext], Step]
-    encode_body: BodyEncoder
-    is_regular_body: Callable[[bytes, EncodeContext], bool]
-    decode_request: Callable[[bytes], Request]
+    read_plain: Callable[[bytes], Outcome | None]
     encode_request: RequestEncoder
-    pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
     decode_error: Callable[[bytes, int | None], ErrorInfo]
-    encode_error: Callable[[ErrorInfo], bytes]
     target: Target
     losses: LossTable
+
+
+class Codec(UpstreamCodec, frozen=True, kw_only=True):
+    """A dialect that is spoken on both sides: also requests read, answers and errors written."""
+
+    encoder: Callable[[EncodeContext], StreamEncoder]
+    watch: Callable[[EncodeContext], Watch]
+    encode_body: BodyEncoder
+    write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
+    is_regular_body: Callable[[bytes, EncodeContext], bool]
+    decode_request: Callable[[bytes], Request]
+    pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
+    encode_error: Callable[[ErrorInfo], bytes]
 
 
 CODECS: Mapping[str, Codec] = {
@@ -66,7 +85,9 @@ CODECS: Mapping[str, Codec] = {
         encoder=chat.ChatEncoder,
         watch=chat.ChatWatch,
         read_body=chat.read_body,
+        read_plain=chat.read_plain,
         encode_body=chat.encode_body,
+        write_body=chat.write_body,
         is_regular_body=chat.is_regular_body,
         decode_request=chat.decode_request,
         encode_request=chat.encode_request,
@@ -82,7 +103,9 @@ CODECS: Mapping[str, Codec] = {
         encoder=responses.ResponsesEncoder,
         watch=responses.ResponsesWatch,
         read_body=responses.read_body,
+        read_plain=responses.read_plain,
         encode_body=responses.encode_body,
+        write_body=responses.write_body,
         is_regular_body=responses.is_regular_body,
         decode_request=responses.decode_request,
         encode_request=responses.encode_request,
@@ -98,7 +121,9 @@ CODECS: Mapping[str, Codec] = {
         encoder=messages.MessagesEncoder,
         watch=messages.MessagesWatch,
         read_body=messages.read_body,
+        read_plain=messages.read_plain,
         encode_body=messages.encode_body,
+        write_body=messages.write_body,
         is_regular_body=messages.is_regular_body,
         decode_request=messages.decode_request,
         encode_request=messages.encode_request,
@@ -111,6 +136,21 @@ CODECS: Mapping[str, Codec] = {
 }
 """Every dialect that is both a door and an upstream, by its name."""
 
+UPSTREAM_CODECS: Mapping[str, UpstreamCodec] = {
+    **CODECS,
+    "codex": UpstreamCodec(
+        name="codex",
+        reader=codex.CodexReader,
+        read_body=codex.read_body,
+        read_plain=codex.read_plain,
+        encode_request=codex.encode_request,
+        decode_error=codex.decode_error,
+        target=codex.DEFAULT_TARGET,
+        losses=codex.LOSSES,
+    ),
+}
+"""Every dialect that some upstream speaks, by its name."""
+
 
 def codec(dialect: str) -> Codec:
     """The codecs of a dialect.
@@ -122,3 +162,13 @@ def codec(dialect: str) -> Codec:
     if found is None:
         raise ConfigError(f"expected a dialect, one of {', '.join(CODECS)}; got {dialect!r}")
     return found
+
+
+def upstream_codec(dialect: str) -> UpstreamCodec:
+    """The codecs of a dialect as far as an upstream needs them.
+
+    Raises:
+        ConfigError: there is no such dialect.
+    """
+    found = UPSTREAM_CODECS.get(dialect)
+    return codec(dialect) if found is None else found

@@ -23,7 +23,10 @@ from dragoman.core.tally import NOTED, Tally
 from dragoman.dialects.base import DecodeContext, EncodeContext, Step, StreamDecoder
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay_body import relay_body
+from dragoman.dialects.relay_decoder import RelayDecoder
+from dragoman.dialects.relay_entry import Entry
 from dragoman.dialects.relay_passage import BLANK, BLANKS, Passage
+from dragoman.dialects.staging import Stage
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 from dragoman.sse import parse_lines
@@ -35,6 +38,7 @@ class StreamRelay:
     """One answer. See `interpret.Interpreter`.
 
     names: as for a translator; a call that has to be renamed is irregular.
+    stage: reads the text, and may find calls in it. Frames wait where it waits; what it finds is told by the encoder.
     exact: pass everything on as it comes, regular or not; only a stream that is cut still gets its failure.
     """
 
@@ -45,14 +49,16 @@ class StreamRelay:
         decode: DecodeContext,
         encode: EncodeContext,
         names: NameMap | None = None,
+        stage: Stage | None = None,
         exact: bool = False,
     ) -> None:
         reader = codec(dialect).reader(decode)
         watch = codec(dialect).watch(encode)
-        self._passage = Passage(reader, watch, model=encode.model, names=names)
+        self._passage = Passage(watch, model=encode.model, names=names)
         self._out = self._passage.out
         self._exact = _ExactRelay(StreamDecoder(reader), self._passage) if exact else None
-        self._decoder = self._exact.decoder if self._exact else StreamDecoder(self._passage)
+        self._passing = RelayDecoder(Entry(reader, self._passage, stage))
+        self._decoder = self._passing if self._exact is None else self._exact.decoder
 
     @property
     def tally(self) -> Tally:
@@ -90,7 +96,7 @@ class StreamRelay:
         """What the client gets of this read: whole frames."""
         if self._exact is not None:
             return self._exact.feed(data)
-        self._decoder.events(data)
+        self._passing.advance(data)
         out = self._out
         return out.pop() if len(out) == 1 else self._passage.take()
 

@@ -1,11 +1,8 @@
-"""The frames of a stream on their way through, each passed on, held, left out or told anew.
+"""The frames of a stream on their way out, in order: each passed on, held, left out or told anew. See `relay`."""
 
-A FrameReader around the dialect's own: the decoder feeds it, the relay takes what it has to say. See `relay`.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -14,7 +11,8 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.members import replace_member
 from dragoman.core.restore import Restorer
 from dragoman.core.tally import NOTED, Tally
-from dragoman.dialects.base import FrameReader, Look, Mark, Watch
+from dragoman.dialects.base import Look, Mark, Watch
+from dragoman.dialects.relay_hold import Fault, Waiting
 from dragoman.dialects.translate import SerialEncoder
 from dragoman.model.events import (
     Completed,
@@ -27,7 +25,6 @@ from dragoman.model.events import (
     ReasoningDelta,
     TextDelta,
 )
-from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Opaque
 from dragoman.sse import Frame
 
@@ -40,7 +37,8 @@ BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 """What ends a frame: as we write it, and as others do."""
 _PING = Noticed("ping")
 
-_UNNOTED = frozenset({TextDelta, InputDelta, ReasoningDelta})
+_NAMED = frozenset({PartStarted, InputDelta, PartEnded, Finished})  # what `core.restore` may change
+_UNNAMED = frozenset({TextDelta, ReasoningDelta})  # no name to restore, nothing to note
 
 _TELLING_FRAGMENTS = 3
 """A wire that resends everything shows it by the third fragment of a call (`core.calls.InputBuffer`)."""
@@ -62,19 +60,12 @@ class _Verdict(Enum):
 class Passage:
     """`is_passing` until the encoder had to speak, for the `reason` given then. `tally` counts what the client sees."""
 
-    def __init__(
-        self, reader: FrameReader, watch: Watch, *, model: str | None, names: NameMap | None
-    ) -> None:
+    def __init__(self, watch: Watch, *, model: str | None, names: NameMap | None) -> None:
         self.is_passing = True
         self.reason = ""
         self.tally = Tally()
         self.encoder = SerialEncoder(watch.encoder)
-        self.over = False
-        self.found = reader.found
-        self._reader = reader
-        self._read_plain = reader.quick
         self.watch = watch
-        self._pass_plain = watch.plain
         self._model = model
         self._restore = Restorer(names).feed if names is not None else None
         self.out: list[bytes] = []  # what the client gets; `take` it
@@ -82,13 +73,14 @@ class Passage:
         self._ahead: dict[object, list[Mark]] = {}  # lane -> marks the encoder has not made yet
         self._owed = 0  # characters of input that frames brought and no event has told
         # Of plain deltas the encoder is told later, and only what it keeps: that there was one, and what was thought.
-        self._latest: Event | None = None
+        self.latest: Event | None = None
         self._thoughts: list[ReasoningDelta] = []
         self._fragments = 0  # of the open call, still to be compared with what is told of them
-        self._is_wary = False  # fragments are to be compared, or frames are held
-        self._last = b""  # the data of the last frame that was passed on
+        self.is_wary = False  # fragments are to be compared, or frames are held
+        self.last = b""  # the data of the last frame that was passed on
         self._opaque: set[int] = set()
         self._streamed: set[int] = set()  # calls for the client, whose input comes as text
+        self._faults: Sequence[Fault] = ()  # what the reader found in the frame at hand
 
     def take(self) -> bytes:
         """What the client gets by now."""
@@ -102,57 +94,32 @@ class Passage:
     def keep_alive(self) -> bytes:
         return self.watch.keep_alive() if self.is_passing else self.encoder.encode(_PING)
 
-    # --- a FrameReader --------------------------------------------------------------------------------------------------
+    # --- frames whose turn has come -------------------------------------------------------------------------------------
 
-    def quick(self, piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
-        events = self._read_plain(piece, data)
-        if events is None:
-            return None
-        if not self.is_passing:
-            self._speak(events)
-            return events
-        line = self._pass_plain(data)
-        if line is not data or self._is_wary or not data.isascii():
-            self._pass_with_care(_whole(piece, data), data, line, events)
-            return events
-        self._last = data
-        if events:
-            event = events[0]
-            if type(event) is ReasoningDelta:
-                self._keep_thought(event)
-            else:
-                self._latest = event
-        self.out.append(piece if piece[-1] == _LF else _whole(piece, data))
-        return events
-
-    def read(self, frame: Frame) -> tuple[Event, ...]:
-        """Raises MalformedJson, as every reader: such a frame is left out."""
+    def deliver(self, frame: Waiting) -> None:
+        """Pass a frame on, hold it, leave it out, or give up passing frames on."""
         data = frame.data
-        if data is not None and self.is_passing and _is_spelled_otherwise(frame, data):
-            events = self._read_plain(frame.raw, data)
-            if events is not None:
-                self._pass_with_care(frame.raw, data, self._pass_plain(data), events)
-                return events
-        try:
-            events = self._reader.read(frame)
-        finally:
-            self.over = self._reader.over
-        if not self.is_passing:
-            self._speak(events)
+        self._faults = frame.found
+        if frame.frame is None:
+            if data is not None:
+                self.pass_plain(frame.raw, data, frame.events)
         elif data is None:
-            if frame.comment is not None or not frame.raw.strip():
+            if frame.frame.comment is not None or not frame.raw.strip():
                 self._pass_comment(frame.raw)
             # Any other frame without data is left out: there are clients that try to parse what is not there.
         elif data.strip():
-            self._judge(frame, data, events)
-        return events
+            self._judge(frame.frame, data, frame.events)
+        self._faults = ()
 
-    def end(self) -> tuple[Event, ...]:
-        events = self._reader.end()
-        self.over = True
-        if not self.is_passing:
-            self._speak(events)
-            return events
+    def pass_run(self, opening: bytes, lines: list[bytes]) -> None:
+        """Plain deltas that need no look: their data, which begin with the watch's `head`. The caller notes them."""
+        if lines:
+            self.last = lines[-1]
+            self.out.append(opening + (BLANK + opening).join(lines) + BLANK)
+
+    def end(self, events: tuple[Event, ...], faults: Sequence[Fault]) -> None:
+        """The wire has ended, with these events that no frame says."""
+        self._faults = faults
         ending = self.watch.ending
         restored = self._restored(events)
         shadow = self._encode(restored)
@@ -168,41 +135,48 @@ class Passage:
             self._release(ending)
         else:
             self._turn(shadow, reason or "out_of_step")
-        return events
 
-    def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
-        events = self._reader.fail(error)
-        self.over = True
-        if self.is_passing:
-            self._turn(self._encode(self._restored(events)), error.kind)
-        else:
-            self._speak(events)
-        return events
+    def say_instead(self, told: Iterable[Sequence[Event]], reason: str) -> None:
+        """From here on the encoder speaks; first of these events, as frames had them."""
+        said = [event for frame in told if not self._is_stray(None, frame) for event in frame]
+        self._turn(self._encode(self._restored(said)), reason)
+
+    def say(self, events: Sequence[Event]) -> None:
+        """What the encoder says of a frame."""
+        if len(events) == 1 and self.encoder.serializer.is_idle:
+            kind = type(events[0])
+            if kind in _UNNAMED or (kind is InputDelta and self._restore is None):
+                self.out.append(self.encoder.dialect.encode(events[0]))
+                return
+        told = self._restored(events)
+        self._note(told)
+        if not self._is_stray(None, told):
+            self.out.append(self.encoder.encode_all(told))
 
     # --- plain deltas -----------------------------------------------------------------------------------------------------
 
-    def _pass_with_care(
-        self, raw: bytes, data: bytes, line: bytes | None, events: tuple[Event, ...]
-    ) -> None:
-        """A plain delta where something is to be looked at, or to be changed."""
-        reason = self._problem()
+    def pass_plain(self, raw: bytes, data: bytes, events: tuple[Event, ...]) -> None:
+        """A plain delta where something may be to be looked at, or to be changed."""
+        line = self.watch.plain(data)
+        reason = self._problem() if self._faults else ""
         if self._fragments and self._is_misread(data, events):
             reason = reason or "cumulative_input"
         if line is None or reason:
             self._turn(self._encode(events), reason or "unusable_frame")
             return
-        line = escape_separators(line)
+        if not line.isascii():
+            line = escape_separators(line)
         if line is not data:
             raw = _replaced(raw, data, line)
         if self._held:
             self._held.append((raw, self._encode(events)))
             return
-        self._last = data
+        self.last = data
         for event in events:
             if type(event) is ReasoningDelta:
                 self._keep_thought(event)
             else:
-                self._latest = event
+                self.latest = event
         self.out.append(raw)
 
     def _is_misread(self, data: bytes, events: tuple[Event, ...]) -> bool:
@@ -213,7 +187,7 @@ class Passage:
         said = self.watch.input_size(data)
         if said:
             self._fragments -= 1
-            self._is_wary = self._fragments > 0 or bool(self._held)
+            self.is_wary = self._fragments > 0 or bool(self._held)
         return said != (0 if event is None else len(event.text))
 
     def _keep_thought(self, event: ReasoningDelta) -> None:
@@ -227,9 +201,9 @@ class Passage:
             first, text = self._thoughts[0], "".join([event.text for event in self._thoughts])
             self._thoughts.clear()
             self.encoder.encode(replace(first, text=text))
-        if self._latest is not None:
-            self.encoder.encode(self._latest)
-            self._latest = None
+        if self.latest is not None:
+            self.encoder.encode(self.latest)
+            self.latest = None
 
     # --- all other frames ---------------------------------------------------------------------------------------------------
 
@@ -253,11 +227,11 @@ class Passage:
             shadow += self.watch.catch_up()
         verdict = self._compare(look, shadow, restored)
         if verdict is _Verdict.REGULAR:
-            self._last = data
+            self.last = data
             self._release(raw)
         elif verdict is _Verdict.EARLY:
             self._held.append((raw, shadow))
-            self._is_wary = True
+            self.is_wary = True
         else:
             self._turn(shadow, "out_of_step")
 
@@ -309,7 +283,7 @@ class Passage:
         ahead = self._ahead
         for mark in look.marks:
             ahead.setdefault(mark[0], []).append(mark)
-        for mark in self.watch.outline(shadow):
+        for mark in self.watch.outline(shadow) if shadow else ():
             lane = ahead.get(mark[0])
             if not lane or lane.pop(0) != mark:
                 return _Verdict.IRREGULAR
@@ -332,7 +306,7 @@ class Passage:
         """The kind of the first problem of this frame that some client minds."""
         harmless = self.watch.harmless
         return next(
-            (kind for kind, _ in self.found if kind not in harmless and kind != but),
+            (kind for kind, _ in self._faults if kind not in harmless and kind != but),
             "",
         )
 
@@ -349,7 +323,7 @@ class Passage:
         if self._held:
             self.out.extend(held for held, _ in self._held)
             self._held.clear()
-            self._is_wary = self._fragments > 0
+            self.is_wary = self._fragments > 0
         self.out.append(raw)
 
     def _turn(self, shadow: bytes, reason: str) -> None:
@@ -364,29 +338,21 @@ class Passage:
         """What the encoder says of a frame. It numbers its events after the last frame that was passed on."""
         self._note(events)
         self._tell_plain()
-        if not self._held and self._last:
-            self.watch.follow(self._last)
-            self._last = b""
+        if not self._held and self.last:
+            self.watch.follow(self.last)
+            self.last = b""
         return self.encoder.encode_all(events)
-
-    def _speak(self, events: tuple[Event, ...]) -> None:
-        if len(events) == 1 and type(events[0]) in _UNNOTED and self._is_direct:
-            self.out.append(self.encoder.dialect.encode(events[0]))
-            return
-        told = self._restored(events)
-        self._note(told)
-        if not self._is_stray(None, told):
-            self.out.append(self.encoder.encode_all(told))
 
     def _note(self, events: Sequence[Event]) -> None:
         for event in events:
-            if type(event) in NOTED:
+            kind = type(event)
+            if kind in NOTED:
                 self.tally.note(event)
             if isinstance(event, PartStarted):
                 self._note_start(event)
-            elif isinstance(event, PartEnded):
+            elif kind is PartEnded:
                 self._fragments = 0
-                self._is_wary = bool(self._held)
+                self.is_wary = bool(self._held)
 
     def _note_start(self, event: PartStarted) -> None:
         header = event.header
@@ -394,37 +360,22 @@ class Passage:
             self._opaque.add(event.part)
         elif isinstance(header, Call):
             self._fragments = _TELLING_FRAGMENTS
-            self._is_wary = True
+            self.is_wary = True
             if header.executor == "client":
                 self._streamed.add(event.part)
 
-    @property
-    def _is_direct(self) -> bool:
-        """Whether the encoder may be given a delta without further thought."""
-        return self.encoder.serializer.is_idle and self._restore is None
-
-    def _restored(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    def _restored(self, events: Sequence[Event]) -> tuple[Event, ...]:
         """The events in the client's terms."""
-        if any(isinstance(event, Finished) for event in events):
-            events = tuple(
-                self.watch.mend(event) if isinstance(event, Finished) else event for event in events
-            )
-        if self._restore is None:
-            return events
-        return tuple(chain.from_iterable(map(self._restore, events)))
-
-
-def _is_spelled_otherwise(frame: Frame, data: bytes) -> bool:
-    """Whether a frame of one data line has CRLF, or no space after its colon: then plain deltas are not told apart."""
-    is_usual = frame.raw.startswith((b"data: ", b"event: ")) and not frame.raw.endswith(b"\r\n")
-    return not is_usual and not frame.invalid_utf8 and _LF not in data
-
-
-def _whole(piece: bytes, data: bytes) -> bytes:
-    """A plain frame: `piece` is all of it, or lacks its blank line, or ends before its data."""
-    if piece[-1] == _LF:
-        return piece
-    return piece + BLANK if piece.endswith(data) else piece + data + BLANK
+        restore = self._restore
+        told: list[Event] = []
+        for event in events:
+            if type(event) is Finished:
+                event = self.watch.mend(event)  # noqa: PLW2901 -- the same event, without a word that no client knows
+            if restore is None or type(event) not in _NAMED:
+                told.append(event)
+            else:
+                told.extend(restore(event))
+        return tuple(told)
 
 
 def _replaced(raw: bytes, data: bytes, line: bytes) -> bytes:

@@ -10,7 +10,7 @@ where the upstream is known to refuse it is the request written anew by the dial
     what only this gateway can read: seals of another provider in an envelope, thoughts without a seal
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -18,12 +18,13 @@ from msgspec.structs import replace
 from dragoman._json import Raw, dumps_text
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.members import set_members
+from dragoman.core.memo import made_of
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.core.seals import ENVELOPE
 from dragoman.dialects.base import EncodedRequest, Target
-from dragoman.dialects.registry import Codec, codec
+from dragoman.dialects.registry import codec
 from dragoman.model.outcome import LossAction
-from dragoman.model.parts import Call, Part, Reasoning, Result
+from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Tool
 
 __all__ = ("relay_request",)
@@ -51,10 +52,20 @@ def relay_request(  # noqa: PLR0913 -- what is asked, of whom, and what to chang
     Raises:
         RequestRefused: it must be written anew, and says what the policy refuses to lose.
     """
-    names = _names(request, target)
-    if names is None or _SEALED in body or not _is_acceptable(request, codec(dialect), target):
+    own = codec(dialect)
+    parts = [part for turn in request.turns for part in turn.parts if type(part) is not Text]
+    names = _names(request.tools, parts, target, own.target)
+    is_acceptable = (
+        names is not None
+        and all(_is_welcome(part, target) for part in parts)
+        and not own.pair_turns(request)[1]
+        and _has_its_limit(request, target)
+        and (not target.user_first or _begins_with_user(request))
+        and _SEALED not in body
+    )
+    if names is None or not is_acceptable:
         changed = _changed(request, model, stream=stream)
-        return codec(dialect).encode_request(changed, target, policy)
+        return own.encode_request(changed, target, policy)
     values: dict[str, bytes | None] = {}
     if model != request.model:
         values["model"] = dumps_text(model)
@@ -73,14 +84,31 @@ def _changed(request: Request, model: str, *, stream: bool | None) -> Request:
     return replace(request, model=model, stream=stream, include_usage=True if stream else None)
 
 
-def _names(request: Request, target: Target) -> NameMap | None:
-    """The names of the tools, if the target takes them all as they are."""
-    offered = [tool for tool in request.tools if tool.kind in _OFFERED]
+def _names(
+    tools: tuple[Tool, ...], parts: Sequence[Part], target: Target, default: Target
+) -> NameMap | None:
+    """The names of the tools, if the target takes them all as they are. What holds for a list is remembered with it."""
+    names = made_of(tools, ("relay", target), lambda: _fitting(tools, (), target, default))
+    if names is None:
+        return None
     used = [
-        (part.namespace, part.name)
-        for part in _parts(request)
+        (part.namespace or None, part.name)
+        for part in parts
         if isinstance(part, Call) and part.executor == "client" and part.kind in _OFFERED
     ]
+    is_known = names.wires.keys() >= set(used)
+    return names if is_known else _fitting(tools, used, target, default)
+
+
+def _fitting(
+    tools: tuple[Tool, ...],
+    used: Sequence[tuple[str | None, str]],
+    target: Target,
+    default: Target,
+) -> NameMap | None:
+    if not all(_is_fitting(tool, target, default) for tool in tools):
+        return None
+    offered = [tool for tool in tools if tool.kind in _OFFERED]
     flatten = target.dialect != "responses"
     names = NameMap.build(offered, used, target.names, flatten=flatten)
     is_same = all(
@@ -88,21 +116,6 @@ def _names(request: Request, target: Target) -> NameMap | None:
         for (space, name), wire in names.wires.items()
     )
     return names if is_same else None
-
-
-def _is_acceptable(request: Request, dialect: Codec, target: Target) -> bool:
-    _, repairs = dialect.pair_turns(request)
-    return (
-        not repairs
-        and all(_is_welcome(part, target) for part in _parts(request))
-        and all(_is_fitting(tool, target, dialect.target) for tool in request.tools)
-        and _has_its_limit(request, target)
-        and (not target.user_first or _begins_with_user(request))
-    )
-
-
-def _parts(request: Request) -> Iterator[Part]:
-    return (part for turn in request.turns for part in turn.parts)
 
 
 def _is_welcome(part: Part, target: Target) -> bool:

@@ -2,39 +2,52 @@
 
     source bytes → StreamDecoder → [Restorer] → Serializer → StreamEncoder → target bytes
 
-A body takes the same road: it is read to the same events, and the target's body encoder folds them.
+A body takes the same road, folded to the whole answer; one that is plain is read to that at once (`read_answer`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 
 from msgspec import Struct
 
 from dragoman.core.aliases import NameMap
+from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
-from dragoman.core.restore import Restorer
+from dragoman.core.restore import Restorer, restore_whole
 from dragoman.core.serial import PASSING, Serializer
+from dragoman.core.tally import Tally, tally_of, tally_whole
 from dragoman.dialects.base import (
     DecodeContext,
     EncodeContext,
     EncodedRequest,
+    Step,
     StreamDecoder,
     StreamEncoder,
     Target,
 )
-from dragoman.dialects.registry import codec
-from dragoman.model.events import Event, Failed
-from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem
+from dragoman.dialects.registry import codec, upstream_codec
+from dragoman.dialects.staging import Stage
+from dragoman.model.events import Event
+from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
+from dragoman.model.parts import Reasoning, Text
 
 __all__ = (
+    "Answer",
+    "Change",
     "SerialEncoder",
     "StreamTranslator",
     "TranslatedBody",
+    "change_of",
     "make_decoder",
     "make_encoder",
+    "read_answer",
     "translate_body",
     "translate_request",
+    "write_answer",
 )
+
+Change = Callable[[Event], Iterable[Event]]
+"""What a stage between decoder and encoder makes of one event."""
 
 _NO_DECODE = DecodeContext()
 _NO_ENCODE = EncodeContext()
@@ -42,7 +55,7 @@ _NO_ENCODE = EncodeContext()
 
 def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
     """A stream decoder: feed it bytes as they arrive, get steps with events."""
-    return StreamDecoder(codec(dialect).reader(context))
+    return StreamDecoder(upstream_codec(dialect).reader(context))
 
 
 class SerialEncoder:
@@ -134,7 +147,7 @@ class StreamTranslator:
         return self._encoder.encode_all(events) + self._encoder.close()
 
 
-class TranslatedBody(Struct, frozen=True):
+class TranslatedBody(Struct, frozen=True, gc=False):
     """A whole answer in the target's dialect. `error` is set when it is an error body."""
 
     body: bytes
@@ -153,16 +166,86 @@ def translate_body(
     names: NameMap | None = None,
 ) -> TranslatedBody:
     """A whole answer of one dialect, written in another."""
-    step = codec(source).read_body(data, decode)
-    events: tuple[Event, ...] = step.events
-    if names is not None:
-        restore = Restorer(names).feed
-        events = tuple(chain.from_iterable(map(restore, events)))
-    error = next((event.error for event in events if isinstance(event, Failed)), None)
+    return write_answer(read_answer(data, source, decode, names), target, encode)
+
+
+class Answer(Struct, frozen=True):
+    """A whole answer, read: what it says, what was irregular in it, what it amounts to.
+
+    is_changed: it is no longer what the upstream said.
+    """
+
+    outcome: Outcome
+    problems: tuple[Problem, ...]
+    tally: Tally
+    is_changed: bool
+
+
+def read_answer(
+    data: bytes,
+    source: str,
+    decode: DecodeContext,
+    names: NameMap | None = None,
+    stage: Change | None = None,
+    scan: Stage | None = None,
+) -> Answer:
+    """A body, in the client's terms. `stage` is what stands between the decoder and the names.
+
+    scan: a stage that need not be asked where nothing begins in the text; given instead of the other.
+    """
+    dialect = codec(source)
+    outcome = dialect.read_plain(data)
+    is_read = stage is not None or (
+        scan is not None and outcome is not None and _reads(scan, outcome)
+    )
+    if outcome is not None and not is_read:
+        restored = outcome if names is None else restore_whole(outcome, names)
+        if restored is not None:
+            return Answer(restored, (), tally_whole(restored), restored is not outcome)
+    step = Step(data, unfold(outcome)) if outcome is not None else dialect.read_body(data, decode)
+    staged = step.events
+    if scan is not None:
+        staged = tuple(chain.from_iterable(map(scan.feed, staged)))
+    change = change_of(names, stage)
+    events = staged
+    if change is not None:
+        events = tuple(chain.from_iterable(map(change, staged)))
+    # The same text may have been told in other pieces.
+    is_changed = events != staged or (scan is not None and scan.has_changed)
+    return Answer(fold(events), step.problems, tally_of(events), is_changed)
+
+
+def _reads(scan: Stage, outcome: Outcome) -> bool:
+    """Whether there is anything in a whole answer that a stage must look at."""
+    for choice in outcome.choices:
+        for part in choice.parts:
+            if isinstance(part, Text):
+                if scan.begins_in(part.text) is not None:
+                    return True
+            elif isinstance(part, Reasoning) and scan.is_thinking:
+                return True
+    return False
+
+
+def write_answer(answer: Answer, target: str, encode: EncodeContext) -> TranslatedBody:
+    """The answer as a body of `target`; its error if it failed."""
     encoder = codec(target)
     book = answer_book(encoder.losses, encode.losses)
-    body = encoder.encode_body(events, encode, book)
-    return TranslatedBody(body, step.problems, error, book.losses)
+    body = encoder.write_body(answer.outcome, encode, book)
+    return TranslatedBody(body, answer.problems, answer.tally.error, book.losses)
+
+
+def change_of(names: NameMap | None, stage: Change | None = None) -> Change | None:
+    """What happens to each event between decoder and encoder: what stands in the text first, then the names.
+
+    For one answer: it remembers what it has seen.
+    """
+    if names is None:
+        return stage
+    restore = Restorer(names).feed
+    if stage is None:
+        return restore
+    return lambda event: chain.from_iterable(map(restore, stage(event)))
 
 
 def translate_request(

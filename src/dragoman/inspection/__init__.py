@@ -2,6 +2,7 @@
 
     envelope   what surrounds the payloads: byte order mark, HTTP header block, SSE or JSON lines
     recognise  which dialect the payloads speak, by their own shape
+    dumped     the gateway's dump: the answers of several requests in one file
     examine    reads it with that dialect's decoder and reports
     report     what is in it: calls, text, reasoning, usage, finish, problems
     rewrite    the answer in another dialect

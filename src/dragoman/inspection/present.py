@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Iterator
 
 from dragoman._json import dumps
+from dragoman.inspection.dumped import Dumped
 from dragoman.inspection.layout import Line
 from dragoman.inspection.report import ChoiceReport, ProblemReport, Report
 from dragoman.inspection.visible import visible_line
 from dragoman.model.outcome import ErrorInfo, Loss, Usage
 
-__all__ = ("loss_lines", "plain", "problem_lines", "to_json")
+__all__ = ("loss_lines", "plain", "problem_lines", "to_json", "to_json_dump")
 
 _C1 = re.compile(rb"\xc2([\x80-\x9f])")
 
@@ -21,6 +22,24 @@ def plain(lines: Iterable[Line]) -> str:
 
 def to_json(report: Report) -> bytes:
     """The report as one JSON object on one line, safe to print on a terminal."""
+    return _safe(_fields(report))
+
+
+def to_json_dump(reports: Iterable[tuple[Dumped, Report]]) -> bytes:
+    """The same of every answer in a dump, with whose it is."""
+    answers = [
+        {"request_id": dumped.request_id, "upstream": dumped.upstream, **_fields(report)}
+        for dumped, report in reports
+    ]
+    return _safe({"answers": answers})
+
+
+def _safe(fields: dict[str, object]) -> bytes:
+    # JSON escapes the C0 controls; a terminal may obey the C1 ones too.
+    return _C1.sub(lambda match: b"\\u00%02x" % match[1][0], dumps(fields)) + b"\n"
+
+
+def _fields(report: Report) -> dict[str, object]:
     first = report.choices[0] if report.choices else ChoiceReport(index=0)
     fields: dict[str, object] = {
         "dialect": report.dialect,
@@ -39,8 +58,7 @@ def to_json(report: Report) -> bytes:
     }
     if len(report.choices) > 1:
         fields["choices"] = report.choices
-    # JSON escapes the C0 controls; a terminal may obey the C1 ones too.
-    return _C1.sub(lambda match: b"\\u00%02x" % match[1][0], dumps(fields)) + b"\n"
+    return fields
 
 
 def problem_lines(problems: Iterable[ProblemReport]) -> Iterator[str]:

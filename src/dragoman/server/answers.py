@@ -5,7 +5,8 @@ are told in the stream, in the dialect's own way.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -18,6 +19,7 @@ from dragoman.dialects.interpret import (
     Change,
     Interpreter,
     StreamInterpreter,
+    change_of,
     interpret_body,
     tell_body,
 )
@@ -29,11 +31,22 @@ from dragoman.model.events import Failed
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 from dragoman.model.parts import Dialect
 from dragoman.server.client import Client
+from dragoman.server.contracted import (
+    ContractCollector,
+    ContractInterpreter,
+    PatientReply,
+    completed,
+)
 from dragoman.server.doors import Door
+from dragoman.server.line import Pending, settle
+from dragoman.server.state.escrow import Escrow, seen_by
 from dragoman.sse import encode_comment
+from dragoman.textcalls.contract.chain import Contract
+from dragoman.textcalls.stage import TextCallStage
 from dragoman.upstream.base import Reply
+from dragoman.upstream.transport import HttpReply
 
-__all__ = ("Answer", "AnswerPlan", "Profile", "failed_stream", "read_whole")
+__all__ = ("Answer", "AnswerKeeper", "AnswerPlan", "Profile", "failed_stream", "read_whole")
 
 # An answer is held whole only for clients that asked for a body; images come in it as base64.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
@@ -42,8 +55,30 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 Profile = Literal["default", "required_action"]
 
 
+class AnswerKeeper(Protocol):
+    """What keeps an answer while it is told: all of it (`state.keeping`), or what a client cannot carry (`state.escrow`)."""
+
+    def take(self, told: bytes) -> None:
+        """More of a stream is told."""
+        ...
+
+    async def end_stream(self, last: bytes) -> bytes:
+        """What is to be told as the last of a stream: `last`, or that it failed."""
+        ...
+
+    async def end_body(self, body: bytes) -> None:
+        """Raises StoreError: the body must not be told."""
+        ...
+
+
 class AnswerPlan(Struct, frozen=True, kw_only=True):
-    """How an answer is to be read and told. `relay`: `none` where the dialects differ or a change is wanted."""
+    """How an answer is to be read and told.
+
+    `stage`: what changes it on the way, beside its names; `written`, what of that finds calls in the text.
+    `relay`: `none` where the dialects differ or more than the text is looked at.
+    `contract`: the stage, where it is one that may end the answer; `grace`: seconds it waits for further calls.
+    `keeper`: what keeps it; `escrow`: the same, where it must see what is told before it is written.
+    """
 
     door: Door
     dialect: Dialect
@@ -51,8 +86,23 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     decode: DecodeContext
     encode: EncodeContext
     names: NameMap | None
-    change: Change | None
+    stage: Change | None
+    written: TextCallStage | None = None
     relay: Literal["none", "repair", "exact"]
+    contract: Contract | None = None
+    grace: float = 0.0
+    keeper: AnswerKeeper | None = None
+    escrow: Escrow | None = None
+
+    @property
+    def scan(self) -> TextCallStage | None:
+        """The stage, where it does nothing but find calls in the text: then it need not see all of it."""
+        return self.written if self.contract is None else None
+
+    def change(self, *, is_scanned: bool = False) -> Change | None:
+        """What happens to each event on its way. `is_scanned`: the text is looked at before."""
+        change = change_of(self.names, None if is_scanned else self.stage)
+        return change if self.escrow is None else seen_by(self.escrow, change)
 
 
 class Answer:
@@ -60,8 +110,12 @@ class Answer:
 
     __slots__ = (
         "_client",
+        "_fault",
         "_interpreter",
+        "_is_done",
+        "_last",
         "_on_body",
+        "_pending",
         "_plan",
         "is_stream",
         "losses",
@@ -82,14 +136,39 @@ class Answer:
         self._client = client
         self._on_body = on_body
         self._interpreter: Interpreter | None = None
+        # What came of the last read of a stream, for who waits for its end.
+        self._is_done = False
+        self._last = b""
+        self._pending: Pending = None
+        self._fault: Exception | None = None
+
+    @property
+    def text_problems(self) -> tuple[Problem, ...]:
+        """What was irregular in calls that the model wrote as text: why a block stayed text."""
+        written = self._plan.written
+        if written is None or not written.problems:
+            return ()
+        return tuple(
+            Problem(problem.frame, f"text_{problem.kind}", problem.message)
+            for problem in written.problems
+        )
+
+    @property
+    def contract(self) -> Contract | None:
+        """What may have ended it before the upstream did."""
+        return self._plan.contract
 
     async def tell(self, reply: Reply) -> ErrorInfo | None:
         """Tell the whole reply. An error is returned if nothing has been forwarded when it comes."""
         client = self._client
+        contract = self._plan.contract
+        if contract is not None:
+            reply = PatientReply(reply, contract, self._plan.grace)
         if self._plan.wants_stream:
             client.keep_alive = _comment
+        whole = reply.take_whole() if isinstance(reply, HttpReply) else None
         try:
-            first = await reply.read()
+            first = await reply.read() if whole is None else whole
         except GatewayError as error:
             return await self._give_up(error_info(error))
         self.is_stream = _is_stream(reply.headers.get("content-type", ""), first)
@@ -98,38 +177,46 @@ class Answer:
                 return await self._tell_stream(reply, first)
             return await self._collect(reply, first)
         try:
-            data = await read_whole(reply, MAX_ANSWER_BYTES, first)
+            data = await read_whole(reply, MAX_ANSWER_BYTES, first) if whole is None else whole
         except GatewayError as error:
             return await self._give_up(error_info(error))
-        return await self._tell_body(data)
+        if self._plan.wants_stream:
+            return await self._tell_as_stream(data)
+        told = self._tell_body(data)
+        if self._plan.keeper is not None and told.error is None:
+            if self._plan.escrow is not None:
+                self._plan.escrow.see_body(self._plan.dialect, data)
+            await self._plan.keeper.end_body(told.body)
+        failed = self._respond(told)
+        if self._pending is not None:
+            await self._pending()
+        return failed
 
     async def fail(self, error: ErrorInfo) -> None:
         """End an answer that has begun: with a failure in its own dialect, after closing what is open."""
         if self._interpreter is not None and not self._client.finished:
-            told = self._interpreter.fail(error)
-            if told:
-                await self._client.write(told)
-            await self._client.finish()
+            pending, self._pending = self._pending, None
+            await settle(pending)
+            told = self._last + self._interpreter.fail(error)
+            if self._plan.keeper is not None:
+                told = await self._plan.keeper.end_stream(told)
+            await settle(self._client.finish(told))
 
     async def _tell_stream(self, reply: Reply, data: bytes) -> ErrorInfo | None:
         client = self._client
         interpreter = self._interpreter = _interpreter(self._plan)
         client.keep_alive = interpreter.keep_alive
         tally = self.tally = interpreter.tally
-        feed = interpreter.feed
-        write = client.write
-        read = reply.read
+        pour = reply.pour if isinstance(reply, HttpReply) else partial(_pour, reply)
         try:
-            while data:
-                told = feed(data)
-                if told:
-                    if not client.started and tally.error is not None and not tally.started:
-                        return tally.error
-                    await write(told)
-                if interpreter.is_over:
+            if data and not self._take(data):
+                await self._settle()
+            while not self._is_done:
+                if await pour(self._take):
+                    self._last = interpreter.close()
                     break
-                data = await read()
-            told = b"" if interpreter.is_over else interpreter.close()
+                await self._settle()
+            told = self._last
         except GatewayError as error:
             info = error_info(error)
             if not client.started:
@@ -138,16 +225,58 @@ class Answer:
         finally:
             self.problems = tuple(interpreter.problems)
             self.losses = tuple(interpreter.losses)
-        if told:
-            if not client.started and tally.error is not None and not tally.started:
-                return tally.error
-            await write(told)
-        await client.finish()
+        if not client.started and tally.error is not None and not tally.started:
+            return tally.error
+        if self._plan.contract is not None:
+            self.is_stream = not self._plan.contract.is_cut  # what is cut is not heard to its end
+        if self._plan.keeper is not None:
+            told = await self._keep_last(told)
+        await settle(client.finish(told))
         return None
+
+    def _take(self, data: bytes) -> bool:
+        """One read of a stream, told at once. False: whoever waits for the end has something to do."""
+        client = self._client
+        interpreter = self._interpreter
+        if interpreter is None:
+            return False
+        try:
+            told = interpreter.feed(data)
+            if interpreter.is_over or not (client.started or interpreter.tally.error is None):
+                self._is_done = True
+                self._last = told
+                return False
+            if told:
+                if self._plan.keeper is not None:
+                    self._plan.keeper.take(told)
+                self._pending = client.write(told)
+        except Exception as error:
+            # Called by the event loop, which could do nothing with it: who waits for the end raises it again.
+            self._fault = error
+            return False
+        return self._pending is None
+
+    async def _keep_last(self, told: bytes) -> bytes:
+        """Have the answer kept before its end is told. Whoever stops it meanwhile is told of what was not."""
+        keeper = self._plan.keeper
+        if keeper is None:
+            return told
+        self._last = told
+        told = await keeper.end_stream(told)
+        self._last = b""
+        return told
+
+    async def _settle(self) -> None:
+        """What the last read left to be done."""
+        if self._fault is not None:
+            raise self._fault
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            await pending()
 
     async def _collect(self, reply: Reply, data: bytes) -> ErrorInfo | None:
         plan = self._plan
-        collector = BodyCollector(plan.dialect, decode=plan.decode, change=plan.change)
+        collector = _collector(plan)
         self.tally = collector.tally
         size = 0
         try:
@@ -159,27 +288,41 @@ class Answer:
                 data = await reply.read()
             collector.close()
         except GatewayError as error:
-            return error_info(error)
-        return await self._respond(collector.body(plan.door.dialect, plan.encode))
+            if plan.contract is None:
+                return error_info(error)
+            collector.fail(error_info(error))
+        if plan.contract is not None:
+            self.is_stream = not plan.contract.is_cut
+        told = collector.body(plan.door.dialect, plan.encode)
+        if plan.keeper is not None and told.error is None:
+            await plan.keeper.end_body(told.body)
+        failed = self._respond(told)
+        await settle(self._pending)
+        return failed
 
-    async def _tell_body(self, data: bytes) -> ErrorInfo | None:
+    async def _tell_as_stream(self, data: bytes) -> ErrorInfo | None:
+        plan = self._plan
+        if plan.contract is not None:
+            plan.contract.hear_end()
+        told, self.tally = tell_body(
+            data,
+            plan.dialect,
+            plan.door.dialect,
+            decode=plan.decode,
+            encode=plan.encode,
+            change=plan.change(),
+        )
+        if told.error is not None and not self._client.started:
+            return told.error
+        told = completed(told, plan.contract)
+        self.problems, self.losses = told.problems, told.losses
+        stream = told.body if plan.keeper is None else await plan.keeper.end_stream(told.body)
+        await settle(self._client.finish(stream))
+        return None
+
+    def _tell_body(self, data: bytes) -> TranslatedBody:
         plan = self._plan
         door = plan.door.dialect
-        if plan.wants_stream:
-            told, self.tally = tell_body(
-                data,
-                plan.dialect,
-                door,
-                decode=plan.decode,
-                encode=plan.encode,
-                change=plan.change,
-            )
-            if told.error is not None and not self._client.started:
-                return told.error
-            self.problems, self.losses = told.problems, told.losses
-            await self._client.write(told.body)
-            await self._client.finish()
-            return None
         if plan.relay != "none":
             told, self.tally = relay_body(
                 data,
@@ -187,25 +330,30 @@ class Answer:
                 decode=plan.decode,
                 encode=plan.encode,
                 names=plan.names,
+                stage=plan.scan,
                 exact=plan.relay == "exact",
             )
         else:
+            if plan.contract is not None:
+                plan.contract.hear_end()
             told, self.tally = interpret_body(
                 data,
                 plan.dialect,
                 door,
                 decode=plan.decode,
                 encode=plan.encode,
-                change=plan.change,
+                names=plan.names,
+                stage=None if plan.scan is not None else plan.stage,
+                scan=plan.scan,
             )
-        return await self._respond(told)
+        return completed(told, plan.contract)
 
-    async def _respond(self, told: TranslatedBody) -> ErrorInfo | None:
+    def _respond(self, told: TranslatedBody) -> ErrorInfo | None:
         self.problems, self.losses = told.problems, told.losses
         if told.error is not None:
             return told.error
         self._on_body(told)
-        await self._client.respond(200, told.body)
+        self._pending = self._client.respond(200, told.body)
         return None
 
     async def _give_up(self, error: ErrorInfo) -> ErrorInfo | None:
@@ -218,20 +366,29 @@ class Answer:
         return None
 
 
+def _collector(plan: AnswerPlan) -> BodyCollector | ContractCollector:
+    collector = BodyCollector(plan.dialect, decode=plan.decode, change=plan.change())
+    return collector if plan.contract is None else ContractCollector(collector, plan.contract)
+
+
 def _interpreter(plan: AnswerPlan) -> Interpreter:
     if plan.relay == "none":
-        return StreamInterpreter(
+        interpreter = StreamInterpreter(
             plan.dialect,
             plan.door.dialect,
             decode=plan.decode,
             encode=plan.encode,
-            change=plan.change,
+            change=plan.change(is_scanned=plan.scan is not None),
+            scan=plan.scan,
         )
+        contract = plan.contract
+        return interpreter if contract is None else ContractInterpreter(interpreter, contract)
     return StreamRelay(
         plan.dialect,
         decode=plan.decode,
         encode=plan.encode,
         names=plan.names,
+        stage=plan.scan,
         exact=plan.relay == "exact",
     )
 
@@ -253,6 +410,14 @@ def _is_stream(content_type: str, first: bytes) -> bool:
         # Some servers send a JSON error under the content type of the stream that was asked for.
         return not first[:64].lstrip().startswith(b"{")
     return first[:64].lstrip().startswith((b"data:", b"event:", b":", b"id:", b"retry:"))
+
+
+async def _pour(reply: Reply, take: Callable[[bytes], bool]) -> bool:
+    """As `HttpReply.pour`, of any other reply."""
+    while data := await reply.read():
+        if not take(data):
+            return False
+    return True
 
 
 async def read_whole(reply: Reply, limit: int, first: bytes = b"") -> bytes:

@@ -6,6 +6,7 @@
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -14,8 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman.server.config import complete, load_settings
 from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door
 from dragoman.server.gateway import Gateway
+from dragoman.server.line import AsgiLine
 from dragoman.server.pages import Pages
+from dragoman.server.protocol import Serve
 from dragoman.server.settings import Settings
+from dragoman.server.state.endpoints import find_submitted
 
 __all__ = ("App", "create_app")
 
@@ -25,6 +29,9 @@ _DOORS: dict[str, Door] = {
     for plain in (path, path.removeprefix("/v1"))
     for spelling in (plain, f"{plain}/")
 }
+
+
+_RESPONSES = _DOORS["/v1/responses"]
 
 
 def create_app(settings: Settings | None = None) -> "App":
@@ -37,10 +44,16 @@ def create_app(settings: Settings | None = None) -> "App":
 
 
 class App:
-    """An ASGI application. `gateway` is what it serves; a program that embeds it may call `gateway.stop()`."""
+    """An ASGI application. `gateway` is what it serves; a program that embeds it may call `gateway.stop()`.
+
+    directly: who answers a POST at a path, for a server that can do without ASGI (`protocol`).
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.gateway = Gateway(settings)
+        self.directly: dict[bytes, Serve] = {
+            path.encode("ascii"): partial(self.gateway.serve, door) for path, door in _DOORS.items()
+        }
         self._pages: ASGIApp = _pages(self.gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +62,12 @@ class App:
             if method == "POST":
                 door = _DOORS.get(scope["path"])
                 if door is not None:
-                    await self.gateway.serve(door, scope, receive, send)
+                    await self.gateway.serve(door, AsgiLine(scope, receive, send))
+                    return
+                submits = find_submitted(scope["path"])
+                if submits is not None and self.gateway.store.is_on:
+                    line = AsgiLine(scope, receive, send)
+                    await self.gateway.serve(_RESPONSES, line, submits)
                     return
             elif method == "OPTIONS" and self.gateway.cors.is_on:
                 await self.gateway.cors.preflight(scope["headers"], send)
@@ -75,6 +93,8 @@ def _pages(gateway: Gateway) -> Starlette:
     ]
     for prefix in ("/v1", ""):
         routes += [
+            Route(f"{prefix}/limits", pages.limits, methods=["GET"]),
+            *_stored_routes(f"{prefix}/responses/{{response_id}}", pages),
             Route(f"{prefix}/models", pages.models, methods=["GET"]),
             Route(f"{prefix}/models/{{model:path}}", pages.model, methods=["GET"]),
             Route(
@@ -84,3 +104,11 @@ def _pages(gateway: Gateway) -> Starlette:
     any_method = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
     routes.append(Route("/{path:path}", pages.other, methods=any_method))
     return Starlette(routes=routes, lifespan=lifespan)
+
+
+def _stored_routes(path: str, pages: Pages) -> list[Route]:
+    return [
+        Route(path, pages.response, methods=["GET", "DELETE"]),
+        Route(f"{path}/input_items", pages.input_items, methods=["GET"]),
+        Route(f"{path}/cancel", pages.cancel, methods=["POST"]),
+    ]

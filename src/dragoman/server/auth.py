@@ -12,6 +12,7 @@ from hmac import compare_digest
 from msgspec import Struct
 
 from dragoman.server.refusals import Unauthorized
+from dragoman.store.base import owner_of
 
 __all__ = ("Caller", "KeyRing")
 
@@ -25,10 +26,12 @@ class Caller(Struct, frozen=True, gc=False):
 
     key: what an upstream gets that passes the caller's key on. None: the caller gave none but a key of this gateway.
     id: tells callers apart where a log needs to; a key cannot be found from it.
+    owner: whose state it finds in a store: everyone with the same key has the same.
     """
 
     key: str | None = None
     id: str = ""
+    owner: str = ""
 
 
 _ANYONE = Caller()
@@ -68,7 +71,7 @@ class KeyRing:
         if known is None:
             return None
         # A key of this gateway is no upstream's business.
-        return Caller(None if other is None else _text(other), known.id)
+        return Caller(None if other is None else _text(other), known.id, known.owner)
 
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:
         """What to tell a caller that `identify` does not know."""
@@ -102,7 +105,9 @@ def _given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
 
 
 def _caller(key: bytes) -> Caller:
-    return Caller(_text(key), sha256(b"dragoman caller\0" + key).hexdigest()[:_ID_LENGTH])
+    text = _text(key)
+    tag = sha256(b"dragoman caller\0" + key).hexdigest()[:_ID_LENGTH]
+    return Caller(text, tag, owner_of(text))
 
 
 def _text(key: bytes) -> str:

@@ -67,6 +67,8 @@ def _upstreams(settings: Settings) -> Iterator[str]:
 def _place(upstream: UpstreamSettings) -> str:
     if upstream.kind == "rehearsal":
         return "answers by itself: no key, no network"
+    if upstream.kind == "codex":
+        return f"started here: {' '.join(upstream.command)}"
     parts = urlsplit(upstream.base_url)
     return parts.netloc.rpartition("@")[2]
 

@@ -31,8 +31,14 @@ class ClientGone(GatewayError):
     status = 499
 
 
-async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> bytes:
-    """The whole body, inflated. `headers` are ASGI's: lower-case names.
+async def read_body(
+    receive: Receive,
+    headers: Iterable[tuple[bytes, bytes]],
+    limit: int,
+    *,
+    whole: bytes | None = None,
+) -> bytes:
+    """The whole body, inflated. `headers` are ASGI's: lower-case names. `whole`: it was received already.
 
     Raises:
         BodyTooLarge: it exceeds `limit` bytes, as announced, as sent or as inflated.
@@ -47,11 +53,13 @@ async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], li
         elif name == b"content-encoding":
             encoding = encoding + b"," + value if encoding else value
     steps = _steps(encoding) if encoding else ()
-    message = await receive()
-    body = _piece(message)
-    if message.get("more_body"):
-        body = await _read_rest(receive, body, limit)
-    elif len(body) > limit:
+    body = whole
+    if body is None:
+        message = await receive()
+        body = _piece(message)
+        if message.get("more_body"):
+            body = await _read_rest(receive, body, limit)
+    if len(body) > limit:
         raise too_large(limit, f"{len(body)} bytes came")
     for step in steps:
         if body:

@@ -110,6 +110,8 @@ def _candidates(settings: Settings) -> Iterator[tuple[str, str | None]]:
         if route.upstream_model is not None:
             yield route.upstream_model, route.upstream
     for name, upstream in settings.upstreams.items():
+        if upstream.kind == "codex":
+            yield "codex", name  # the model that Codex is configured with
         for model in SCENARIOS if upstream.kind == "rehearsal" else upstream.models:
             yield model, name
 

@@ -1,15 +1,15 @@
 """The client's end of one exchange: an answer is started once, written as it comes, and finished once.
 
-Writes wait while the client does not read (the server's flow control), so nothing piles up here. Knows no dialect.
+Nothing piles up here: what is left of a step that the client holds up by not reading is returned, to be awaited before the
+next one (see `line`). Knows no dialect.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
+from functools import partial
 
-from starlette.types import Send
+from dragoman.server.line import Headers, Line, Pending, settle
 
 __all__ = ("Client", "Headers")
-
-Headers = Sequence[tuple[bytes, bytes]]
 
 # `no-transform` keeps proxies from compressing, `x-accel-buffering` keeps nginx from collecting a stream.
 _STREAM_HEADERS: Headers = (
@@ -17,6 +17,7 @@ _STREAM_HEADERS: Headers = (
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
+_JSON = (b"content-type", b"application/json")
 
 
 class Client:
@@ -24,7 +25,7 @@ class Client:
 
     __slots__ = (
         "_clock",
-        "_send",
+        "_line",
         "bytes_out",
         "finished",
         "first_write",
@@ -39,12 +40,10 @@ class Client:
     )
 
     def __init__(
-        self, send: Send, headers: list[tuple[bytes, bytes]], clock: Callable[[], float]
+        self, line: Line, headers: list[tuple[bytes, bytes]], clock: Callable[[], float]
     ) -> None:
         self.headers = headers
-        self.reply_headers: list[
-            tuple[bytes, bytes]
-        ] = []  # those of the reply that is told, if one is
+        self.reply_headers: Headers = ()  # those of the reply that is told, if one is
         self.started = False
         self.finished = False
         self.is_writing = False  # a write waits for the client to read
@@ -54,52 +53,59 @@ class Client:
         self.last_write = clock()
         self.keep_alive: Callable[[], bytes] | None = None  # what may be written into a silence
         self.on_start: Callable[[], None] | None = None
-        self._send = send
+        self._line = line
         self._clock = clock
 
-    async def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> Pending:
         """The next bytes of a stream: whole frames."""
-        now = self._clock()
-        if not self.started:
-            await self._start(200, _STREAM_HEADERS, now)
-        self.last_write = now
+        self.last_write = now = self._clock()
         self.bytes_out += len(data)
-        self.is_writing = True
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        self.is_writing = False
+        if self.started:
+            pending = self._line.write(data)
+        else:
+            self._start(200, now)
+            headers = [*_STREAM_HEADERS, *self.headers, *self.reply_headers]
+            pending = self._line.begin(headers, data)
+        return None if pending is None else partial(self._wait, pending)
 
-    async def finish(self) -> None:
-        """The end of a stream."""
-        if not self.finished:
-            self.finished = True
-            self.keep_alive = None
-            await self._send({"type": "http.response.body", "body": b""})
+    def finish(self, data: bytes = b"") -> Pending:
+        """The end of a stream, and what is still to be said before it."""
+        if self.finished:
+            return None
+        if not self.started:
+            return partial(self._finish_late, data)
+        self.finished = True
+        self.keep_alive = None
+        self.bytes_out += len(data)
+        return self._line.finish(data)
 
-    async def respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
+    def respond(self, status: int, body: bytes, headers: Headers = ()) -> Pending:
         """A whole answer in JSON."""
-        size = (b"content-length", b"%d" % len(body))
-        now = self._clock()
-        await self._start(status, ((b"content-type", b"application/json"), size, *headers), now)
+        self._start(status, self._clock())
         self.finished = True
         self.bytes_out += len(body)
-        await self._send({"type": "http.response.body", "body": body})
+        told = self.reply_headers if status == 200 else ()
+        return self._line.respond(status, [_JSON, *headers, *self.headers, *told], body)
 
     async def keep_open(self) -> None:
         """Break a silence, if the stream is one that may be written into."""
         if self.keep_alive is not None and not self.finished:
             data = self.keep_alive()
             if data:
-                await self.write(data)
+                await settle(self.write(data))
 
-    async def _start(self, status: int, headers: Headers, now: float) -> None:
+    def _start(self, status: int, now: float) -> None:
         self.started = True
         self.status = status
         self.first_write = now
         if self.on_start is not None:
             self.on_start()
-        message = {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [*headers, *self.headers, *(self.reply_headers if status == 200 else ())],
-        }
-        await self._send(message)
+
+    async def _finish_late(self, data: bytes) -> None:
+        await settle(self.write(data))
+        await settle(self.finish())
+
+    async def _wait(self, pending: Callable[[], Awaitable[None]]) -> None:
+        self.is_writing = True
+        await pending()
+        self.is_writing = False

@@ -17,7 +17,7 @@ class ClientHeaders(Mapping[str, str]):
         return self._raw[name.encode("latin-1")].decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._raw)
+        return iter([name.decode("latin-1") for name in self._raw])
 
     def __len__(self) -> int:
         return len(self._raw)

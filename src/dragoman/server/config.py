@@ -25,10 +25,12 @@ from msgspec import Struct, structs
 
 from dragoman.errors import ConfigError
 from dragoman.server.config_checks import check_surroundings, complete, config_error
+from dragoman.server.config_proxy import PROXY_VARIABLES
 from dragoman.server.config_values import read_struct, suggestion, words
 from dragoman.server.masking import PASS_ON, mask_url, masked
 from dragoman.server.settings import Settings
 from dragoman.server.targets import OPENAI_HOST
+from dragoman.store.settings import StoreSettings
 from dragoman.upstream.settings import Route, UpstreamSettings
 
 __all__ = (
@@ -45,10 +47,16 @@ __all__ = (
 CONFIG_FILE = "dragoman.toml"
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
 UPSTREAM_KEY_VARIABLE = "DRAGOMAN_UPSTREAM_KEY"
+DUMP_VARIABLE = "CODEX_DUMP_SSE"
+DUMP_FILE = "dump_sse.jsonl"
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
 
 _S = TypeVar("_S", bound=Struct)
 
 _ANTHROPIC_HOST = "api.anthropic.com"
+# Kinds that have an address of their own, or none, and no key of the operator's.
+_AT_HOME = ("rehearsal", "codex", "chatgpt-codex")
 # A configuration has kilobytes; a recording given by mistake has not.
 _MAX_FILE = 4 * 1024 * 1024
 
@@ -82,6 +90,7 @@ def load_settings(
     complaints: list[str] = []
     settings = _overridden(settings, _said_by_environment(environ), complaints)
     settings = _overridden(settings, _said_by_flags(flags), complaints)
+    settings = _with_dump(settings, environ, complaints)
     if flags.upstream is not None:
         settings = _with_short_form(settings, flags.upstream, environ, complaints)
     else:
@@ -151,15 +160,25 @@ _VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "DRAGOMAN_CORS_ORIGINS": ("server", "cors_origins", _items),
     "DRAGOMAN_LOG_FORMAT": ("log", "format", _text),
     "DRAGOMAN_LOG_LEVEL": ("log", "level", _text),
+    "DRAGOMAN_STORE_URL": ("store", "url", _text),
+    "DRAGOMAN_STORE_POLICY": ("store", "policy", _text),
+    "DRAGOMAN_STORE_TTL": ("store", "ttl", _number),
 }
 """Environment variables for single keys; an empty one counts as unset, as compose files and shells leave them."""
 
 
 def _said_by_environment(environ: Mapping[str, str]) -> list[_Said]:
     return [
-        _Said(variable, section, key, read(environ[variable]))
-        for variable, (section, key, read) in _VARIABLES.items()
-        if environ.get(variable)
+        *(
+            _Said(variable, section, key, read(environ[variable]))
+            for variable, (section, key, read) in _VARIABLES.items()
+            if environ.get(variable)
+        ),
+        *(
+            _Said(variable, "chat", key, read(environ[variable]))
+            for variable, (key, read) in PROXY_VARIABLES.items()
+            if environ.get(variable)
+        ),
     ]
 
 
@@ -175,13 +194,18 @@ def _said_by_flags(flags: Flags) -> list[_Said]:
 
 
 def _overridden(settings: Settings, said: list[_Said], complaints: list[str]) -> Settings:
-    server, log = settings.server, settings.log
+    server, log, chat = settings.server, settings.log, settings.chat
+    store = settings.store or StoreSettings()
     for each in said:
         if each.section == "server":
             server = _changed(server, each, complaints)
+        elif each.section == "chat":
+            chat = _changed(chat, each, complaints)
+        elif each.section == "store":
+            store = _changed(store, each, complaints)
         else:
             log = _changed(log, each, complaints)
-    return structs.replace(settings, server=server, log=log)
+    return structs.replace(settings, server=server, log=log, chat=chat, store=store)
 
 
 def _changed(section: _S, said: _Said, complaints: list[str]) -> _S:
@@ -193,14 +217,26 @@ def _changed(section: _S, said: _Said, complaints: list[str]) -> _S:
     )
 
 
+def _with_dump(settings: Settings, environ: Mapping[str, str], complaints: list[str]) -> Settings:
+    """`CODEX_DUMP_SSE` turns the dump on, into a file of its own name unless one is configured, or off."""
+    said = environ.get(DUMP_VARIABLE, "").strip().lower()
+    if not said:
+        return settings
+    if said not in (*_YES, *_NO):
+        complaints.append(f"{DUMP_VARIABLE}: expected 1 or true, 0 or false; got {said!r}")
+        return settings
+    path = (settings.dump.path or DUMP_FILE) if said in _YES else None
+    return structs.replace(settings, dump=structs.replace(settings.dump, path=path))
+
+
 def _with_short_form(
     settings: Settings, text: str, environ: Mapping[str, str], complaints: list[str]
 ) -> Settings:
-    """`--upstream kind=URL`: the only upstream, named for its kind; `--upstream rehearsal` needs no address."""
+    """`--upstream kind=URL`: the only upstream, named for its kind; some kinds, such as `rehearsal`, need no address."""
     kind, _, url = text.partition("=")
     found: list[str] = []
     upstream = read_struct(UpstreamSettings, {"kind": kind, "base_url": url}, "", found)
-    if upstream is None or (kind != "rehearsal" and not url):
+    if upstream is None or (kind not in _AT_HOME and not url):
         kinds = ("chat", "responses", "messages")
         hint = suggestion(kind, kinds) if found else ""
         complaints.append(
@@ -208,7 +244,8 @@ def _with_short_form(
             f"chat=http://127.0.0.1:8000/v1; got {mask_url(text)!r}{hint}"
         )
         return settings
-    upstream = _with_key(upstream, environ)
+    if kind not in _AT_HOME:
+        upstream = _with_key(upstream, environ)
     return structs.replace(settings, upstreams={kind: upstream}, routes=())
 
 
@@ -252,6 +289,7 @@ def _environment_upstreams(environ: Mapping[str, str]) -> dict[str, UpstreamSett
             also=("chat",),
             base_url=environ.get("OPENAI_BASE_URL") or f"https://{OPENAI_HOST}/v1",
             api_key_env="OPENAI_API_KEY",
+            keeps_responses=True,
         )
     if environ.get("ANTHROPIC_API_KEY"):
         upstreams["anthropic"] = UpstreamSettings(

@@ -9,21 +9,28 @@ import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from math import isfinite
+from shutil import which
 from typing import get_args
 from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from dragoman.dialects.registry import CODECS
+from dragoman.dialects.registry import UPSTREAM_CODECS
 from dragoman.errors import ConfigError
 from dragoman.model.parts import CallKind
 from dragoman.server.config_values import key_path, suggestion
 from dragoman.server.masking import PASS_ON, mask_url
 from dragoman.server.routing import split_fallback
-from dragoman.server.settings import ServerSettings, Settings
+from dragoman.server.settings import ChatSettings, DumpSettings, ServerSettings, Settings
+from dragoman.store.opening import check_url
+from dragoman.store.settings import StoreSettings
 from dragoman.textcalls.choosing import choose_patterns
+from dragoman.textcalls.contract.losses import LOSSES as CONTRACT_LOSSES
 from dragoman.textcalls.prompting import PROMPT_FORMATS
 from dragoman.textcalls.prompting.losses import LOSSES as PROMPT_LOSSES
+from dragoman.upstream.chatgpt_codex.shaping import BASE_URL as CHATGPT_CODEX_URL
+from dragoman.upstream.chatgpt_codex.shaping import LOSSES as CHATGPT_CODEX_LOSSES
+from dragoman.upstream.codex import INSTALL_HINT
 from dragoman.upstream.headers import NOT_CONFIGURABLE
 from dragoman.upstream.settings import ModelLimits, RetrySettings, Route, UpstreamSettings
 
@@ -50,19 +57,32 @@ def complete(settings: Settings) -> Settings:
         ConfigError: they cannot work; every reason is a line of the message.
     """
     upstreams = settings.upstreams or {REHEARSAL: UpstreamSettings(kind="rehearsal")}
+    upstreams = {name: _filled_in(upstream) for name, upstream in upstreams.items()}
     routes = settings.routes
     if not routes and len(upstreams) == 1:
         routes = (Route(model="*", upstream=next(iter(upstreams))),)
-    completed = structs.replace(settings, upstreams=upstreams, routes=routes)
+    store = settings.store or StoreSettings(url="memory:")
+    completed = structs.replace(settings, upstreams=upstreams, routes=routes, store=store)
     complaints = [
         *_server(completed.server),
+        *_dump(completed.dump),
         *_retry(completed.retry),
+        *_chat(completed.chat),
+        *_store(store),
         *_upstreams(completed),
         *_routes(completed),
     ]
     if complaints:
         raise config_error(complaints)
     return completed
+
+
+def _filled_in(upstream: UpstreamSettings) -> UpstreamSettings:
+    """What a kind leaves no choice about."""
+    if upstream.kind != "chatgpt-codex":
+        return upstream
+    base_url = upstream.base_url or CHATGPT_CODEX_URL
+    return structs.replace(upstream, base_url=base_url, always_stream=True)
 
 
 def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -78,6 +98,11 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
         if variable is not None and not environ.get(variable):
             complaints.append(
                 f"{path}.api_key_env: expected a key in the environment variable {variable}, it is not set"
+            )
+        program = upstream.command[0] if upstream.command else ""
+        if upstream.kind == "codex" and which(program, path=environ.get("PATH")) is None:
+            complaints.append(
+                f"{path}.command: expected the program {program!r}, found none on the PATH; {INSTALL_HINT}"
             )
         if upstream.ca_file is not None and not os.access(upstream.ca_file, os.R_OK):
             complaints.append(f"{path}.ca_file: expected a readable file, got {upstream.ca_file!r}")
@@ -137,10 +162,33 @@ def _positive(holder: object, name: str, path: str, *, may_be_zero: bool = False
         yield f"{path}.{name}: expected {least}, got {value}"
 
 
+def _dump(dump: DumpSettings) -> Iterator[str]:
+    if dump.path is not None and not dump.path.strip():
+        yield "dump.path: expected the name of a file, got an empty string"
+    yield from _positive(dump, "max_bytes", "dump")
+    yield from _positive(dump, "files", "dump")
+
+
+def _store(store: StoreSettings) -> Iterator[str]:
+    try:
+        check_url(store.url)
+    except ConfigError as error:
+        yield f"store.url: {error.message}"
+    for name in ("ttl", "max_bytes", "max_record_bytes", "pool_size"):
+        yield from _positive(store, name, "store")
+
+
 def _retry(retry: RetrySettings) -> Iterator[str]:
     yield from _positive(retry, "attempts", "retry")
     for name in ("base_delay", "max_delay", "max_wait"):
         yield from _positive(retry, name, "retry", may_be_zero=True)
+
+
+def _chat(chat: ChatSettings) -> Iterator[str]:
+    yield from _positive(chat, "tool_block_max", "chat", may_be_zero=True)
+    grace = chat.stop_after_tools_grace_ms
+    if not 0 <= grace <= _LONGEST_WAIT * 1000:
+        yield f"chat.stop_after_tools_grace_ms: expected milliseconds from 0 to {_LONGEST_WAIT * 1000:.0f}, got {grace}"
 
 
 def _upstreams(settings: Settings) -> Iterator[str]:
@@ -170,8 +218,16 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield from _header(name, value, key_path(f"{path}.headers", name))
     for name in ("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections"):
         yield from _positive(upstream, name, path)
+    yield from _codex(upstream, path)
     yield from _formats(upstream, path)
-    known = sorted({*PROMPT_LOSSES, *(kind for codec in CODECS.values() for kind in codec.losses)})
+    known = sorted(
+        {
+            *PROMPT_LOSSES,
+            *CONTRACT_LOSSES,
+            *CHATGPT_CODEX_LOSSES,
+            *(kind for codec in UPSTREAM_CODECS.values() for kind in codec.losses),
+        }
+    )
     for name in upstream.losses:
         if name not in known:
             hint = suggestion(name, known) or f"; known: {', '.join(known)}"
@@ -179,6 +235,19 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     yield from _limits(upstream.limits, f"{path}.limits")
     for glob, limits in upstream.models.items():
         yield from _limits(limits, key_path(f"{path}.models", glob))
+
+
+def _codex(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    """The keys of an app-server that runs here."""
+    for name in ("children", "held_ttl", "held_max"):
+        yield from _positive(upstream, name, path)
+    if upstream.kind == "codex":
+        if not upstream.command or not upstream.command[0].strip():
+            yield f'{path}.command: expected a program and its arguments, such as ["codex", "app-server"]'
+        if upstream.api_key is not None or upstream.api_key_env is not None:
+            yield f"{path}: a codex upstream uses Codex's login; leave api_key and api_key_env out"
+        if upstream.also:
+            yield f"{path}.also: codex app-server speaks its own protocol only; leave it out"
 
 
 def _formats(upstream: UpstreamSettings, path: str) -> Iterator[str]:
@@ -202,9 +271,14 @@ def _header(name: str, value: str, path: str) -> Iterator[str]:
 
 
 def _base_url(upstream: UpstreamSettings, path: str) -> Iterator[str]:
-    if upstream.kind == "rehearsal":
+    if upstream.kind in ("rehearsal", "codex"):
         if upstream.base_url:
-            yield f"{path}.base_url: a rehearsal answers by itself and has no address; leave it out"
+            what = (
+                "a rehearsal answers by itself"
+                if upstream.kind == "rehearsal"
+                else "codex runs here"
+            )
+            yield f"{path}.base_url: {what} and has no address; leave it out"
     elif not upstream.base_url:
         yield f"{path}.base_url: expected an http:// or https:// address, it is missing"
     else:
@@ -230,6 +304,13 @@ def _address(url: str, path: str, *, may_have_user: bool = False) -> Iterator[st
 
 
 def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    is_chatgpt = upstream.kind == "chatgpt-codex"
+    if is_chatgpt and (upstream.api_key is not None or upstream.api_key_env is not None):
+        yield f"{path}: a chatgpt-codex upstream uses Codex's login; leave api_key and api_key_env out"
+    if is_chatgpt and upstream.also:
+        yield f"{path}.also: the ChatGPT Codex backend speaks Responses only; leave it out"
+    if not is_chatgpt and upstream.auth_file is not None:
+        yield f'{path}.auth_file: only the kind "chatgpt-codex" reads it; leave it out'
     if upstream.api_key is not None and upstream.api_key_env is not None:
         yield f"{path}: expected api_key or api_key_env, got both"
     if upstream.api_key is not None and not _KEY.fullmatch(upstream.api_key):

@@ -8,7 +8,7 @@ a few. What the values mean together is `config_checks`' to judge.
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import NoneType, UnionType
-from typing import Literal, TypeVar, cast, get_args, get_origin
+from typing import Literal, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec import Struct, structs
 
@@ -67,7 +67,7 @@ def _flat(name: str) -> str:
 def _read(kind: object, value: object, path: str, complaints: Complaints) -> object:
     """The value as `kind`, an annotation; BAD after a complaint."""
     origin = cast("object", get_origin(kind))
-    if origin is UnionType:
+    if origin is UnionType or origin is Union:
         # TOML has no null: the settings' only unions are with None, and that is said by leaving the key out.
         kind = next(each for each in get_args(kind) if each is not NoneType)
         return _read(kind, value, path, complaints)

@@ -100,8 +100,12 @@ def _some_model(settings: Settings) -> str | None:
         upstream = settings.upstreams.get(_first_upstream(router, name) or "")
         if upstream is not None and urlsplit(upstream.base_url).hostname == host:
             return name
-    rehearsal = settings.upstreams.get(_first_upstream(router, "rehearsal") or "")
-    return "rehearsal" if rehearsal is not None and rehearsal.kind == "rehearsal" else None
+    # Names that stand for whatever the upstream has.
+    for name in ("codex", "rehearsal"):
+        upstream = settings.upstreams.get(_first_upstream(router, name) or "")
+        if upstream is not None and upstream.kind == name:
+            return name
+    return None
 
 
 def _first_upstream(router: Router, model: str) -> str | None:

@@ -21,7 +21,13 @@ HeaderList = list[tuple[bytes, bytes]]
 # What a page may read besides the body. Rate limits have no wildcard, so the usual ones are spelled out.
 EXPOSED = (
     *("x-request-id", "request-id", "x-dragoman-loss", "x-dragoman-estimate", "retry-after", "retry-after-ms"),
-    *("x-should-retry", "openai-processing-ms"),
+    *("x-should-retry", "openai-processing-ms", "x-proxy-output-mode"),
+    *("x-codex-stop-after-tools-mode", "x-codex-tool-call-count", "x-codex-tool-call-truncated"),
+    *(
+        f"x-codex-{window}-{word}"
+        for window in ("primary", "secondary")
+        for word in ("used-percent", "window-minutes", "reset-at")
+    ),
     *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
     *(
         f"anthropic-ratelimit-{kind}-{word}"

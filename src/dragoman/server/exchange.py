@@ -8,36 +8,41 @@ decided (routes, retries, limits, dialects) is decided by pure functions elsewhe
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from math import ceil
-from random import random
+from random import getrandbits, random
 from typing import TYPE_CHECKING
 
 from msgspec import structs
-from starlette.types import Receive, Scope, Send
 
 from dragoman.core.failures import error_info, status_of
-from dragoman.dialects.registry import codec
+from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo, Loss
 from dragoman.model.parts import Dialect
 from dragoman.server.answers import Answer, AnswerPlan, failed_stream, read_whole
 from dragoman.server.bodies import ClientGone, read_body
-from dragoman.server.client import Client, Headers
+from dragoman.server.client import Client
 from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.codex import is_codex, is_told_in_stream, patient
 from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
 from dragoman.server.limits import check_depth, check_headers, check_tools
+from dragoman.server.line import Headers, Line, settle
 from dragoman.server.planning import Asked, Way, plan_answer, plan_sending
-from dragoman.server.protocol import CONNECTION, GatewayProtocol
 from dragoman.server.ratelimits import limit_headers
 from dragoman.server.records import RequestRecord
 from dragoman.server.refusals import Refusal
 from dragoman.server.routing import Attempt
+from dragoman.server.state.escrow import FAMILIES, restore
+from dragoman.server.state.keeping import Keeper
+from dragoman.server.state.planned import asked_natively, check_previous, plan_escrow, plan_kept
+from dragoman.server.state.recalling import Asking, Recalled, recall, recall_submitted
 from dragoman.server.telemetry import AttemptAction
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.headers import response_headers_for
 from dragoman.upstream.retry import Decision, Failure, Fallback, GiveUp, Retry, decide, failure_of
+from dragoman.upstream.transport import HttpReply
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
@@ -72,15 +77,18 @@ class Exchange:
         "_asked",
         "_began",
         "_caller_key",
-        "_connection",
         "_door",
         "_gateway",
         "_headers",
+        "_keeper",
         "_limits",
+        "_line",
         "_losses",
+        "_owner",
         "_raw_headers",
-        "_receive",
+        "_recalled",
         "_stop_reason",
+        "_submits",
         "_task",
         "_watcher",
         "client",
@@ -90,16 +98,17 @@ class Exchange:
     )
 
     def __init__(
-        self, gateway: "Gateway", door: Door, scope: Scope, receive: Receive, send: Send
+        self, gateway: "Gateway", door: Door, line: Line, submits: str | None = None
     ) -> None:
+        """`submits`: the response whose calls have the outputs that are sent."""
         self._gateway = gateway
         self._door = door
-        self._receive = receive
-        self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._line = line
+        self._raw_headers = line.take_headers()
         self._headers = dict(self._raw_headers)
         self.request_id = gateway.mint_request_id(self._headers)
         self.client = Client(
-            send, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
+            line, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
         )
         self.client.on_start = self._forget_asked
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
@@ -113,23 +122,33 @@ class Exchange:
         self._caller_key: str | None = None
         self._limits: Headers = ()  # of the last reply that was an error
         self._asked: Asked | None = None
-        # Our own server calls when the client leaves; any other tells it only to a task that waits.
-        self._connection: GatewayProtocol | None = scope.pop(CONNECTION, None)
+        self._owner = ""
+        self._submits = submits
+        self._recalled: Recalled | None = None
+        self._keeper: Keeper | None = None
 
     async def run(self) -> None:
         """Serve the request, whatever it is; only a cancellation from outside comes back out."""
-        self._task = asyncio.current_task()
         gateway = self._gateway
-        if self._connection is not None:
-            self._connection.on_leave = self._client_left
+        line = self._line
+        self._task = line.task()
+        is_called = line.on_leave(self._client_left)
         try:
-            with gateway.slots:
-                gateway.exchanges.add(self)
-                gateway.telemetry.opened()
-                try:
-                    await self._serve()
-                finally:
-                    gateway.telemetry.closed()
+            gateway.begin(self)
+            self._check_head()
+            body = line.take_body()
+            limit = gateway.settings.server.max_body_bytes
+            if body is None or len(body) > limit or b"content-encoding" in self._headers:
+                body = await read_body(line.receive, self._raw_headers, limit, whole=body)
+            if not is_called:
+                gateway.watch_soon(self)
+            is_served = await self._understand(body)
+            # Streams last: nothing but `_asked`, which goes with the first byte, may hold the request meanwhile.
+            del body
+            if is_served:
+                await self._attempt()
+            else:
+                await settle(self.client.respond(400, THREADS_UNSUPPORTED))
         except ClientGone:
             self.record.client_gone = True
         except asyncio.CancelledError:
@@ -145,12 +164,15 @@ class Exchange:
             )
         finally:
             self.is_over = True
-            if self._connection is not None:
-                self._connection.on_leave = None
+            line.on_leave(None)
             if self._watcher is not None:
                 self._watcher.cancel()
             gateway.forget(self)
+            if self._keeper is not None:
+                self._keeper.close()
             self._write_record()
+            # Both know this exchange: without that they go at once, and the collector has nothing to look for.
+            self.client.on_start = self._answer = None
 
     def stop(self, reason: ErrorInfo) -> None:
         """End the exchange now: its client is told `reason`."""
@@ -158,30 +180,51 @@ class Exchange:
             self._stop_reason = reason
             self._task.cancel()
 
-    async def _serve(self) -> None:
+    def _check_head(self) -> None:
         gateway = self._gateway
-        settings = gateway.settings.server
-        check_headers(self._raw_headers, settings.max_header_bytes)
+        check_headers(self._raw_headers, gateway.settings.server.max_header_bytes)
         caller = gateway.identify(self._raw_headers)
-        self._caller_key, self.record.caller = caller.key, caller.id
-        body = await read_body(self._receive, self._raw_headers, settings.max_body_bytes)
+        self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
+
+    async def _understand(self, body: bytes) -> bool:
+        """Read what is asked, and what it continues. False: it asks for a thread, which only its own refusal fits."""
+        settings = self._gateway.settings.server
         self.record.bytes_in = len(body)
         check_depth(body, settings.max_depth)
-        if self._connection is None:
-            gateway.watch_soon(self)
-        asked = self._asked = Asked(body, self._door.codec.decode_request(body))
-        self.record.model = asked.request.model
-        check_tools(asked.request, settings.max_tools)
-        if asks_for_thread(self._door, asked.request):
-            await self.client.respond(400, THREADS_UNSUPPORTED)
-            return
-        # Streams last: nothing but `_asked`, which goes with the first byte, may hold the request meanwhile.
-        del asked, body
-        await self._attempt()
+        store = self._gateway.store
+        if self._submits is not None:
+            await self._recall(recall_submitted(store, self._submits, body, self._asking()))
+            return True
+        request = self._door.codec.decode_request(body)
+        self._asked = asked = Asked(body, request)
+        self.record.model = request.model
+        check_tools(request, settings.max_tools)
+        if self._door.dialect == "chat":
+            return True
+        if not store.is_on:
+            return not asks_for_thread(self._door, request)
+        await self._recall(recall(store, self._door.dialect, asked, self._asking()))
+        return True
+
+    def _asking(self) -> Asking:
+        number = f"{getrandbits(96):024x}"
+        now = self._gateway.wall_clock()
+        return Asking(
+            self._owner, number, lambda kept: Keeper(self._gateway.store, kept, self.stop, now)
+        )
+
+    async def _recall(self, recalling: Awaitable[Recalled]) -> None:
+        """Put what went before into what is asked, and have the answer kept."""
+        self._recalled = recalled = await recalling
+        self._asked = recalled.asked
+        self._keeper = recalled.keeper
+        self.record.model = recalled.asked.request.model
 
     def _forget_asked(self) -> None:
         """With the first byte out there is no other attempt, and no need to keep what it would send."""
-        self._asked = None
+        self._asked = self._recalled = None
+        self._raw_headers = []
+        self._headers = {}
 
     def watch(self) -> None:
         """Notice from now on when the client leaves."""
@@ -190,7 +233,7 @@ class Exchange:
 
     async def _watch(self) -> None:
         """Cancel the exchange when its client leaves."""
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self._line.receive())["type"] != "http.disconnect":
             pass
         self._client_left()
 
@@ -235,10 +278,13 @@ class Exchange:
         gateway = self._gateway
         upstream = gateway.upstreams[attempt.upstream]
         settings = gateway.settings.upstreams[attempt.upstream]
-        way = Way(self._door, upstream.dialect_for(self._door.dialect), attempt, settings)
+        terms = gateway.terms(self._door, settings, self._headers)
+        way = Way(self._door, upstream.dialect_for(self._door.dialect), attempt, settings, terms)
         self.record.upstream = attempt.upstream
         self.record.upstream_model = attempt.model
-        sent, plan = self._prepare(way)
+        asked = await self._asked_for(way)
+        sent, plan = self._prepare(asked, way)
+        del asked
         try:
             reply = await upstream.send(sent)
         except GatewayError as error:
@@ -249,18 +295,34 @@ class Exchange:
             if not 200 <= reply.status <= 299:
                 return await self._read_error(reply, way.dialect)
             self._add_headers(reply, way.dialect)
+            if terms is not None:
+                self.client.reply_headers = [*self.client.reply_headers, terms.header]
             answer = self._answer = Answer(plan, self.client, self._note_body)
             told = await answer.tell(reply)
             return None if told is None else (told, Failure(kind=told.kind))
         finally:
             await self._let_go(reply)
 
-    def _prepare(self, way: Way) -> tuple[UpstreamRequest, AnswerPlan]:
-        """What is sent, and how the answer to it is read."""
-        gateway = self._gateway
+    async def _asked_for(self, way: Way) -> Asked:
+        """What this upstream is asked: with what it must be told of the past, and with what was kept for it alone."""
         asked = self._asked
         if asked is None:
             raise AssertionError("nothing is sent after an answer has begun")
+        if self._recalled is not None:
+            return asked_natively(self._recalled, way) or asked
+        if self._door.dialect == "responses":
+            check_previous(asked, way)
+        family = FAMILIES.get(way.dialect)
+        store = self._gateway.store
+        if self._door.dialect == "chat" and family is not None and store.is_on:
+            request = await restore(store, self._owner, family, asked.request)
+            if request is not asked.request:
+                return Asked(b"", request, is_rebuilt=True)
+        return asked
+
+    def _prepare(self, asked: Asked, way: Way) -> tuple[UpstreamRequest, AnswerPlan]:
+        """What is sent, and how the answer to it is read."""
+        gateway = self._gateway
         request = asked.request
         self.record.stream = request.stream is True
         stream = self.record.stream or way.settings.always_stream
@@ -285,13 +347,20 @@ class Exchange:
             seed=self.request_id,
             now=gateway.wall_clock(),
         )
+        if self._keeper is not None:
+            plan = plan_kept(plan, self._keeper, way, is_native=not asked.is_rebuilt)
+        elif self._door.dialect == "chat" and gateway.store.is_on:
+            plan = plan_escrow(plan, gateway.store, self._owner)
         return sent, plan
 
     def _add_headers(self, reply: Reply, dialect: Dialect) -> None:
         """What the reply's headers, and what was lost on the way to it, add to the answer's."""
         door = self._door.dialect
         told = response_headers_for(door, dialect, reply.headers)
-        told += limit_headers(door, dialect, reply.headers, self._gateway.wall_clock())
+        limits = limit_headers(door, dialect, reply.headers, self._gateway.wall_clock())
+        if limits:
+            told += limits
+            self._gateway.limits.note_headers(self.record.upstream, reply.headers)
         if self._losses:
             told.append((b"x-dragoman-loss", loss_header(self._losses)))
         self.client.reply_headers = told
@@ -301,18 +370,22 @@ class Exchange:
             data = await read_whole(reply, MAX_ERROR_BYTES)
         except GatewayError:
             data = b""  # an error whose body was cut is still that error
-        info = codec(dialect).decode_error(data, reply.status)
+        info = upstream_codec(dialect).decode_error(data, reply.status)
         now = self._gateway.wall_clock()
         failure = failure_of(reply.status, reply.headers, kind=info.kind, now=now)
         self._limits = limit_headers(self._door.dialect, dialect, reply.headers, now)
+        self._gateway.limits.note_headers(self.record.upstream, reply.headers)
         if failure.retry_after is not None:
             info = structs.replace(info, retry_after=failure.retry_after)
         return info, failure
 
     async def _let_go(self, reply: Reply) -> None:
         """Give the connection back if the upstream ends the answer it has told, else cut it."""
+        answer = self._answer
         try:
-            if self._answer is not None and self._answer.is_stream and self.client.finished:
+            if answer is not None and answer.is_stream and self.client.finished:
+                if isinstance(reply, HttpReply) and reply.is_over:
+                    return
                 async with asyncio.timeout(DRAIN_SECONDS):
                     while await reply.read():
                         pass
@@ -328,6 +401,9 @@ class Exchange:
             header = (b"x-dragoman-loss", loss_header(losses))
             kept = [pair for pair in self.client.reply_headers if pair[0] != header[0]]
             self.client.reply_headers = [*kept, header]
+        contract = None if self._answer is None else self._answer.contract
+        if contract is not None:
+            self.client.reply_headers = [*self.client.reply_headers, *contract.report().headers]
 
     async def _refuse(self, error: ErrorInfo, headers: Headers = ()) -> None:
         """Tell an error: with a status if nothing has been said yet, else in the stream."""
@@ -344,12 +420,12 @@ class Exchange:
         if self._door.dialect == "responses" and is_codex(self._headers):
             error, limits = patient(error, limits)
             if self.record.stream and is_told_in_stream(error):
-                await client.write(failed_stream(self._door.dialect, error, self.record.model))
-                await client.finish()
+                told = failed_stream(self._door.dialect, error, self.record.model)
+                await settle(client.finish(told))
                 return
         body = self._door.codec.encode_error(error)
         extra = (*headers, *limits, *error_headers(error, limits))
-        await client.respond(status_of(error), body, extra)
+        await settle(client.respond(status_of(error), body, extra))
 
     async def _end_cancelled(self) -> None:
         """Cancelled: because the client left (nobody to tell), or because the gateway stops (tell, then end)."""
@@ -383,10 +459,14 @@ class Exchange:
             if tally.usage is not None:
                 record.input_tokens = tally.usage.input
                 record.output_tokens = tally.usage.output
+            if tally.limits is not None:
+                self._gateway.limits.note(record.upstream, tally.limits)
             if tally.error is not None:
                 record.error_kind = tally.error.kind
                 record.error = tally.error.message
-            record.problems = answer.problems
+            record.problems = (*answer.problems, *answer.text_problems)
+            if answer.contract is not None:
+                record.contract = answer.contract.report()
             self._losses += answer.losses
         record.losses = tuple(self._losses)
         self._gateway.note(record)

@@ -8,24 +8,31 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from random import getrandbits
-
-from starlette.types import Receive, Scope, Send
 
 from dragoman.errors import ConfigError
 from dragoman.server.answers import Profile
 from dragoman.server.auth import Caller, KeyRing
+from dragoman.server.contract import Terms, terms_of
 from dragoman.server.cors import Cors, check_origin
 from dragoman.server.doors import Door, stopping_error
+from dragoman.server.dump import Dump, DumpingUpstream
 from dragoman.server.exchange import Exchange
+from dragoman.server.limit_board import LimitBoard
 from dragoman.server.limits import StreamSlots
+from dragoman.server.line import Line
 from dragoman.server.records import RequestRecord
 from dragoman.server.routing import Router
 from dragoman.server.settings import Settings
+from dragoman.server.state.holding import StoreHolder
 from dragoman.server.telemetry import Telemetry
-from dragoman.upstream.base import Upstream
+from dragoman.store.settings import StoreSettings
+from dragoman.upstream.base import Supervised, Upstream
+from dragoman.upstream.chatgpt_codex.credentials import auth_path
+from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
+from dragoman.upstream.codex import CodexUpstream
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.rehearsal import RehearsalUpstream
 from dragoman.upstream.settings import UpstreamSettings
@@ -51,10 +58,17 @@ class Gateway:
         self.cors = Cors(settings.server.cors_origins)
         self.slots = StreamSlots(settings.server.max_streams)
         self.telemetry = Telemetry(settings)
+        self.limits = LimitBoard(time.time, self.telemetry.note_limits)
+        self.store = StoreHolder(
+            settings.store or StoreSettings(url="memory:"),
+            self.telemetry.store_asked,
+            self.telemetry.store_swept,
+        )
         self.exchanges: set[Exchange] = set()
         self.upstreams: dict[str, Upstream] = {
             name: make_upstream(name, upstream) for name, upstream in settings.upstreams.items()
         }
+        self._dump = self._start_dump()
         self.clock = time.monotonic
         self.wall_clock = time.time
         self.is_stopping = False
@@ -64,16 +78,41 @@ class Gateway:
         self._flushing: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def serve(self, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request at a door."""
+    def serve(
+        self, door: Door, line: Line, submits: str | None = None
+    ) -> Coroutine[object, object, None]:
+        """One request at a door. `submits`: the response whose calls have the outputs that are sent."""
         if self._sweeper is None:
             self.start()
-        await Exchange(self, door, scope, receive, send).run()
+        return Exchange(self, door, line, submits).run()
+
+    def _start_dump(self) -> Dump | None:
+        """Have the streams of all upstreams seen by the dump, if there is one."""
+        if self.settings.dump.path is None:
+            return None
+        dump = Dump(self.settings.dump)
+        for name, upstream in self.upstreams.items():
+            if not isinstance(upstream, Supervised):  # which speaks JSON-RPC, not SSE
+                self.upstreams[name] = DumpingUpstream(upstream, dump)
+        return dump
 
     def start(self) -> None:
-        """Begin to sweep. Needs the running loop."""
+        """Begin to sweep, and start what runs beside us. Needs the running loop."""
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+            self.store.start()
+            for upstream in self.upstreams.values():
+                if isinstance(upstream, Supervised):
+                    upstream.start()
+
+    def troubles(self) -> dict[str, str]:
+        """The upstreams that cannot answer now, with the reasons."""
+        found = {
+            name: upstream.trouble
+            for name, upstream in self.upstreams.items()
+            if isinstance(upstream, Supervised)
+        }
+        return {name: trouble for name, trouble in found.items() if trouble is not None}
 
     def watch_soon(self, exchange: Exchange) -> None:
         """Have an exchange watch its client unless it is over in a moment, as most small ones are.
@@ -101,9 +140,22 @@ class Gateway:
         if records:
             self.telemetry.record(*records)
 
+    def begin(self, exchange: Exchange) -> None:
+        """An exchange is to be served.
+
+        Raises:
+            TooManyStreams: every slot is taken.
+        """
+        self.slots.acquire()
+        self.exchanges.add(exchange)
+        self.telemetry.opened()
+
     def forget(self, exchange: Exchange) -> None:
-        """An exchange is over."""
-        self.exchanges.discard(exchange)
+        """An exchange is over, whether or not it was begun."""
+        if exchange in self.exchanges:
+            self.exchanges.remove(exchange)
+            self.telemetry.closed()
+            self.slots.release()
         if self.is_stopping and not self.exchanges:
             self._is_empty.set()
 
@@ -126,6 +178,9 @@ class Gateway:
             self._sweeper = None
         for upstream in self.upstreams.values():
             await upstream.close()
+        await self.store.close()
+        if self._dump is not None:
+            self._dump.close()
         if self._flushing is not None:
             self._flushing.cancel()
         self.flush()
@@ -171,12 +226,25 @@ class Gateway:
             return "required_action" if wanted == b"required-action" else "default"
         return self.settings.server.responses_profile
 
+    def terms(
+        self, door: Door, upstream: UpstreamSettings, headers: Mapping[bytes, bytes]
+    ) -> Terms | None:
+        """The contract of the Chat door, where somebody asked for one.
+
+        Raises:
+            RequestRefused: the request asks for one that there is not.
+        """
+        if door.dialect != "chat":
+            return None
+        return terms_of(self.settings.chat, upstream, headers)
+
     async def _sweep(self) -> None:
         """Write a keep-alive into every stream that has been silent for the interval."""
         interval = self.settings.server.keep_alive_interval
         async with asyncio.TaskGroup() as writes:
             while True:
                 await asyncio.sleep(min(_SWEEP_SECONDS, interval / 2))
+                self.limits.settle()
                 before = self.clock() - interval
                 for exchange in self.exchanges:
                     client = exchange.client
@@ -205,6 +273,11 @@ def make_upstream(name: str, settings: UpstreamSettings) -> Upstream:
     """
     if settings.kind == "rehearsal":
         return RehearsalUpstream(name)
+    if settings.kind == "codex":
+        return CodexUpstream(name, settings)
+    if settings.kind == "chatgpt-codex":
+        auth_file = auth_path(settings.auth_file, os.environ)
+        return ChatGptCodexUpstream(name, settings, auth_file=auth_file)
     key = settings.api_key
     if settings.api_key_env is not None:
         key = os.environ.get(settings.api_key_env)

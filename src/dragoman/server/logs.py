@@ -16,6 +16,7 @@ from dragoman._json import dumps
 from dragoman.server.records import RequestRecord
 from dragoman.server.redaction import clean, redact
 from dragoman.server.settings import LogSettings
+from dragoman.textcalls.contract.report import ContractReport
 
 __all__ = ("LineHandler", "RequestLog", "configure_logging", "console_line", "json_line")
 
@@ -108,7 +109,18 @@ def json_line(record: RequestRecord, now: float) -> str:
         line["caller"] = record.caller
     if record.losses or record.repairs or record.problems:
         line.update(_irregular(record))
+    if record.contract is not None:
+        line["chat_contract"] = _contract(record.contract)
     return dumps(line).decode("utf-8")
+
+
+def _contract(report: ContractReport) -> dict[str, object]:
+    """What the stream's last comment says too, and which calls are meant."""
+    return {
+        **report.facts,
+        "tool_call_names": [clean(name, MAX_NAME) for name in report.tool_call_names],
+        "tool_call_ids": [clean(call_id, MAX_NAME) for call_id in report.tool_call_ids],
+    }
 
 
 def _irregular(record: RequestRecord) -> dict[str, list[str]]:

@@ -39,7 +39,10 @@ def masked(settings: Settings) -> Settings:
         settings.server, api_keys=tuple(MASK for _ in settings.server.api_keys)
     )
     upstreams = {name: _masked_upstream(each) for name, each in settings.upstreams.items()}
-    return structs.replace(settings, server=server, upstreams=upstreams)
+    store = settings.store
+    if store is not None:
+        store = structs.replace(store, url=mask_url(store.url))
+    return structs.replace(settings, server=server, upstreams=upstreams, store=store)
 
 
 def mask_url(url: str) -> str:

@@ -3,13 +3,15 @@
 Errors are told in the dialect that the path, or the caller's headers, speak.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from dragoman._json import dumps
 from dragoman.core.failures import error_info, status_of
-from dragoman.errors import GatewayError
+from dragoman.errors import GatewayError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.server.bodies import read_body
 from dragoman.server.catalog import dialect_of_caller, find_model, list_models
@@ -18,11 +20,27 @@ from dragoman.server.counting import count_tokens
 from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door, door_of_path
 from dragoman.server.exchange import error_headers
 from dragoman.server.gateway import Gateway
+from dragoman.server.redaction import clean, redact
 from dragoman.server.refusals import Refusal
+from dragoman.server.state.endpoints import (
+    cancel_response,
+    delete_response,
+    list_input,
+    read_response,
+)
+from dragoman.server.state.holding import StoreHolder
 
 __all__ = ("Pages",)
 
-_PATHS = (*DOORS, COUNT_TOKENS_PATH, "/v1/models", "/healthz", "/readyz", "/metrics")
+_PATHS = (*DOORS, COUNT_TOKENS_PATH, "/v1/models", "/v1/limits", "/healthz", "/readyz", "/metrics")
+
+_STORED = re.compile(r"(?:/v1)?/responses/[^/]+(?:/(input_items|cancel|submit_tool_outputs))?/?")
+
+_Read = Callable[[StoreHolder, str, str, Mapping[str, str]], Awaitable[Response]]
+_Change = Callable[[StoreHolder, str, str], Awaitable[Response]]
+
+# Whoever asks whether we are ready wants a word, not a log.
+_MAX_TROUBLE = 400
 
 
 class Pages:
@@ -43,15 +61,69 @@ class Pages:
     async def count_tokens(self, request: HttpRequest) -> Response:
         return await self._guarded(request, lambda: self._count(request))
 
+    async def limits(self, request: HttpRequest) -> Response:
+        """What each upstream has last said of its rate limits."""
+        return await self._guarded(request, self._limits)
+
+    async def response(self, request: HttpRequest) -> Response:
+        """A stored response: read, or deleted."""
+        return await self._stored(request, delete_response if request.method == "DELETE" else None)
+
+    async def cancel(self, request: HttpRequest) -> Response:
+        return await self._stored(request, cancel_response)
+
+    async def input_items(self, request: HttpRequest) -> Response:
+        return await self._guarded(request, lambda: self._asking(request, list_input))
+
+    async def _stored(self, request: HttpRequest, change: _Change | None) -> Response:
+        if change is None:
+            return await self._guarded(request, lambda: self._asking(request, read_response))
+        return await self._guarded(
+            request,
+            lambda: change(
+                self._gateway.store, self._owner(request), request.path_params["response_id"]
+            ),
+        )
+
+    async def _asking(self, request: HttpRequest, read: _Read) -> Response:
+        response_id: str = request.path_params["response_id"]
+        return await read(
+            self._gateway.store, self._owner(request), response_id, request.query_params
+        )
+
+    def _owner(self, request: HttpRequest) -> str:
+        """Whose state is asked for.
+
+        Raises:
+            RequestRefused: none is kept here.
+        """
+        if not self._gateway.store.is_on:
+            message = "responses are not stored by this gateway (store.policy)"
+            raise StoreMissing(message)
+        return self._gateway.identify(request.scope["headers"]).owner
+
     async def health(self, request: HttpRequest) -> Response:
         """Whether the process answers."""
         return self._json(request, 200, b'{"status":"ok"}')
 
     async def ready(self, request: HttpRequest) -> Response:
-        """Whether new requests are welcome: not while the gateway stops."""
+        """Whether new requests are welcome: not while the gateway stops, nor if no upstream can answer."""
         if self._gateway.is_stopping:
             return self._json(request, 503, b'{"status":"stopping"}')
-        return self._json(request, 200, b'{"status":"ready"}')
+        troubles = self._gateway.troubles()
+        # Without the store the requests that need none are served all the same.
+        why_no_store = self._gateway.store.trouble
+        if not troubles and why_no_store is None:
+            return self._json(request, 200, b'{"status":"ready"}')
+        is_ready = len(troubles) < len(self._gateway.upstreams)
+        told: dict[str, object] = {"status": "ready" if is_ready else "unready"}
+        if troubles:
+            told["upstreams"] = {
+                name: clean(redact(why), _MAX_TROUBLE) for name, why in troubles.items()
+            }
+        if why_no_store is not None:
+            told["store"] = clean(redact(why_no_store), _MAX_TROUBLE)
+        return self._json(request, 200 if is_ready else 503, dumps(told))
 
     async def metrics(self, request: HttpRequest) -> Response:
         return await self._guarded(request, lambda: self._metrics(request))
@@ -62,7 +134,11 @@ class Pages:
         if path.rstrip("/") in ("/v1/responses", "/responses") and "upgrade" in request.headers:
             # Codex asks for a WebSocket first; on 426 it turns to HTTP at once, on anything else after seconds.
             return self._error(request, _told("expected POST: WebSockets are not served here", 426))
-        known = path.rstrip("/") in _PATHS or f"/v1{path.rstrip('/')}" in _PATHS
+        known = (
+            path.rstrip("/") in _PATHS
+            or f"/v1{path.rstrip('/')}" in _PATHS
+            or _STORED.fullmatch(path) is not None
+        )
         if known:
             return self._error(request, _told(f"{path} does not take {request.method}", 405))
         hint = "; is `/v1` in the client's base URL twice?" if path.startswith("/v1/v1/") else ""
@@ -100,10 +176,14 @@ class Pages:
             counted.body, counted.status, dict(counted.headers), media_type="application/json"
         )
 
+    async def _limits(self) -> Response:
+        return Response(self._gateway.limits.page(), media_type="application/json")
+
     async def _metrics(self, request: HttpRequest) -> Response:
         if not self._gateway.settings.server.metrics:
             return self._error(request, _told("metrics are switched off (server.metrics)", 404))
         self._gateway.flush()
+        self._gateway.limits.settle()
         content_type, text = self._gateway.telemetry.render()
         return Response(text, headers={"content-type": content_type})
 
@@ -116,7 +196,12 @@ class Pages:
         if status == 405:
             path = request.url.path.rstrip("/")
             is_post = path in DOORS or f"/v1{path}" in DOORS or path.endswith("/count_tokens")
-            response.headers["allow"] = "POST" if is_post else "GET"
+            stored = _STORED.fullmatch(path)
+            if stored is not None:
+                allowed = {None: "GET, DELETE", "input_items": "GET"}.get(stored[1], "POST")
+                response.headers["allow"] = allowed
+            else:
+                response.headers["allow"] = "POST" if is_post else "GET"
         if status == 426:
             response.headers["upgrade"] = "HTTP/1.1"
             response.headers["connection"] = "upgrade"

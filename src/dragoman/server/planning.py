@@ -7,28 +7,42 @@ from msgspec import Struct, structs
 
 from dragoman.core.aliases import NameMap
 from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
-from dragoman.dialects.interpret import Change, change_of
-from dragoman.dialects.registry import codec
+from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
-from dragoman.model.outcome import Loss
+from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
 from dragoman.server.answers import AnswerPlan, Profile
+from dragoman.server.contract import (
+    Terms,
+    contract_request,
+    formats_under,
+    make_contract,
+    stage_without_tools,
+)
 from dragoman.server.doors import Door
 from dragoman.server.routing import Attempt
 from dragoman.server.targets import target_of
 from dragoman.textcalls.prompting import needs_prompting, prompt_tools
-from dragoman.textcalls.stage import stage_for
+from dragoman.textcalls.stage import TextCallStage, stage_for
+from dragoman.textcalls.tail import TailPolicy
+from dragoman.upstream.chatgpt_codex.shaping import shape_request
 from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = ("Asked", "Sending", "Way", "plan_answer", "plan_sending")
 
+_NO_REPAIRS: tuple[Repair, ...] = ()
+
 
 class Asked(Struct, frozen=True, gc=False):
-    """What a client asked for: as it came, and as it was understood."""
+    """What a client asked for: as it came, and as it was understood.
+
+    is_rebuilt: the request is more than what came, or other: it is written anew for every upstream.
+    """
 
     body: bytes
     request: Request
+    is_rebuilt: bool = False
 
 
 class Way(Struct, frozen=True, gc=False):
@@ -38,6 +52,7 @@ class Way(Struct, frozen=True, gc=False):
     dialect: Dialect
     attempt: Attempt
     settings: UpstreamSettings
+    terms: Terms | None = None  # the contract of the Chat door, where there is one
 
     @property
     def is_same(self) -> bool:
@@ -63,16 +78,20 @@ def plan_sending(asked: Asked, way: Way, *, stream: bool) -> Sending:
     model = way.attempt.model
     settings = way.settings
     target = target_of(settings, way.dialect, model)
-    if settings.prompted_tools is not None and needs_prompting(asked.request):
-        prompted = prompt_tools(asked.request, settings.prompted_tools, settings.losses)
+    wanted, repairs = asked.request, _NO_REPAIRS
+    if way.terms is not None:
+        wanted, repairs = contract_request(wanted, way.terms)
+    if settings.prompted_tools is not None and needs_prompting(wanted):
+        prompted = prompt_tools(wanted, settings.prompted_tools, settings.losses)
         request = structs.replace(prompted.request, model=model, stream=stream)
-        encoded = codec(way.dialect).encode_request(request, target, settings.losses)
+        encoded = upstream_codec(way.dialect).encode_request(request, target, settings.losses)
+        encoded = _shaped(encoded, way, (*repairs, *prompted.repairs))
         losses = (*prompted.losses, *encoded.losses)
         return Sending(encoded, prompted.names, prompted.tools, losses)
-    if way.is_same:
+    if way.is_same and wanted is asked.request and not asked.is_rebuilt:
         encoded = relay_request(
             asked.body,
-            asked.request,
+            wanted,
             dialect=way.dialect,
             target=target,
             model=model,
@@ -80,10 +99,26 @@ def plan_sending(asked: Asked, way: Way, *, stream: bool) -> Sending:
             policy=settings.losses,
         )
     else:
-        request = structs.replace(asked.request, model=model, stream=stream)
-        encoded = codec(way.dialect).encode_request(request, target, settings.losses)
+        request = structs.replace(wanted, model=model, stream=stream)
+        encoded = upstream_codec(way.dialect).encode_request(request, target, settings.losses)
+    encoded = _shaped(encoded, way, repairs)
     tools = _offered(asked.request.tools, encoded.names)
     return Sending(encoded, encoded.names, tools, encoded.losses)
+
+
+def _shaped(encoded: EncodedRequest, way: Way, repairs: tuple[Repair, ...]) -> EncodedRequest:
+    """The request as this kind of upstream takes it, where that is not all of its dialect."""
+    if repairs:
+        encoded = structs.replace(encoded, repairs=(*repairs, *encoded.repairs))
+    if way.settings.kind != "chatgpt-codex":
+        return encoded
+    shaped = shape_request(encoded.body, door=way.door.dialect, policy=way.settings.losses)
+    return structs.replace(
+        encoded,
+        body=shaped.body,
+        losses=(*encoded.losses, *shaped.losses),
+        repairs=(*encoded.repairs, *shaped.repairs),
+    )
 
 
 def plan_answer(
@@ -92,8 +127,23 @@ def plan_answer(
     """How the answer is to be read and told."""
     settings = way.settings
     model = request.model
-    stage = _stage(request, sending, way, seed)
-    is_relayed = way.is_same and profile == "default" and stage is None
+    is_relayed = (
+        way.is_same
+        and profile == "default"
+        and way.terms is None
+        and settings.prompted_tools is None
+    )
+    # Who wants answers exactly as they come wants their text as it comes.
+    is_exact = is_relayed and settings.passthrough == "exact"
+    stage = None if is_exact else _stage(request, sending, way, seed)
+    change = None if stage is None else stage.feed
+    names: NameMap | None = sending.names
+    contract = None
+    if way.terms is not None:
+        contract = make_contract(
+            way.terms, request, names=sending.names, written=stage, upstream=settings
+        )
+        change, names = contract.feed, None  # it sees to the names itself
     return AnswerPlan(
         door=way.door,
         dialect=way.dialect,
@@ -113,19 +163,27 @@ def plan_answer(
             profile=profile,
             legacy_functions=_is_legacy(request.tools),
             losses=settings.losses,
+            last_comment=None if contract is None else contract.comment,
         ),
-        names=sending.names,
-        change=change_of(sending.names, stage),
+        names=names,
+        stage=change,
+        written=stage,
+        contract=contract,
+        grace=0.0 if way.terms is None else way.terms.grace,
         relay=settings.passthrough if is_relayed else "none",
     )
 
 
-def _stage(request: Request, sending: Sending, way: Way, seed: str) -> Change | None:
-    """What finds calls that the model writes as text, where the operator says that it does."""
+def _stage(request: Request, sending: Sending, way: Way, seed: str) -> TextCallStage | None:
+    """What finds calls that the model writes as text, unless the operator says that it writes none."""
     settings = way.settings
     formats = settings.text_calls
     if settings.prompted_tools is not None:
         formats = (settings.prompted_tools, *formats)
+    if way.terms is not None:
+        formats = formats_under(way.terms, formats)
+        if not request.tools:
+            return stage_without_tools(way.terms, request, seed)
     if not formats:
         return None
     choice = request.tool_choice
@@ -137,19 +195,19 @@ def _stage(request: Request, sending: Sending, way: Way, seed: str) -> Change | 
         tools = tuple(tool for own, tool in pairs if (own.name, own.namespace) in allowed)
     if choice is not None and choice.mode == "allowed":
         choice = None
-    stage = stage_for(
+    return stage_for(
         structs.replace(request, tools=tools, tool_choice=choice),
         formats="auto" if formats == ("auto",) else formats,
         model=way.attempt.model,
+        policy=TailPolicy() if way.terms is None else way.terms.tail,
         seed=seed,
     )
-    return None if stage is None else stage.feed
 
 
 def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
     """The tools by the names the upstream knows them by."""
-    if not names.wires:
-        return tools
+    if all(wire == name and space is None for (space, name), wire in names.wires.items()):
+        return tools  # the very tuple: what was made of it is remembered
     offered: list[Tool] = []
     for tool in tools:
         wire = names.wire(tool.name, tool.namespace)

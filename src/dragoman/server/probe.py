@@ -7,6 +7,9 @@ from msgspec import Struct
 
 from dragoman.errors import ConfigError
 from dragoman.server.masking import MASK, PASS_ON
+from dragoman.upstream.chatgpt_codex.credentials import auth_path
+from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
+from dragoman.upstream.codex import CodexUpstream
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.settings import UpstreamSettings
 
@@ -32,7 +35,7 @@ async def probe_all(
     """Try all of them at once; one finding each, in their order."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_probe(name, settings, _key(settings, environ), patience))
+            group.create_task(_probe(name, settings, environ, patience))
             for name, settings in upstreams.items()
         ]
     return [task.result() for task in tasks]
@@ -44,13 +47,25 @@ def _key(settings: UpstreamSettings, environ: Mapping[str, str]) -> str | None:
     return None if settings.api_key == PASS_ON else settings.api_key
 
 
+def _upstream(
+    name: str, settings: UpstreamSettings, key: str | None, environ: Mapping[str, str]
+) -> HttpUpstream | ChatGptCodexUpstream | CodexUpstream:
+    if settings.kind == "codex":
+        return CodexUpstream(name, settings, environ)
+    if settings.kind == "chatgpt-codex":
+        auth_file = auth_path(settings.auth_file, environ)
+        return ChatGptCodexUpstream(name, settings, auth_file=auth_file)
+    return HttpUpstream(name, settings, key=key)
+
+
 async def _probe(
-    name: str, settings: UpstreamSettings, key: str | None, patience: float
+    name: str, settings: UpstreamSettings, environ: Mapping[str, str], patience: float
 ) -> Finding:
     if settings.kind == "rehearsal":
         return Finding(name, is_ok=True, detail="answers by itself")
+    key = _key(settings, environ)
     try:
-        upstream = HttpUpstream(name, settings, key=key)
+        upstream = _upstream(name, settings, key, environ)
     except ConfigError as error:
         return Finding(name, is_ok=False, detail=error.message)
     try:

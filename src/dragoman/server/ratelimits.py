@@ -2,20 +2,28 @@
 
     OpenAI      x-ratelimit-{limit,remaining,reset}-{requests,tokens}              resets are durations: 1m2.5s
     Anthropic   anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}    resets are times: RFC 3339
-    Codex       x-codex-primary-used-percent and its family                        between Responses only
+    Codex       x-codex-primary-used-percent and its family                        from Responses servers only
 
-Between servers of one vendor they pass as they are. `retry-after`, `retry-after-ms` and `x-should-retry` mean the same to
+Between servers of one vendor they pass as they are. Codex's pass to every client, and are told in the words of its vendor
+too (`limit_reports`). `retry-after`, `retry-after-ms` and `x-should-retry` mean the same to
 both vendors' SDKs and pass always; Codex reads whole seconds only, so `retry-after` is made from the milliseconds where
 it is missing.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from math import ceil, isfinite
+from math import ceil
 
 from dragoman.model.parts import Dialect
+from dragoman.server.limit_reports import limits_of, share_headers
+from dragoman.server.ratelimit_values import (
+    FARTHEST,
+    duration_text,
+    moment_of,
+    seconds_of,
+    time_text,
+    whole_seconds,
+)
 
 __all__ = ("limit_headers",)
 
@@ -34,14 +42,6 @@ _TURN_STATE = "x-codex-turn-state"
 # Codex counts other limits in families named `x-<limit>-…` with these endings.
 _CODEX_ENDINGS = ("-used-percent", "-window-minutes", "-reset-at", "-limit-name")
 
-_DURATION = re.compile(
-    r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
-)
-_UNIT_SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
-# A value longer than this is none of ours, and no reset lies further ahead than a year.
-_LONGEST = 64
-_FARTHEST = 366 * 86400.0
-
 
 def limit_headers(
     door: Dialect, dialect: Dialect, upstream_headers: Mapping[str, str], now: float
@@ -54,12 +54,15 @@ def limit_headers(
         told = [
             (_encoded(name), upstream_headers[name])
             for name in found
-            if name in _RETRY or _passes(name, door, dialect)
+            if name in _RETRY or _passes(name, door)
         ]
     else:
         told = list(_mapped(_table(door, upstream_headers), found, upstream_headers, now))
+    if dialect == "responses" and any(map(_is_codex, found)):
+        told += [(_encoded(name), upstream_headers[name]) for name in found if _is_codex(name)]
+        told += _shares(door, upstream_headers, found, now)
     if "retry-after-ms" in found and "retry-after" not in found:
-        seconds = _whole_seconds(upstream_headers["retry-after-ms"])
+        seconds = whole_seconds(upstream_headers["retry-after-ms"])
         told += [(b"retry-after", seconds)] if seconds else []
     return [(name, value.encode("ascii")) for name, value in told if _is_plain(value)]
 
@@ -76,10 +79,20 @@ def _is_codex(name: str) -> bool:
     return name.startswith("x-") and name.endswith(_CODEX_ENDINGS)
 
 
-def _passes(name: str, door: Dialect, dialect: Dialect) -> bool:
+def _passes(name: str, door: Dialect) -> bool:
     if door == "messages":
         return name.startswith(_ANTHROPIC_FAMILIES)
-    return name.startswith(_OPENAI) or (door == "responses" == dialect and _is_codex(name))
+    return name.startswith(_OPENAI)
+
+
+def _shares(
+    door: Dialect, values: Mapping[str, str], found: list[str], now: float
+) -> list[tuple[bytes, str]]:
+    """Codex's limits by the client's vendor's names, unless the upstream has said something by these."""
+    limits = limits_of({name: values[name] for name in found if _is_codex(name)}, now)
+    if limits is None or any(name.startswith((_OPENAI, _ANTHROPIC)) for name in found):
+        return []
+    return [(name, value.decode("ascii")) for name, value in share_headers(door, limits, now)]
 
 
 _encoded = lru_cache(maxsize=512)(partial(str.encode, encoding="latin-1"))
@@ -115,13 +128,13 @@ def _number(value: str, _now: float) -> str | None:
 
 
 def _reset_time(value: str, now: float) -> str | None:
-    wait = _seconds(value)
-    return None if wait is None else _time(ceil(now + wait))
+    wait = seconds_of(value)
+    return None if wait is None else time_text(ceil(now + wait))
 
 
 def _reset_duration(value: str, now: float) -> str | None:
-    at = _moment(value)
-    return None if at is None else _duration(min(_FARTHEST, max(0.0, at - now)))
+    at = moment_of(value)
+    return None if at is None else duration_text(min(FARTHEST, max(0.0, at - now)))
 
 
 def _to_anthropic(kind: str) -> _Table:
@@ -147,60 +160,3 @@ _TO_OPENAI: Mapping[str, _Table] = {
     source: {**_to_openai("requests", "requests"), **_to_openai("tokens", source)}
     for source in ("tokens", "input-tokens", "output-tokens")
 }
-
-
-@lru_cache(maxsize=256)
-def _seconds(text: str) -> float | None:
-    """`1m2.5s`, `6ms`, `2d`, or bare seconds."""
-    if not text or len(text) > _LONGEST:
-        return None
-    match = _DURATION.fullmatch(text)
-    if match is not None:
-        parts = zip(match.groups(), _UNIT_SECONDS, strict=True)
-        return min(_FARTHEST, sum(float(number) * unit for number, unit in parts if number))
-    try:
-        bare = float(text)
-    except ValueError:
-        return None
-    return bare if isfinite(bare) and 0 <= bare <= _FARTHEST else None
-
-
-@lru_cache(maxsize=256)
-def _moment(text: str) -> float | None:
-    if not text or len(text) > _LONGEST:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-@lru_cache(maxsize=64)
-def _time(second: int) -> str:
-    """RFC 3339, in whole seconds: the same ones are told again and again."""
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _duration(seconds: float) -> str:
-    """As OpenAI writes it: `12ms`, `1.5s`, `6m0s`, `1h0m3s`. Never too early, but for what a float cannot tell."""
-    milliseconds = ceil(round(seconds * 1000, 2))
-    if milliseconds < 1000:
-        return f"{milliseconds}ms"
-    minutes, rest = divmod(milliseconds, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    tail = f"{rest / 1000:g}s"
-    if hours:
-        return f"{hours}h{minutes}m{tail}"
-    return f"{minutes}m{tail}" if minutes else tail
-
-
-def _whole_seconds(milliseconds: str) -> str | None:
-    if len(milliseconds) > _LONGEST:
-        return None
-    try:
-        value = float(milliseconds)
-    except ValueError:
-        return None
-    return str(ceil(value / 1000)) if isfinite(value) and 0 <= value <= _FARTHEST * 1000 else None

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from dragoman.model.outcome import ErrorKind, FinishReason, Loss, Problem, Repair
+from dragoman.textcalls.contract.report import ContractReport
 
 __all__ = ("RequestRecord",)
 
@@ -14,6 +15,7 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     status: what the client was answered; 0 if it left before that.
     first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
     attempts: how often an upstream was asked. error: what the client was told, for the log.
+    contract: what the answer amounted to under the contract of the Chat door, where there was one.
     """
 
     door: str
@@ -40,3 +42,4 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     bytes_in: int = 0
     bytes_out: int = 0
     caller: str = ""
+    contract: ContractReport | None = None

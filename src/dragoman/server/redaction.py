@@ -6,8 +6,9 @@ errs on the side of hiding.
 
 import re
 from collections.abc import Iterable
+from typing import cast
 
-__all__ = ("HIDDEN", "clean", "redact", "redact_headers")
+__all__ = ("HIDDEN", "clean", "redact", "redact_headers", "redact_json")
 
 HIDDEN = "[redacted]"
 
@@ -17,13 +18,18 @@ _SECRET_HEADER = re.compile(
 
 # Members of JSON (or of a Python dict's repr, or of a query) whose values nobody may read: credentials, and the seals
 # that providers put around reasoning. A cut value has no closing quote; `<key>` in our own messages is none.
+_HIDDEN_NAMES = (
+    r"(?:api[_-]?key|x-api-key|authorization|proxy-authorization|access[_-]?token|refresh[_-]?token|id[_-]?token"
+    r"|client[_-]?secret|password|secret|token|cookie|signature|thought_?signature|encrypted_content"
+    r"|encrypted_function_args|redacted_thinking)"
+)
+_SECRET_NAME = re.compile(_HIDDEN_NAMES, re.IGNORECASE)
 _SECRET_MEMBER = re.compile(
-    r"""((?:api[_-]?key|x-api-key|authorization|proxy-authorization|access[_-]?token|refresh[_-]?token|id[_-]?token"""
-    r"""|client[_-]?secret|password|secret|token|cookie|signature|thought_?signature|encrypted_content"""
-    r"""|encrypted_function_args|redacted_thinking)\\?["']?\s*[:=]\s*)"""
+    rf"""({_HIDDEN_NAMES}\\?["']?\s*[:=]\s*)"""
     r"""(\\?["'](?:[^"'\\]|\\.)*(?:["']|$)|(?!(?:bearer\s+)?<)(?:(?:bearer|basic|token)\s+)?[^\s,;&"'}\]]+)""",
     re.IGNORECASE,
 )
+_QUOTE = re.compile(r"""\\?["']""")
 _SECRET_SHAPE = re.compile(
     r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|glpat|xox[abp])[-_][A-Za-z0-9_-]{6,}"
     r"|\bAIza[A-Za-z0-9_-]{10,}"
@@ -49,6 +55,31 @@ def _escaped(letter: str) -> str:
 def redact(text: str) -> str:
     """The text with everything hidden that looks like a credential or a seal."""
     return _SECRET_SHAPE.sub(HIDDEN, _SECRET_MEMBER.sub(rf"\1{HIDDEN}", text))
+
+
+def redact_json(value: object, name: str = "") -> object:
+    """A value of JSON with the same hidden, still JSON: what is hidden is a string. `name`: of the member it is."""
+    if isinstance(value, str):
+        return HIDDEN if _SECRET_NAME.fullmatch(name) else _redact_string(value)
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        return {key: redact_json(each, key) for key, each in fields.items()}
+    if isinstance(value, list):
+        return [redact_json(each, name) for each in cast("list[object]", value)]
+    return value
+
+
+def _redact_string(text: str) -> str:
+    """As `redact`. The text may be JSON itself, such as the arguments of a call, and stays so."""
+    return _SECRET_SHAPE.sub(HIDDEN, _SECRET_MEMBER.sub(_hide_member, text))
+
+
+def _hide_member(match: re.Match[str]) -> str:
+    name, value = match[1], match[2]
+    quote = _QUOTE.match(value)
+    if quote is not None:
+        return f"{name}{quote[0]}{HIDDEN}{quote[0]}"
+    return f'{name}"{HIDDEN}"' if '"' in name else name + HIDDEN
 
 
 def redact_headers(headers: Iterable[tuple[bytes, bytes]], limit: int = 200) -> dict[str, str]:

@@ -7,9 +7,11 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from dragoman.store.settings import StoreSettings
+from dragoman.textcalls.contract.policy import OutputModeWord, StopMode, XmlEscape
 from dragoman.upstream.settings import RetrySettings, Route, UpstreamSettings
 
-__all__ = ("LogSettings", "ServerSettings", "Settings")
+__all__ = ("ChatSettings", "DumpSettings", "LogSettings", "ServerSettings", "Settings")
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,6 +19,17 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     format: Literal["auto", "console", "json"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class DumpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What upstreams sent, for people who look for a fault. None of it is kept unless there is a `path`.
+
+    max_bytes: of one file; files: how many are kept, the one being written among them.
+    """
+
+    path: str | None = None
+    max_bytes: int = 16 * 1024 * 1024
+    files: int = 3
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,11 +59,38 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     responses_profile: Literal["default", "required_action"] = "default"
 
 
+class ChatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The contract of the Chat door with clients such as Obsidian Copilot; `docs/obsidian.md` says what each means.
+
+    None: as the upstream and the answer have it. A gateway where all of this is as here has no contract but for upstreams
+    and requests that ask for one. Every key but the last three has a `PROXY_…` variable.
+    """
+
+    output_mode: OutputModeWord | None = None
+    stop_after_tools: bool | None = None
+    stop_after_tools_mode: StopMode = "burst"
+    stop_after_tools_grace_ms: int = 300
+    suppress_tail_after_tools: bool | None = None
+    tool_block_max: int = 0
+    tool_block_delimiter: str = ""
+    tool_block_dedup: bool = False
+    enable_parallel_tool_calls: bool | None = None
+    xml_escape: XmlEscape = "none"
+    error_after_calls: Literal["fail", "finish"] | None = None
+    written_results: Literal["auto", "on", "off"] = "auto"
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole configuration. Without upstreams there is one: the rehearsal."""
+    """The whole configuration. Without upstreams there is one: the rehearsal.
+
+    store: None: `dragoman serve` keeps state in a file, a gateway inside another program keeps it in memory.
+    """
 
     server: ServerSettings = field(default_factory=ServerSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    chat: ChatSettings = field(default_factory=ChatSettings)
+    dump: DumpSettings = field(default_factory=DumpSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
+    store: StoreSettings | None = None
     upstreams: dict[str, UpstreamSettings] = field(default_factory=dict[str, UpstreamSettings])
     routes: tuple[Route, ...] = ()

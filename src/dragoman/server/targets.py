@@ -14,7 +14,7 @@ from msgspec import structs
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
-from dragoman.dialects.registry import codec
+from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import ConfigError
 from dragoman.model.parts import CallKind, Dialect
 from dragoman.upstream.settings import ModelLimits, UpstreamSettings
@@ -56,7 +56,7 @@ def _is_openai(base_url: str) -> bool:
 
 @lru_cache(_CACHED_TARGETS)
 def _make(dialect: Dialect, common: ModelLimits, own: ModelLimits, *, is_openai: bool) -> Target:
-    target = codec(dialect).target
+    target = upstream_codec(dialect).target
     if is_openai and dialect == "chat":
         # OpenAI's reasoning models answer 400 to the older name; its other models take both.
         target = structs.replace(target, max_tokens_field="max_completion_tokens")

@@ -25,10 +25,13 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
+from dragoman.model.outcome import Limits
 from dragoman.server.logs import RequestLog
+from dragoman.server.ratelimit_values import number_of
 from dragoman.server.records import RequestRecord
 from dragoman.server.settings import Settings
 from dragoman.server.shared_metrics import collect_shared, is_shared
+from dragoman.store.records import Swept
 
 __all__ = ("RequestRecord", "Telemetry")
 
@@ -46,6 +49,8 @@ _LONGEST_REMEMBERED = 256
 # From a cached answer on the same machine to a reasoning model that thinks first.
 FIRST_BYTE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 DURATION_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+# From a row that is in memory to a database that is waited for in vain.
+STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 15)
 
 
 class _Meters:
@@ -108,6 +113,40 @@ class _Meters:
         )
 
 
+class _LimitMeters:
+    """What upstreams say of their own limits. Of several workers the one that heard last is right."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(
+                f"dragoman_limit_{name}",
+                meaning,
+                ("upstream", *labels),
+                registry=registry,
+                multiprocess_mode="mostrecent",
+            )
+
+        self.used = gauge("used_ratio", "How much of a limit is used, of 1", "window")
+        self.resets = gauge("reset_timestamp_seconds", "When a limit begins anew", "window")
+        self.credits = gauge("credits", "The credits that an upstream reports")
+
+
+class _StoreMeters:
+    """What the store was asked for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.operations = Histogram(
+            "dragoman_store_seconds",
+            "Operations on the store, by what became of them",
+            ("operation", "outcome"),
+            buckets=STORE_BUCKETS,
+            registry=registry,
+        )
+        self.swept = Counter(
+            "dragoman_store_swept", "Stored responses removed by age or size", registry=registry
+        )
+
+
 class _Usual:
     """What nearly every request counts, found once per (door, upstream, status, stream)."""
 
@@ -131,7 +170,12 @@ class Telemetry:
         if not self._is_shared:
             ProcessCollector(registry=self._registry)
         self._meters = _Meters(self._registry)
+        self._limits = _LimitMeters(self._registry)
+        self._store = _StoreMeters(self._registry)
         self._meters.build.labels(version("dragoman")).set(1)
+        self._open = 0
+        if not self._is_shared:
+            self._meters.open.set_function(lambda: self._open)
         self._log = RequestLog(settings.log)
         self._upstreams = frozenset(settings.upstreams)
         self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
@@ -139,18 +183,45 @@ class Telemetry:
         self._usual = lru_cache(_REMEMBERED)(self._find_usual)
         self._tokens = lru_cache(_REMEMBERED)(self._find_tokens)
         self._rare = lru_cache(_REMEMBERED)(self._find_rare)
+        self._asked = lru_cache(_REMEMBERED)(self._find_asked)
 
     def opened(self) -> None:
         """A request is being served from now on; `closed` when it no longer is."""
-        self._meters.open.inc()
+        self._open += 1
+        if self._is_shared:
+            self._meters.open.inc()
 
     def closed(self) -> None:
         """The request of an `opened` is over."""
-        self._meters.open.dec()
+        self._open -= 1
+        if self._is_shared:
+            self._meters.open.dec()
 
     def attempt_failed(self, upstream: str, kind: str, action: AttemptAction) -> None:
         """An upstream did not answer, or with an error; `action` is what was decided."""
         self._rare(self._meters.upstream_errors, upstream, "kind", kind, action)()
+
+    def note_limits(self, upstream: str, limits: Limits) -> None:
+        """An upstream has said what is left of its limits."""
+        meters, name = self._limits, self._upstream(upstream)
+        for window in limits.windows:
+            labels = (name, self._value("window", window.name))
+            if window.used_percent is not None:
+                meters.used.labels(*labels).set(window.used_percent / 100)
+            if window.resets_at is not None:
+                meters.resets.labels(*labels).set(window.resets_at)
+        balance = number_of(limits.balance or "")
+        if balance is not None:
+            meters.credits.labels(name).set(balance)
+
+    def store_asked(self, operation: str, outcome: str, seconds: float) -> None:
+        """The store has done something, or refused to (`refused`), or was not there (`error`)."""
+        self._asked(operation, outcome)(seconds)
+
+    def store_swept(self, swept: Swept) -> None:
+        """What has expired was removed."""
+        if swept.responses:
+            self._store.swept.inc(swept.responses)
 
     def record(self, *records: RequestRecord) -> None:
         """Requests are over: count them, and write their log lines. Those that are alike are counted together."""
@@ -160,9 +231,8 @@ class Telemetry:
             alike.setdefault(key, []).append(record)
         for key, group in alike.items():
             self._count_usual(self._usual(*key), group)
+        self._count_tokens(records)
         for record in records:
-            if record.input_tokens is not None or record.output_tokens is not None:
-                self._count_tokens(record)
             if record.losses or record.repairs or record.problems:
                 self._count_irregular(record)
             if record.error_kind is not None or record.client_gone:
@@ -186,13 +256,20 @@ class Telemetry:
             if record.first_byte_s is not None:
                 usual.observe_first(record.first_byte_s)
 
-    def _count_tokens(self, record: RequestRecord) -> None:
-        is_short = len(record.model) <= _LONGEST_REMEMBERED
-        find = self._tokens if is_short else self._find_tokens
-        count_input, count_output = find(record.upstream, record.model)
-        # A count below zero is some upstream's mistake; a counter would raise.
-        count_input(max(0, record.input_tokens or 0))
-        count_output(max(0, record.output_tokens or 0))
+    def _count_tokens(self, records: Iterable[RequestRecord]) -> None:
+        alike: dict[tuple[str, str], tuple[int, int]] = {}
+        for record in records:
+            if record.input_tokens is not None or record.output_tokens is not None:
+                key = (record.upstream, record.model)
+                read, written = alike.get(key, (0, 0))
+                # A count below zero is some upstream's mistake; a counter would raise.
+                read += max(0, record.input_tokens or 0)
+                alike[key] = (read, written + max(0, record.output_tokens or 0))
+        for (upstream, model), (read, written) in alike.items():
+            find = self._tokens if len(model) <= _LONGEST_REMEMBERED else self._find_tokens
+            count_input, count_output = find(upstream, model)
+            count_input(read)
+            count_output(written)
 
     def _count_irregular(self, record: RequestRecord) -> None:
         meters, upstream, door = self._meters, record.upstream, record.door
@@ -218,6 +295,9 @@ class Telemetry:
             self._value("status", str(status)),
             "true" if stream else "false",
         )
+
+    def _find_asked(self, operation: str, outcome: str) -> _Count:
+        return self._store.operations.labels(operation, outcome).observe
 
     def _find_tokens(self, upstream: str, model: str) -> tuple[_Count, _Count]:
         find = self._meters.tokens.labels

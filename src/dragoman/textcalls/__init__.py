@@ -22,6 +22,7 @@ from dragoman.textcalls.bodies.tagged_body import Tag, TaggedBody
 from dragoman.textcalls.choosing import PATTERNS, register_text_pattern
 from dragoman.textcalls.conformance import Report, check_pattern
 from dragoman.textcalls.limits import Limits
+from dragoman.textcalls.matchers import TextCall, TextMatcher
 from dragoman.textcalls.obsidian import extract_use_tool_blocks, is_read_back, to_obsidian_xml
 from dragoman.textcalls.patterns import Body, TextPattern
 from dragoman.textcalls.registry import PatternRegistry
@@ -46,7 +47,9 @@ __all__ = (
     "Tag",
     "TaggedBody",
     "TailPolicy",
+    "TextCall",
     "TextCallStage",
+    "TextMatcher",
     "TextPattern",
     "TextScan",
     "TextScanner",

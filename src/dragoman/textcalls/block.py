@@ -24,7 +24,17 @@ from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.tape import SPACE, Cursor, Malformed, Tape, Wait
 from dragoman.textcalls.words import Words
 
-__all__ = ("Begun", "Block", "Ended", "Grown", "Record", "Repaired", "Settled", "Spoken")
+__all__ = (
+    "NO_WORDS",
+    "Begun",
+    "Block",
+    "Ended",
+    "Grown",
+    "Record",
+    "Repaired",
+    "Settled",
+    "Spoken",
+)
 
 
 class Begun(Struct, frozen=True, gc=False):
@@ -63,12 +73,14 @@ class Spoken(Struct, frozen=True, gc=False):
 
 
 Record = Begun | Grown | Ended | Settled | Repaired | Spoken
+NO_WORDS = Words(())
 
 
 class Block(Cursor):
     """What a body reads and tells."""
 
     __slots__ = (
+        "closers",
         "is_confirmed",
         "limits",
         "offers",
@@ -89,6 +101,7 @@ class Block(Cursor):
         self.limits = limits
         self.streams = streams
         self.opener = ""
+        self.closers = NO_WORDS
         self.is_confirmed = False
         self.records: list[Record] = []
 
@@ -104,7 +117,8 @@ class Block(Cursor):
     def begin(self, name: str, call_id: str = "", *, at: int | None = None) -> None:
         """A call begins; its markup stands from `at` on."""
         if not name or len(name) > self.limits.max_name:
-            self.malformed(f"expected a name of 1 to {self.limits.max_name} characters")
+            reason = f"expected a name of 1 to {self.limits.max_name} characters"
+            self.malformed(reason, is_limit=bool(name))
         self.records.append(Begun(name, call_id, self.at if at is None else at))
 
     def input(self, text: str) -> None:
@@ -170,6 +184,17 @@ class Block(Cursor):
         if not stop and not eos_ok:
             self.malformed("the text ended inside a block")
         return "".join(pieces), stop
+
+    def closes_here(self) -> Wait[bool]:
+        """Whether a closer of the block stands at the cursor. It is passed over, and the block is over."""
+        if not (yield from self.match(self.closers)):
+            return False
+        self.stop = self.at
+        return True
+
+    def is_at_end(self) -> Wait[bool]:
+        """Whether the text is over at the cursor."""
+        return (yield from self.peek()) == ""
 
     def close(self, closers: Words, *, is_needed: bool, eos_ok: bool) -> Wait[None]:
         """The end of the block: a closer after white space. Where none is needed, the block ends before the space."""

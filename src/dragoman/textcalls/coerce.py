@@ -34,7 +34,7 @@ def coerce(text: str, types: Types, untyped: Untyped = "string") -> str:
     stripped = text.strip()
     if not names:
         return stripped if is_strict(stripped) else json_string(text)
-    if "null" in names and stripped == "null":
+    if "null" in names and (stripped == "null" or (stripped == "None" and "string" not in names)):
         return "null"
     written: str | None = None
     if "integer" in names or "number" in names:

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from dragoman.errors import LocalProtocolError
 from dragoman.model.outcome import FinishReason
-from dragoman.textcalls.block import Block
+from dragoman.textcalls.block import NO_WORDS, Block
 from dragoman.textcalls.found import Found, TextFound, Trouble
 from dragoman.textcalls.limits import MAX_WORD
 from dragoman.textcalls.offers import Offers
@@ -26,7 +26,6 @@ from dragoman.textcalls.openers import Openers, Prepared
 from dragoman.textcalls.spool import Spool
 from dragoman.textcalls.tape import Malformed, Wait
 from dragoman.textcalls.telling import Telling
-from dragoman.textcalls.words import Words
 
 __all__ = ("Finder",)
 
@@ -59,6 +58,7 @@ class _Reading:
 
     def _read(self) -> Wait[None]:
         block, pattern = self.block, self.pattern
+        block.closers = self.prepared.closers
         block.opener = yield from block.expect(self.prepared.openers)
         yield from pattern.body.parse(block)
         yield from block.confirm()
@@ -75,6 +75,14 @@ class _Reading:
         return next(self.steps, self) is self
 
 
+def _excuse(reading: _Reading, error: Malformed) -> str:
+    """What to say of a candidate that a limit ended. Beyond the bound of confirmation it is prose, and nothing is said."""
+    block = reading.block
+    if not error.is_limit or error.at - block.start > block.limits.confirm:
+        return ""
+    return f"{reading.pattern.name}: {error.reason}"
+
+
 class Finder:
     """The calls of one text. `strips`: take calls out of the text without telling them."""
 
@@ -87,7 +95,8 @@ class Finder:
         self._at = 0  # where the search for openers stands
         self._candidates: list[_Reading] = []
         self._reading: _Reading | None = None
-        self._skip_to = Words(())
+        self._excuse = ""  # the limit that a candidate passed before it could confirm
+        self._skip_to = NO_WORDS
         self._skip_tail = ""
         self._stopped = False
         self._is_quiet = True  # nothing is held, and plain text may pass unseen
@@ -248,7 +257,7 @@ class Finder:
         tape, around = self._spool.tape, self._telling.around
         index = self._at - tape.base
         around.settle_before(word)
-        found = self._openers.candidates(tape.data, index, around, ended=tape.ended)
+        found = self._openers.candidates(word, tape.data, index, around, ended=tape.ended)
         if found:
             self._candidates = [_Reading(prepared, self._block(prepared)) for prepared in found]
             self._state = _State.CONFIRMING
@@ -302,12 +311,17 @@ class Finder:
                         if size <= block.limits.confirm + MAX_WORD:
                             return False
                         block.malformed("nothing confirmed the opener in time")
-            except Malformed:
+            except Malformed as error:
                 self._candidates.pop(0)
+                self._excuse = self._excuse or _excuse(reading, error)
                 continue
+            self._excuse = ""
             self._choose(reading)
             return True
         self._state = _State.TEXT
+        if self._excuse:
+            self._telling.note("limit", self._excuse, self._at)
+            self._excuse = ""
         tape = self._spool.tape
         self._pass_token(self._openers.token_at(tape.data, self._at - tape.base))
         return True
@@ -315,6 +329,7 @@ class Finder:
     def _choose(self, reading: _Reading) -> None:
         telling = self._telling
         telling.around.settle_before("")
+        telling.around.is_in_word = False
         telling.start(reading.pattern.name, streams=reading.pattern.stream_args)
         self._candidates = []
         self._reading = reading

@@ -49,8 +49,11 @@ _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _PREFIXES = frozenset("rRbBuUfF")
 _STOPS = {quote: Words((quote, "\\")) for quote in ("'", '"', "'''", '"""')}
 _TRIPLES = {quote: Words((quote * 2,)) for quote in ("'", '"')}
-_GOES_ON = re.compile(r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*=|\))|\)\s*(?:[\],;\n<]|[A-Za-z_]\w*\s*\(|$))")
-_MAY_GO_ON = re.compile(r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*)?|\)\s*(?:[A-Za-z_]\w*\s*)?)?")
+# Behind the quote: another argument, or the end of the call and then of the list, the line, `print(…)` or the block.
+_GOES_ON = re.compile(
+    r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*=|\))|\)\s*(?:[\],;\n<`]|\)\s*(?:[\n`;]|$)|[A-Za-z_]\w*\s*\(|$))"
+)
+_MAY_GO_ON = re.compile(r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*)?|\)\s*(?:\)\s*|[A-Za-z_]\w*\s*)?)?")
 _MAX_AHEAD = 64
 _WHOLE_LIMITS = Limits()
 _NO_OFFERS = Offers(())

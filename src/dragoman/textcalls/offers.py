@@ -1,7 +1,8 @@
 """The tools a client offers, as a scanner needs them: which names exist, and how their parameters are typed.
 
 Takes tools in any dialect's shape: our own `Tool`, Chat's `{"type": "function", "function": {…}}`, Responses' flat
-function, Anthropic's `input_schema`. What it cannot read as a tool it passes over.
+function, Anthropic's `input_schema`, MCP's `inputSchema`, or nothing but a name. What it cannot read as a tool it passes
+over.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from dragoman._json import loads
+from dragoman.core.names import satisfies
 from dragoman.core.pointers import resolve
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
@@ -111,6 +113,11 @@ class Offers:
             else ()
         )
 
+    def takes_nothing(self, name: str) -> bool:
+        """Whether a tool is offered that declares no parameters."""
+        offer = self._offers.get(self.resolve(name) or "")
+        return offer is not None and not offer.properties
+
     def types(self, name: str, key: str) -> Types:
         """How a parameter is typed; `UNTYPED` where nothing says."""
         known = self._types.get((name, key))
@@ -119,6 +126,20 @@ class Offers:
             known = UNTYPED if offer is None else types_of(offer.properties.get(key), offer.schema)
             self._types[name, key] = known
         return known
+
+    def fitting(self, arguments: str) -> str | None:
+        """The only tool that takes these arguments, for a call without a name; None where there is no such tool."""
+        offers = {offer.name: offer for offer in self._offers.values()}
+        value = cast("object", loads(arguments))
+        if not isinstance(value, dict):
+            return None
+        members = cast("dict[str, object]", value)
+        found = [
+            name
+            for name, offer in offers.items()
+            if members.keys() <= offer.properties.keys() and satisfies(dict(offer.schema), members)
+        ]
+        return found[0] if len(found) == 1 else None
 
     def schema(self, name: str) -> Fields:
         """The schema of a tool's input."""
@@ -196,6 +217,8 @@ def _read(tool: object) -> _Offer | None:
     if isinstance(tool, Tool):
         schema = as_tool_schema(tool.schema)
         return _offer(tool.name, schema, tool.namespace, is_custom=tool.kind == "custom")
+    if isinstance(tool, str):
+        return _offer(tool, {}, None, is_custom=False) if tool else None
     if not isinstance(tool, Mapping):
         return None
     fields = cast("Fields", tool)
@@ -209,7 +232,9 @@ def _read(tool: object) -> _Offer | None:
         return None
     schemas = (fields.get(key) for key in ("parameters", "input_schema", "inputSchema", "schema"))
     schema = as_tool_schema(next((one for one in schemas if one is not None), None))
-    return _offer(name, schema, None, is_custom=kind == "custom")
+    # A type of that name is free text in Chat and Responses, and an ordinary tool in Messages.
+    is_custom = kind == "custom" and "input_schema" not in fields
+    return _offer(name, schema, None, is_custom=is_custom)
 
 
 def _offer(name: str, schema: Fields, namespace: str | None, *, is_custom: bool) -> _Offer:

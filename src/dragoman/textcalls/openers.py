@@ -5,7 +5,7 @@ thinking.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dragoman.errors import ConfigError
 from dragoman.textcalls.limits import MAX_WORD
@@ -19,6 +19,8 @@ __all__ = ("Openers", "Prepared")
 NAME_SLOT = "{name}"
 _THINKING = frozenset(THINKING) | frozenset(THINKING.values())
 _RUNS = frozenset("`~")
+_MAX_TOKEN = 16  # characters of what is remembered, and how many such pieces
+_MAX_TOKENS = 4096
 _SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
 
 
@@ -50,19 +52,50 @@ def _spell(words: Sequence[str], offers: Offers) -> list[str]:
     return spelled
 
 
-def _beginnings(literals: Sequence[str]) -> str:
-    """Matches where a word may begin: its first character, of which letters are too common to say anything alone."""
-    found = {re.escape(sign) for sign in _RUNS}
-    for word in literals:
-        first = re.escape(word[0])
-        found |= {re.escape(word[:2]), rf"{first}\Z"} if word[0].isalnum() else {first}
+def _beginnings(prepared: Sequence[Prepared]) -> str:
+    """Matches where a word may begin: its first character. Letters are too common for that: of words that begin with one
+    the first two count, and not in the middle of another word unless they may stand anywhere.
+    """
+    found = {re.escape(word[0]) for word in (*_RUNS, *_THINKING)}
+    for one in prepared:
+        inside = "" if one.pattern.place == "anywhere" else r"\w"
+        for word in one.openers.words:
+            first, two = re.escape(word[0]), re.escape(word[:2])
+            if not word[0].isalnum():
+                found.add(first)
+            elif inside:
+                # The look back stands last: what begins with a literal is searched for much faster.
+                found |= {rf"{two}(?<!{inside}{two})", rf"{first}\Z(?<!{inside}{first})"}
+            else:
+                found |= {two, rf"{first}\Z"}
     return "|".join(sorted(found))
 
 
-class Openers:
-    """One search for everything that interests a scanner in plain text."""
+class Beginnings(dict[str, bool]):
+    """Whether anything may begin in a piece of text. Short ones are remembered: a model's tokens come again and again,
+    and to look one up costs half of a search.
+    """
 
-    __slots__ = ("_prepared", "_tokens", "_words", "begins_in")
+    __slots__ = ("_search",)
+
+    def __init__(self, search: Callable[[str], object]) -> None:
+        super().__init__()
+        self._search = search
+
+    def __missing__(self, text: str) -> bool:
+        found = self._search(text) is not None
+        if len(text) <= _MAX_TOKEN and len(self) < _MAX_TOKENS:
+            self[text] = found
+        return found
+
+
+class Openers:
+    """One search for everything that interests a scanner in plain text.
+
+    begins_in: matches where anything may begin in a text. begins: the same question for the tokens of a stream.
+    """
+
+    __slots__ = ("_groups", "_prepared", "_tokens", "_words", "begins", "begins_in")
 
     def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
         self._prepared = [Prepared(pattern, offers) for pattern in patterns]
@@ -70,9 +103,23 @@ class Openers:
         self._words = words(*sorted(found | _THINKING))
         alternatives = "|".join(map(re.escape, self._words.words))
         # Whether anything of interest begins in a text: the first question of all, asked of every piece.
-        self.begins_in = re.compile(_beginnings(self._words.words)).search
+        self.begins_in = re.compile(_beginnings(self._prepared)).search
+        self.begins = Beginnings(self.begins_in)
         # Literals only: then the regular expression engine skips what begins none of them, ten times as fast.
         self._tokens = re.compile(f"{alternatives}|`|~")
+        self._groups: dict[str, list[Prepared]] = {}  # by the word that was found
+
+    def _group(self, word: str) -> list[Prepared]:
+        """The patterns that may begin where a word was found: with an opener that it begins, or that begins it."""
+        key = word if word[0] not in _RUNS else word[0]
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = [
+                prepared
+                for prepared in self._prepared
+                if any(one.startswith(key) or key.startswith(one) for one in prepared.openers.words)
+            ]
+        return group
 
     def find(self, text: str, start: int) -> tuple[int, str] | None:
         """The next opener, run or word about thinking."""
@@ -97,14 +144,17 @@ class Openers:
         return word in _THINKING
 
     def candidates(
-        self, text: str, start: int, around: Surroundings, *, ended: bool
+        self, word: str, text: str, start: int, around: Surroundings, *, ended: bool
     ) -> list[Prepared]:
-        """The patterns whose opener stands, or may still come to stand, at this place and counts here."""
+        """The patterns whose opener stands, or may still come to stand, where a word was found, and counts there."""
+        group = self._group(word)
+        if not group:
+            return group
         rest = text[start : start + MAX_WORD]
         is_cut = not ended and len(text) - start < MAX_WORD
         return [
             prepared
-            for prepared in self._prepared
+            for prepared in group
             if any(
                 rest.startswith(word) or (is_cut and word.startswith(rest))
                 for word in prepared.openers.words
@@ -124,6 +174,8 @@ def _counts(pattern: TextPattern, around: Surroundings) -> bool:
     match pattern.place:
         case "anywhere":
             return allowed
+        case "word":
+            return allowed and not around.is_in_word
         case "line":
             return allowed and around.is_line_start
         case "start":

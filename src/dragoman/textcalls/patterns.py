@@ -20,8 +20,8 @@ __all__ = ("Body", "Context", "Place", "TextPattern")
 Context = Literal["text", "call"]
 """What an opener is in a code fence or in thinking: mere text, or a call all the same."""
 
-Place = Literal["anywhere", "line", "start"]
-"""Where an opener may stand: anywhere, at the beginning of a line, or before any other text."""
+Place = Literal["anywhere", "word", "line", "start"]
+"""Where an opener may stand: anywhere, not behind a letter or digit, at the beginning of a line, before any other text."""
 
 
 class Body(Protocol):

@@ -30,12 +30,11 @@ PROFILES = (
     Profile(("*llama-4*", "*llama4*", "*toolace*"), ("pythonic",)),
     Profile(("*xlam*",), ("bare_json_array", "json_fence")),
     Profile(("granite-3*", "granite3*"), ("bare_json_array",)),
-    Profile(("command-r*", "c4ai-command*"), ("command_r",)),
     Profile(
         ("command-*", "c4ai-command-*", "*command-a*", "*command-r7b*"),
         ("command_thoughts", "command_marks"),
     ),
-    Profile(("gpt-oss*", "*gpt-oss*"), ("harmony", "harmony_marks")),
+    Profile(("gpt-oss*", "*gpt-oss*"), ("harmony_channels", "harmony_marks")),
     Profile(("kimi-k3*", "*kimi-k3*"), ("kimi_k3_marks",)),
     Profile(
         ("*functionary*v3.2*", "*functionary-medium-v3*"),
@@ -46,6 +45,9 @@ PROFILES = (
     Profile(("*qwen3*", "*qwq*"), thinking=("hermes", "qwen3_coder")),
     Profile(("*muse*", "*glimmer*"), ("muse_thoughts", "muse_headers", "muse_marks")),
     Profile(("dots*", "*dots.llm*"), ("dots_marks",)),
+    # Models tuned for one agent's prompt, and those that were trained on ReAct.
+    Profile(("*cline*", "*roocode*", "*roo-code*"), ("tool_tags",)),
+    Profile(("qwen-*-chat*", "*-react*", "*_react*"), ("react",)),
 )
 """The profiles we know."""
 

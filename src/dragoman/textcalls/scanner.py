@@ -17,7 +17,7 @@ from dragoman.model.outcome import FinishReason, Problem
 from dragoman.textcalls.choosing import choose_patterns
 from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.openers import Openers
+from dragoman.textcalls.preparing import openers_of
 from dragoman.textcalls.registry import PatternRegistry
 from dragoman.textcalls.weaving import CallIds, Weaver
 
@@ -29,10 +29,11 @@ class TextScanner:
 
     tools: those that were offered, in any dialect's shape. With none, everything is text; None: every name counts.
     formats: `auto`, a format's name, or several. model: the model's name, whose profile adds formats to `auto`.
+    stream: the formats whose arguments are told as they come; those of the others when their call is complete.
     seed: makes the ids of the calls differ from those of other scanners.
 
     Raises:
-        ConfigError: `formats` names one that does not exist.
+        ConfigError: `formats` or `stream` names one that does not exist.
     """
 
     def __init__(
@@ -41,12 +42,13 @@ class TextScanner:
         *,
         formats: str | Iterable[str] = "auto",
         model: str | None = None,
+        stream: Iterable[str] = (),
         seed: str = "",
         registry: PatternRegistry | None = None,
     ) -> None:
         offers = Offers(tools)
-        patterns = choose_patterns(formats, model, registry) if offers else ()
-        self._finder = Finder(Openers(patterns, offers), offers)
+        patterns = choose_patterns(formats, model, registry, stream=stream) if offers else ()
+        self._finder = Finder(openers_of(patterns, offers), offers)
         numbers = count()
         self._weaver = Weaver(lambda: next(numbers), offers, CallIds(seed))
         self._is_finished = False

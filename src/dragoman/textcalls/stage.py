@@ -4,10 +4,13 @@ Text of each choice is scanned; everything else passes untouched, but for the nu
 where a text became several parts. A structured call ends the scanning of its choice. What is still open when a text
 ends waits for the next event of its choice, because only a `Finished` that means a whole answer lets the end of the
 text stand for a closing tag. Grammatical sequences in, grammatical sequences out.
+
+Until something is found the answer is told as it came, only later where text is held. `has_changed` says when that is
+no longer so, `debt` what of a text is not told yet: so a caller may pass on what came instead of what is told.
 """
 
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Callable, Iterable
+from itertools import chain, count
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +23,7 @@ from dragoman.model.events import (
     Failed,
     Finished,
     InputDelta,
+    LimitsReported,
     MediaDelta,
     Noticed,
     OutputDelta,
@@ -28,19 +32,22 @@ from dragoman.model.events import (
     Progress,
     ReasoningDelta,
     SealAdded,
+    Started,
     TextDelta,
+    UsageReported,
 )
 from dragoman.model.outcome import FinishReason, Problem
 from dragoman.model.parts import Call, Reasoning, Text
 from dragoman.model.request import Request
-from dragoman.textcalls.choosing import choose_patterns
-from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.found import CallFound, Found, TextFound, ThoughtFound
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
 from dragoman.textcalls.patterns import TextPattern
-from dragoman.textcalls.tail import Tail, TailPolicy
-from dragoman.textcalls.weaving import CallIds, Weaver
+from dragoman.textcalls.preparing import look_for, offers_of, openers_of
+from dragoman.textcalls.repeats import Repeats
+from dragoman.textcalls.scanned import Debt, ScannedChoice, ScannedText
+from dragoman.textcalls.tail import TailPolicy
+from dragoman.textcalls.weaving import Weaver
 
 __all__ = ("StageSettings", "TextCallStage", "stage_for")
 
@@ -54,6 +61,7 @@ _Numbered = (
     | AnnotationAdded
     | PartEnded
 )
+_ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Completed)
 _DEFAULT_POLICY = TailPolicy()
 
 
@@ -89,72 +97,20 @@ def stage_for(
     if choice is not None and choice.mode == "allowed":
         allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
         tools = tuple(tool for tool in tools if (tool.name, tool.namespace) in allowed)
-    offers = Offers(tool for tool in tools if tool.kind in ("function", "custom"))
+    offers = offers_of(tools)
     if not offers:
         return None
-    patterns = choose_patterns(formats, model or request.model, None)
-    thinking = tuple(pattern for pattern in patterns if pattern.in_think == "call")
+    wanted = formats if isinstance(formats, str) else tuple(formats)
+    looking = look_for(wanted, model or request.model)
     return TextCallStage(
         StageSettings(
-            offers=offers, patterns=patterns, reasoning=thinking, policy=policy, seed=seed
+            offers=offers,
+            patterns=looking.patterns,
+            reasoning=looking.reasoning,
+            policy=policy,
+            seed=seed,
         )
     )
-
-
-class _Choice:
-    """What is known of one choice."""
-
-    __slots__ = ("calls", "identify", "is_closed", "is_finished", "tail", "texts")
-
-    def __init__(self, policy: TailPolicy, seed: str) -> None:
-        self.tail = Tail(policy)
-        self.identify = CallIds(seed)
-        self.calls = 0  # complete calls of the client, structured or written
-        self.is_closed = False  # a structured call came: text is text
-        self.is_finished = False
-        self.texts: list[_TextPart] = []
-
-
-class _TextPart:
-    """A text of the upstream while it is scanned. `found` keeps what a reasoning holds until it is over."""
-
-    __slots__ = (
-        "begins_in",
-        "choice",
-        "ended",
-        "finder",
-        "found",
-        "is_plain",
-        "is_quick",
-        "late",
-        "number",
-        "weaver",
-    )
-
-    def __init__(self, number: int, choice: _Choice, openers: Openers, weaver: Weaver) -> None:
-        finder = Finder(openers, weaver.offers)
-        self.begins_in = openers.begins_in
-        self.is_quick = False  # text in which nothing begins may pass as it is
-        self.late: list[str] = []  # text that passed so
-        self.number = number
-        self.choice = choice
-        self.finder = finder
-        self.weaver = weaver
-        self.is_plain = True  # nothing was found in it, nothing withheld
-        self.ended: PartEnded | None = None
-        self.found: list[Found] = []
-
-    def catch_up(self) -> None:
-        """Account for the text that passed as it was."""
-        if self.late:
-            self.finder.catch_up(self.late)
-            self.weaver.note(self.late)
-            self.late.clear()
-
-    def rest(self) -> None:
-        """Note whether text may pass as it is: nothing is held, and its part is open under its own number."""
-        is_open = self.weaver.text_part == self.number
-        self.is_quick = is_open and self.finder.is_quiet and not self.choice.tail.told
 
 
 class TextCallStage:
@@ -163,15 +119,19 @@ class TextCallStage:
     def __init__(self, settings: StageSettings) -> None:
         self._settings = settings
         self._numbers = count()
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, ScannedChoice] = {}
         self._choice_of: dict[int, int] = {}  # the choice of each part of the upstream
-        self._texts: dict[int, _TextPart] = {}
-        self._thoughts: dict[int, _TextPart] = {}
+        self._texts: dict[int, ScannedText] = {}
+        self._thoughts: dict[int, ScannedText] = {}
         self._renumbered: dict[int, int] = {}
         self._open: set[int] = set()  # parts that are not scanned and have not ended
-        self._openers = Openers(settings.patterns, settings.offers)
-        self._thought_openers = Openers(settings.reasoning, settings.offers)
+        self._repeats = Repeats()
+        self._openers = openers_of(settings.patterns, settings.offers)
+        self.begins_in = self._openers.begins_in
+        self.begins = self._openers.begins
         self.problems: list[Problem] = []
+        self.has_changed = False  # something else was told than came
+        self.is_thinking = bool(settings.reasoning)  # reasoning is scanned too
 
     @property
     def calls(self) -> int:
@@ -190,6 +150,53 @@ class TextCallStage:
         is_over = all(one.tail.is_over or one.is_finished for one in choices)
         return bool(choices) and is_over and not self._open
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether some text holds what may become a call."""
+        return any(text.finder.is_waiting for text in self._texts.values())
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether some text holds a block that its format has confirmed."""
+        return any(text.finder.is_confirmed for text in self._texts.values())
+
+    def may_touch(self, text: str) -> bool:
+        """Whether anything may be found in a text that is there as a whole."""
+        return self.begins_in(text) is not None
+
+    def lane(self, part: int) -> Callable[[str], None] | None:
+        """Where to put a piece of this text instead of feeding it, if nothing `begins_in` it; None: feed it.
+
+        Holds until anything else is fed.
+        """
+        text = self._texts.get(part)
+        return text.late.append if text is not None and text.is_calm else None
+
+    def debt(self, part: int) -> Debt | None:
+        """What of a text is still to be told; None if nothing is, or it is no text that is scanned."""
+        text = self._texts.get(part)
+        if text is None or text.is_settled:
+            return None
+        return (part, text.came, text.ended is not None)
+
+    def is_paid(self, debt: Debt) -> bool:
+        """Whether that has been told by now."""
+        part, size, is_ended = debt
+        text = self._texts.get(part)
+        if text is None:
+            return True
+        return not is_ended and text.weaver.text_part is not None and text.told >= size
+
+    def owed(self, part: int) -> int:
+        """How many characters of a text that came were not told."""
+        text = self._texts.get(part)
+        return 0 if text is None else text.came - text.told
+
+    def number_of(self, part: int) -> int | None:
+        """The number under which a part is told, while nothing has changed; None if it is not told yet."""
+        text = self._texts.get(part)
+        return self._renumbered.get(part) if text is None else text.weaver.text_part
+
     def feed(self, event: Event) -> tuple[Event, ...]:
         """Take the next event of the answer."""
         if type(event) is TextDelta:
@@ -198,6 +205,10 @@ class TextCallStage:
             if text is not None and text.is_quick and text.begins_in(event.text) is None:
                 text.late.append(event.text)
                 return (event,)
+        told = None if self._repeats.is_idle else self._feed_doubtful(event)
+        return self._feed(event) if told is None else told
+
+    def _feed(self, event: Event) -> tuple[Event, ...]:
         match event:
             case TextDelta():
                 return self._grow(event)
@@ -210,8 +221,7 @@ class TextCallStage:
                 self._texts[event.part].weaver.annotate(event.annotation, events)
                 return tuple(events)
             case ReasoningDelta() if event.part in self._thoughts:
-                thoughts = self._thoughts[event.part]
-                thoughts.found += thoughts.finder.feed(event.text)
+                self._note_thought(self._thoughts[event.part], event.text)
                 return (self._renumber(event),)
             case (
                 InputDelta()
@@ -242,11 +252,11 @@ class TextCallStage:
                 events += self._finish(Finished("stop", number, inferred=True))
         return (*events, Completed())
 
-    def _choice(self, number: int) -> _Choice:
+    def _choice(self, number: int) -> ScannedChoice:
         choice = self._choices.get(number)
         if choice is None:
             seed = f"{self._settings.seed}#{number}.text"
-            choice = self._choices[number] = _Choice(self._settings.policy, seed)
+            choice = self._choices[number] = ScannedChoice(self._settings.policy, seed)
         return choice
 
     def _start(self, event: PartStarted) -> tuple[Event, ...]:
@@ -260,6 +270,10 @@ class TextCallStage:
         header = event.header
         if isinstance(header, Call) and header.executor == "client":
             events += self._close(choice)
+            if choice.written:
+                self._open.add(event.part)
+                self._repeats.doubt(event.part, choice.written, event)
+                return tuple(events)
         if isinstance(header, Text) and not choice.is_closed:
             text = self._text(event, choice, self._openers)
             text.weaver.header = header
@@ -267,40 +281,81 @@ class TextCallStage:
             choice.texts.append(text)
             return tuple(events)
         if isinstance(header, Reasoning) and self._settings.reasoning and not choice.is_closed:
-            self._thoughts[event.part] = self._text(event, choice, self._thought_openers)
-        number = self._renumbered[event.part] = next(self._numbers)
-        self._open.add(event.part)
-        events.append(event if number == event.part else replace(event, part=number))
+            openers = openers_of(self._settings.reasoning, self._settings.offers)
+            self._thoughts[event.part] = self._text(event, choice, openers)
+        events.append(self._announce(event))
         return tuple(events)
 
-    def _text(self, event: PartStarted, choice: _Choice, openers: Openers) -> _TextPart:
+    def _announce(self, event: PartStarted) -> PartStarted:
+        number = self._renumbered[event.part] = next(self._numbers)
+        self._open.add(event.part)
+        return event if number == event.part else replace(event, part=number)
+
+    def _feed_doubtful(self, event: Event) -> tuple[Event, ...] | None:
+        """Of a structured call that may say again what was written nothing is told before its end.
+
+        None: the event is about something else.
+        """
+        if isinstance(event, _ABOUT_NO_PART) or event.part not in self._repeats:
+            return None
+        if not isinstance(event, PartEnded) or not isinstance(event.value, Call):
+            self._repeats.keep(event.part, event)
+            return ()
+        events = self._repeats.settle(event.part, event.value)
+        if events is None:
+            self._open.discard(event.part)
+            message = f"{event.value.name}: the call was written as text before, and is told once"
+            self.problems.append(Problem(0, "repeated_call", message))
+            return ()
+        return tuple(chain.from_iterable(map(self._retell, (*events, event))))
+
+    def _retell(self, event: Event) -> tuple[Event, ...]:
+        return (self._announce(event),) if isinstance(event, PartStarted) else self._feed(event)
+
+    def _text(self, event: PartStarted, choice: ScannedChoice, openers: Openers) -> ScannedText:
         offers = self._settings.offers
         identify = choice.identify
         weaver = Weaver(lambda: next(self._numbers), offers, identify, choice=event.choice)
-        return _TextPart(event.part, choice, openers, weaver)
+        return ScannedText(event.part, choice, openers, weaver)
 
     def _grow(self, event: TextDelta) -> tuple[Event, ...]:
         text = self._texts.get(event.part)
         if text is None:
             return (self._renumber(event),)
         text.catch_up()
+        text.came += len(event.text)
         found = text.finder.feed(event.text)
         events: list[Event] = []
         if found == [TextFound(event.text)] and not text.choice.tail.told:
             text.weaver.say(event.text, events, event.logprobs)
+            text.told += len(event.text)
         else:
             events = self._take(text, found)
+        if text.is_plain and text.told < text.came and text.finder.is_quiet:
+            self._note_change(text)  # marks that only dress the text went without a word
         text.rest()
         return tuple(events)
 
-    def _take(self, text: _TextPart, found: list[Found]) -> list[Event]:
+    def _note_change(self, text: ScannedText) -> None:
+        text.is_plain = False
+        self.has_changed = True
+
+    def _note_thought(self, thoughts: ScannedText, text: str) -> None:
+        found = thoughts.finder.feed(text)
+        thoughts.found += [one for one in found if not isinstance(one, TextFound | ThoughtFound)]
+
+    def _take(self, text: ScannedText, found: list[Found]) -> list[Event]:
         passed = text.choice.tail.filter(found)
         if text.is_plain:
             is_markup = any(isinstance(one, CallFound | ThoughtFound) for one in found)
-            text.is_plain = len(passed) == len(found) and not is_markup
+            if is_markup or len(passed) != len(found):
+                self._note_change(text)
+        text.told += sum([len(one.text) for one in passed if isinstance(one, TextFound)])
         before = text.weaver.calls
         events = text.weaver.weave(passed)
-        text.choice.calls += text.weaver.calls - before
+        if text.weaver.calls != before:
+            text.choice.calls += text.weaver.calls - before
+            text.choice.written += _calls_in(events)
         for other in text.choice.texts:
             other.is_quick = other.is_quick and not text.choice.tail.told
         if text.weaver.problems:
@@ -313,6 +368,8 @@ class TextCallStage:
         text = self._texts.get(event.part)
         if text is not None:
             text.ended = event
+            if text.is_still:
+                return tuple(self._settle(text, "stop"))
             text.catch_up()
             if isinstance(event.value, Text) and event.value.status == "incomplete":
                 return tuple(self._settle(text, "cancelled"))
@@ -327,17 +384,20 @@ class TextCallStage:
             events += self._take_from_thoughts(thoughts)
         return tuple(events)
 
-    def _take_from_thoughts(self, thoughts: _TextPart) -> list[Event]:
+    def _take_from_thoughts(self, thoughts: ScannedText) -> list[Event]:
         """The calls in a reasoning that is over. Its text has been told as it was."""
-        found = [*thoughts.found, *thoughts.finder.finish("stop")]
-        return self._take(
-            thoughts, [one for one in found if not isinstance(one, TextFound | ThoughtFound)]
-        )
+        rest = thoughts.finder.finish("stop")
+        rest = [one for one in rest if not isinstance(one, TextFound | ThoughtFound)]
+        return self._take(thoughts, [*thoughts.found, *rest])
 
-    def _settle(self, text: _TextPart, reason: FinishReason) -> list[Event]:
+    def _settle(self, text: ScannedText, reason: FinishReason) -> list[Event]:
         """The text is over: tell what was held, and end its part."""
-        text.catch_up()
-        events = self._take(text, text.finder.finish(reason))
+        events: list[Event] = []
+        if not text.is_still:
+            text.catch_up()
+            events = self._take(text, text.finder.finish(reason))
+        if text.is_plain and text.told < text.came:
+            self._note_change(text)
         text.choice.texts.remove(text)
         del self._texts[text.number]
         ended, weaver = text.ended, text.weaver
@@ -351,14 +411,14 @@ class TextCallStage:
             events.append(self._renumber(ended))
         return events
 
-    def _release(self, choice: _Choice, reason: FinishReason) -> list[Event]:
+    def _release(self, choice: ScannedChoice, reason: FinishReason) -> list[Event]:
         """Settle the texts that are over and only waited for what comes next."""
         events: list[Event] = []
         for text in [text for text in choice.texts if text.ended is not None]:
             events += self._settle(text, reason)
         return events
 
-    def _close(self, choice: _Choice) -> list[Event]:
+    def _close(self, choice: ScannedChoice) -> list[Event]:
         """A structured call: from here on the text of this choice is text."""
         choice.is_closed = True
         events: list[Event] = []
@@ -394,3 +454,14 @@ class TextCallStage:
         text = self._texts.get(event.part)
         number = self._renumbered.get(event.part) if text is None else text.weaver.text_part
         return event if number == event.part else replace(event, part=number)
+
+
+def _calls_in(events: Iterable[Event]) -> Iterable[Call]:
+    """The calls that events complete."""
+    for event in events:
+        if (
+            isinstance(event, PartEnded)
+            and isinstance(event.value, Call)
+            and event.value.status == "completed"
+        ):
+            yield event.value

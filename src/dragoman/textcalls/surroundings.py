@@ -39,10 +39,12 @@ class Surroundings:
         "_run_size",
         "_thinking",
         "is_fresh",
+        "is_in_word",
     )
 
     def __init__(self) -> None:
         self.is_fresh = True  # nothing but white space so far
+        self.is_in_word = False  # a letter, a digit or an underscore came last
         self._fence = ""  # the character of the run that opened the fence
         self._fence_size = 0
         self._inline = 0  # the length of the run that opened inline code
@@ -70,6 +72,8 @@ class Surroundings:
             return
         if self._run:
             self._end_run(text[0])
+        last = text[-1]
+        self.is_in_word = last.isalnum() or last == "_"
         line = text.rfind("\n")
         tail = text[line + 1 :]
         if line >= 0:
@@ -84,7 +88,7 @@ class Surroundings:
 
     def pass_run(self, run: str) -> None:
         """Backticks or tildes. The same run may go on with the next call."""
-        self.is_fresh = False
+        self.is_fresh = self.is_in_word = False
         if self._run and self._run != run[0]:
             self._end_run(run[0])
         if not self._run:
@@ -99,7 +103,7 @@ class Surroundings:
         if self._run:
             self._end_run(word[0])
         self._indent = -1
-        self.is_fresh = False
+        self.is_fresh = self.is_in_word = False
         if self._thinking:
             self._thinking = "" if word == self._thinking else self._thinking
         elif not self._fence and not self._inline:

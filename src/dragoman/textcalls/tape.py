@@ -143,4 +143,4 @@ class Cursor:
             self.at += count
             take(tape.data[index : index + count])
         if is_beyond:
-            raise Malformed("expected what ends this part of a block", self.at)
+            raise Malformed("expected what ends this part of a block", self.at, is_limit=True)

@@ -53,6 +53,7 @@ class ToolCallAggregator:
         self, context: DecodeContext = _NO_CONTEXT, *, text_patterns: TextPatterns | None = None
     ) -> None:
         self._seed = context.seed
+        self._tools = context.tools or None
         self._router = Router(context)
         self._patterns = TEXT_PATTERNS if text_patterns is None else text_patterns
         self._choices: dict[int, _Choice] = {}
@@ -78,7 +79,8 @@ class ToolCallAggregator:
         """Take a finished message, body or item. Calls it repeats are closed; calls it adds are told whole.
 
         emit_if_missing: where neither the message nor the stream before it had a call, look for calls written in the
-            message's text.
+            message's text, in every format with a sentinel and by the registered patterns. Where the tools are known,
+            formats find calls of these only.
         """
         changes = Changes()
         readings = self._router.route(message, Place(choice_index, is_final=True))
@@ -138,7 +140,7 @@ class ToolCallAggregator:
         if len(choice.ledger) > len(choice.spans):
             return  # structured calls: text beside them is text
         for part, text in enumerate(texts):
-            calls, troubles = self._patterns.find(text)
+            calls, troubles = self._patterns.find(text, self._tools)
             for trouble in troubles:
                 self._router.note("text_pattern", trouble)
             for call in calls:

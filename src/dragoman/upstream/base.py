@@ -4,13 +4,13 @@ Nothing here knows HTTP, a dialect's fields or a client. `http.py` speaks to ser
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from dragoman.model.parts import Dialect
 
-__all__ = ("Reply", "Upstream", "UpstreamRequest")
+__all__ = ("Reply", "Supervised", "Upstream", "UpstreamRequest")
 
 
 class UpstreamRequest(Struct, frozen=True, kw_only=True):
@@ -74,3 +74,17 @@ class Upstream(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Supervised(Protocol):
+    """An upstream that is kept running here, and may be down."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot answer now; None if it can, or has not been tried."""
+        ...
+
+    def start(self) -> None:
+        """Get it running before somebody asks. Needs the running loop."""
+        ...

@@ -2,13 +2,15 @@
 
 What a general client does for us and what it costs was measured against this: it hands over what one read of the socket
 brought as one piece of bytes, arms one timer per idle time instead of one per read, and keeps what had arrived when the
-connection was cut. It knows neither addresses nor pools (`transport.py`) nor what a header means.
+connection was cut. Whoever passes an answer on has each read poured out as it comes, without being woken for it. It
+knows neither addresses nor pools (`transport.py`) nor what a header means.
 
 An answer goes through HEAD, BODY and DONE; FAILED may follow HEAD or BODY. Bytes that arrive after DONE, or while nothing
 was asked, belong to no answer: the connection is not used again.
 """
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import cast
 
@@ -39,8 +41,43 @@ class _State(Enum):
     FAILED = auto()
 
 
+# Looked at with each read: the members of an enumeration are slow to look up.
+_IDLE, _HEAD, _BODY, _DONE, _FAILED = _State
+_ANSWERING = (_HEAD, _BODY)
+
+
 class Connection(asyncio.Protocol):
     """`name` is the upstream's, for messages. The times are seconds."""
+
+    __slots__ = (
+        "_ends_with_connection",
+        "_error",
+        "_fields",
+        "_first_byte_timeout",
+        "_head_bytes",
+        "_held",
+        "_idle_timeout",
+        "_is_paused",
+        "_limit",
+        "_loop",
+        "_may_be_kept",
+        "_name",
+        "_parser",
+        "_pieces",
+        "_state",
+        "_take",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "_waiting_since",
+        "_whole",
+        "has_received",
+        "has_served",
+        "headers",
+        "idle_since",
+        "on_body",
+        "status",
+    )
 
     def __init__(self, name: str, first_byte_timeout: float, idle_timeout: float) -> None:
         self.status = 0
@@ -53,20 +90,24 @@ class Connection(asyncio.Protocol):
         self._idle_timeout = idle_timeout
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._state = _State.IDLE
-        self._parser: httptools.HttpResponseParser | None = None
+        self._state = _IDLE
         self._may_be_kept = False
         self._ends_with_connection = False
         self._fields: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._pieces: list[bytes] = []
+        self._whole = 0  # how many pieces the answer had when it ended
         self._held = 0
         self._is_paused = False
         self._error: UpstreamError | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None
         self._waiting_since = 0.0
         self._limit = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._take: Callable[[bytes], bool] | None = None
+        # The parser takes this instead of a method: it is called for each chunk, and events are chunks.
+        self.on_body = self._pieces.append
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     # What the pool does with it.
 
@@ -74,16 +115,21 @@ class Connection(asyncio.Protocol):
     def is_usable(self) -> bool:
         """Whether a new request may be written."""
         return (
-            self._state is _State.IDLE
+            self._state is _IDLE
             and self._transport is not None
             and not self._transport.is_closing()
         )
 
     @property
+    def age(self) -> float:
+        """How long it has rested, in seconds."""
+        return self._loop.time() - self.idle_since
+
+    @property
     def is_reusable(self) -> bool:
         """Whether the answer is over and both sides mean to go on."""
         return (
-            self._state is _State.DONE
+            self._state is _DONE
             and self._may_be_kept
             and self._transport is not None
             and not self._transport.is_closing()
@@ -94,8 +140,7 @@ class Connection(asyncio.Protocol):
     def rest(self) -> None:
         """Forget the answer; the connection waits for another request."""
         self.has_served = True
-        self._state = _State.IDLE
-        self._parser = None
+        self._state = _IDLE
         self._pieces.clear()
         self._held = 0
         self.headers = {}
@@ -134,10 +179,27 @@ class Connection(asyncio.Protocol):
             self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
-        while self._state is _State.HEAD:
+        while self._state is _HEAD:
             await self._wait(self._first_byte_timeout)
         if self._error is not None and not self.status:
             raise self._error  # otherwise there is a head, and perhaps a body, to be read before it
+
+    def _begin(self) -> None:
+        self._state = _HEAD
+        self._head_bytes = 0
+        self._may_be_kept = False
+        self._error = None
+        self.has_received = False
+        self.status = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has ended and was read to its end."""
+        return self._state is _DONE and not self._pieces
+
+    def take_whole(self) -> bytes | None:
+        """All of an answer that has arrived already, as a small one does with its head; None if it has not."""
+        return self._collected() if self._state is _DONE else None
 
     async def read(self) -> bytes:
         """All that has arrived, or will next; empty at the end.
@@ -146,11 +208,38 @@ class Connection(asyncio.Protocol):
             UpstreamError: the answer was cut, or nothing came for the idle time.
         """
         while not self._pieces:
-            if self._state is _State.DONE:
+            if self._state is _DONE:
                 return b""
             if self._error is not None:
                 raise self._error
             await self._wait(self._idle_timeout)
+        return self._collected()
+
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        """Hand each read over in the moment it comes. False when `take` wants no more, by False; True at the end.
+
+        `take` must not raise: it is called by the event loop.
+
+        Raises:
+            UpstreamError: as `read`.
+        """
+        while True:
+            if self._pieces:
+                if not take(self._collected()):
+                    return False
+            elif self._state is _DONE:
+                return True
+            elif self._error is not None:
+                raise self._error
+            else:
+                self._take = take
+                try:
+                    if not await self._wait(self._idle_timeout):
+                        return False
+                finally:
+                    self._take = None
+
+    def _collected(self) -> bytes:
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
@@ -159,52 +248,48 @@ class Connection(asyncio.Protocol):
             self._resume()
         return data
 
-    def _begin(self) -> None:
-        self._state = _State.HEAD
-        self._parser = httptools.HttpResponseParser(self)
-        self._fields = []
-        self._head_bytes = 0
-        self._may_be_kept = False
-        self._error = None
-        self.has_received = False
-        self.status = 0
+    def _wait(self, limit: float) -> asyncio.Future[bool]:
+        """Until something happens; False if it is that nobody wants more.
 
-    async def _wait(self, limit: float) -> None:
-        """Until something happens. The timer is left armed from one wait to the next: most end long before it."""
-        self._waiting_since = self._loop.time()
+        The timer is left armed from one wait to the next: most end long before it.
+        """
+        loop = self._loop
+        self._waiting_since = loop.time()
         self._limit = limit
         due = self._waiting_since + limit
         if self._timer is None or self._timer.when() > due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(due, self._look_at_clock)
-        waiter = self._waiter = self._loop.create_future()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+            self._timer = loop.call_at(due, self._look_at_clock)
+        self._waiter = loop.create_future()
+        return self._waiter
 
     def _look_at_clock(self) -> None:
         self._timer = None
-        if self._waiter is None:
+        if self._waiter is None or self._waiter.done():
             return
         due = self._waiting_since + self._limit
         if self._loop.time() < due - CLOCK_GRAIN:
             self._timer = self._loop.call_at(due, self._look_at_clock)
-        elif self._state is _State.HEAD:
+        elif self._state is _HEAD:
             self._fail(faults.no_answer(self._name, self._limit))
         else:
             self._fail(faults.gone_silent(self._name, self._limit))
 
     def _fail(self, error: UpstreamError) -> None:
-        self._state = _State.FAILED
+        self._state = _FAILED
         self._error = error
         self.abort()
         self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, *, goes_on: bool = True) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.set_result(goes_on)
+
+    def _pause(self) -> None:
+        self._is_paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def _resume(self) -> None:
         self._is_paused = False
@@ -217,39 +302,72 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None:
-            self.abort()
+        parser = self._parser
+        if parser is None or self._state not in _ANSWERING:
+            self._refuse_data()
             return
         self.has_received = True
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except _PARSER_FAILURES as error:
-            self._fail(faults.not_http(self._name, str(error)))
+            if self._state is not _DONE:
+                self._fail(faults.not_http(self._name, str(error)))
+                return
+            self._may_be_kept = False
+        take = self._take
+        if take is None:
+            self._keep(data)
             return
-        if self._state is _State.HEAD:
+        pieces = self._pieces
+        if self._state is _DONE:
+            del pieces[self._whole :]
+        if pieces:
+            # Written out, because it is done for every event of a stream: see `_collected`.
+            told = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self._waiting_since = self._loop.time()
+            if not take(told):
+                self._take = None
+                self._wake(goes_on=False)
+                return
+        if self._state is not _BODY:
+            self._wake()
+
+    def _keep(self, data: bytes) -> None:
+        """What came is held until somebody asks for it."""
+        if self._state is _HEAD:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._fail(faults.not_http(self._name, f"a head of over {MAX_HEAD_BYTES} bytes"))
-        elif self._held > HIGH_WATER and not self._is_paused and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        else:
+            if self._state is _DONE:
+                del self._pieces[self._whole :]
+            self._held += len(data)
+            if self._held > HIGH_WATER and self._pieces and not self._is_paused:
+                self._pause()
+        self._wake()
+
+    def _refuse_data(self) -> None:
+        """What came belongs to no answer."""
+        self._may_be_kept = False
+        if self._state is _IDLE:
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._parser = None  # which knows this connection: neither would go without the collector
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         cause = "the connection was closed" if exc is None else str(exc) or type(exc).__name__
-        if self._state is _State.HEAD:
+        if self._state is _HEAD:
             if self.has_received:
                 self._fail(faults.cut_short(self._name, cause))
             else:
                 self._fail(faults.gone_without_answer(self._name))
-        elif self._state is _State.BODY:
+        elif self._state is _BODY:
             if self._ends_with_connection and exc is None:
-                self._state = _State.DONE
+                self._state = _DONE
                 self._wake()
             else:
                 self._fail(faults.cut_short(self._name, cause))
@@ -257,15 +375,15 @@ class Connection(asyncio.Protocol):
     # What the parser says.
 
     def on_message_begin(self) -> None:
-        if self._state is _State.DONE:
+        if self._state is _DONE:
             self._may_be_kept = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._state is _State.HEAD:  # trailers come while the body does
+        if self._state is _HEAD:  # trailers come while the body does
             self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self._parser is None or self._state is not _State.HEAD:
+        if self._parser is None or self._state is not _HEAD:
             return
         status = self._parser.get_status_code()
         if 100 <= status <= 199:
@@ -276,20 +394,17 @@ class Connection(asyncio.Protocol):
             field = name.decode("latin-1").lower()
             text = value.decode("latin-1")
             headers[field] = f"{headers[field]}, {text}" if field in headers else text
+        self._fields.clear()
         self.status = status
         self.headers = headers
         self._ends_with_connection = (
             "content-length" not in headers
             and "chunked" not in headers.get("transfer-encoding", "")
         )
-        self._state = _State.BODY
-
-    def on_body(self, data: bytes) -> None:
-        if self._state is _State.BODY:
-            self._pieces.append(data)
-            self._held += len(data)
+        self._state = _BODY
 
     def on_message_complete(self) -> None:
-        if self._state is _State.BODY and self._parser is not None:
-            self._state = _State.DONE
+        if self._state is _BODY and self._parser is not None:
+            self._state = _DONE
+            self._whole = len(self._pieces)
             self._may_be_kept = self._parser.should_keep_alive()

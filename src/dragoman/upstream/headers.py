@@ -14,6 +14,7 @@ connection, the client's machine or the gateway's own key. What the operator con
 An error of an upstream names no key: nothing here is ever put into a message.
 """
 
+import re
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -22,7 +23,7 @@ from dragoman.model.parts import Dialect
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.settings import UpstreamSettings
 
-__all__ = ("HeaderRules", "header_rules", "request_headers", "response_headers_for")
+__all__ = ("HeaderRules", "header_rules", "request_headers", "response_headers_for", "usual_lines")
 
 USER_AGENT = "dragoman"
 
@@ -41,13 +42,18 @@ _CODEX_NAMES = frozenset(
     ("session-id", "session_id", "thread-id", "x-client-request-id", "originator")
 )
 _CODEX_PREFIXES = ("x-codex-", "x-openai-internal-codex-")
+# One look at all names tells for nearly all clients that none of them is one of these.
+_PERHAPS_CODEX = re.compile("|".join(map(re.escape, (*sorted(_CODEX_NAMES), *_CODEX_PREFIXES))))
 
 # `openai-model` stays out on purpose: Codex takes another name than it asked for as a sign of an account in trouble.
 # The vendors' organization headers name the operator's account, not the client's.
 _TOLD_BY: Mapping[Dialect, frozenset[str]] = {
     "chat": frozenset(("openai-processing-ms", "openai-version")),
     "responses": frozenset(
-        ("openai-processing-ms", "openai-version", "x-reasoning-included", "x-models-etag")
+        (
+            *("openai-processing-ms", "openai-version", "x-reasoning-included", "x-models-etag"),
+            "x-codex-turn-state",
+        )
     ),
     "messages": frozenset(),
 }
@@ -61,6 +67,8 @@ class HeaderRules(Struct, frozen=True, kw_only=True):
     fixed: Mapping[str, str]
     configured: Mapping[str, str]
     passes_client_key: bool
+    lines: Mapping[bool, str]
+    """The usual header lines of a request, by whether it asks for a stream."""
 
 
 def header_rules(settings: UpstreamSettings, dialect: Dialect, key: str | None) -> HeaderRules:
@@ -76,23 +84,45 @@ def header_rules(settings: UpstreamSettings, dialect: Dialect, key: str | None) 
     has_credential = any(name in configured for name in _CREDENTIALS)
     if key is not None and not has_credential:
         fixed |= _credential(dialect, key)
+    fixed |= configured
+    usual = {stream: _accepted(stream=stream) | fixed for stream in (False, True)}
     return HeaderRules(
         dialect=dialect,
-        fixed=fixed | configured,
+        fixed=fixed,
         configured=configured,
         passes_client_key=settings.api_key == "client" and not has_credential,
+        lines={
+            stream: "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+            for stream, headers in usual.items()
+        },
     )
+
+
+def usual_lines(rules: HeaderRules, request: UpstreamRequest) -> str | None:
+    """The header lines of a request whose client adds nothing to the usual; None if it does: see `request_headers`."""
+    client = request.headers
+    own_id = request.request_id
+    if (
+        not own_id.isprintable()
+        or not own_id.isascii()
+        or "x-request-id" in rules.fixed
+        or (rules.passes_client_key and request.client_key is not None)
+    ):
+        return None
+    if rules.dialect == "messages":
+        version = client.get("anthropic-version")
+        if version not in (None, rules.fixed["anthropic-version"]) or "anthropic-beta" in client:
+            return None
+    elif rules.dialect == "responses" and _PERHAPS_CODEX.search("\n".join(client)) is not None:
+        return None
+    lines = rules.lines[request.stream]
+    return f"{lines}x-request-id: {own_id}\r\n" if own_id else lines
 
 
 def request_headers(rules: HeaderRules, request: UpstreamRequest) -> dict[str, str]:
     """The headers of one request: the fixed ones, and what of the client's this upstream should see."""
-    headers = {
-        "accept": "text/event-stream" if request.stream else "application/json",
-        # A compressed stream is held back until a block is full.
-        "accept-encoding": "identity" if request.stream else "gzip, deflate",
-        "x-request-id": request.request_id,
-        **rules.fixed,
-    }
+    headers = _accepted(stream=request.stream)
+    headers |= {"x-request-id": request.request_id, **rules.fixed}
     if not headers["x-request-id"]:
         del headers["x-request-id"]
     if rules.passes_client_key and request.client_key is not None:
@@ -101,9 +131,20 @@ def request_headers(rules: HeaderRules, request: UpstreamRequest) -> dict[str, s
         _add_anthropic(headers, rules, request.headers)
     elif rules.dialect == "responses":
         for name, value in request.headers.items():
-            if (name in _CODEX_NAMES or name.startswith(_CODEX_PREFIXES)) and name not in headers:
+            if _is_codex(name) and name not in headers:
                 headers[name] = value
     return headers
+
+
+def _accepted(*, stream: bool) -> dict[str, str]:
+    if stream:
+        # A compressed stream is held back until a block is full.
+        return {"accept": "text/event-stream", "accept-encoding": "identity"}
+    return {"accept": "application/json", "accept-encoding": "gzip, deflate"}
+
+
+def _is_codex(name: str) -> bool:
+    return name in _CODEX_NAMES or name.startswith(_CODEX_PREFIXES)
 
 
 def response_headers_for(
@@ -118,7 +159,7 @@ def response_headers_for(
     if door == dialect:
         own = _TOLD_BY.get(dialect, frozenset())
         for name, value in headers.items():
-            if name in own or (dialect == "responses" and name.startswith("x-codex-")):
+            if name in own:
                 told.append((_wire(name), _wire(value)))
     return told
 

@@ -15,7 +15,7 @@ from dragoman.errors import ConfigError, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.dialing import place_of
-from dragoman.upstream.headers import header_rules, request_headers
+from dragoman.upstream.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.settings import UpstreamSettings
 from dragoman.upstream.transport import Transport
 
@@ -53,8 +53,8 @@ class HttpUpstream:
 
     def __init__(self, name: str, settings: UpstreamSettings, *, key: str | None) -> None:
         kind = settings.kind
-        if kind == "rehearsal":
-            raise ConfigError(f"upstreams.{name}: a rehearsal has no address to send to")
+        if kind == "rehearsal" or kind == "chatgpt-codex" or kind == "codex":  # noqa: PLR1714 -- narrows the type
+            raise ConfigError(f"upstreams.{name}: {kind} is not sent to as it is")
         self.name = name
         self._settings = settings
         self._kind: Dialect = kind
@@ -73,22 +73,28 @@ class HttpUpstream:
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
 
-    async def send(self, request: UpstreamRequest) -> Reply:
+    async def send(self, request: UpstreamRequest, more: Mapping[str, str] | None = None) -> Reply:
+        """As every upstream. `more`: headers of this request alone; they win over all others."""
         url = self._urls.get((request.dialect, request.operation))
         if url is None:
             raise UpstreamError(
                 f"upstream {self.name!r} has no {request.operation!r} in the dialect {request.dialect!r}"
             )
-        headers = request_headers(self._rules[request.dialect], request)
-        return await self._transport.send("POST", url, headers, request.body)
+        rules = self._rules[request.dialect]
+        lines = None if more else usual_lines(rules, request)
+        if lines is None:
+            headers = request_headers(rules, request)
+            headers.update(more or {})
+            lines = self._transport.lines(headers)
+        return await self._transport.send("POST", url, lines, request.body)
 
-    async def probe(self) -> Probe:
+    async def probe(self, more: Mapping[str, str] | None = None) -> Probe:
         """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
         look = UpstreamRequest(dialect=self._kind, body=b"", stream=False, model="")
-        headers = request_headers(self._rules[self._kind], look)
+        headers = request_headers(self._rules[self._kind], look) | dict(more or {})
         url = url_for(self.name, self._settings, self._kind, _MODELS)
         try:
-            reply = await self._transport.send("GET", url, headers, b"")
+            reply = await self._transport.send("GET", url, self._transport.lines(headers), b"")
             try:
                 excerpt = (await reply.read())[:_PROBE_BYTES]
             finally:

@@ -6,10 +6,11 @@ from msgspec import Struct, field
 
 from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Dialect
+from dragoman.textcalls.contract.policy import OutputModeWord
 
 __all__ = ("ModelLimits", "RetrySettings", "Route", "UpstreamKind", "UpstreamSettings")
 
-UpstreamKind = Literal["chat", "responses", "messages", "rehearsal"]
+UpstreamKind = Literal["chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal"]
 
 
 class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,10 +47,17 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     also: dialects it takes besides `kind`; a door of one of these is forwarded without translation.
     api_key: a key, or `client` to pass the caller's on; api_key_env: the environment variable that holds one.
+    auth_file: Codex's `auth.json`, for the kind `chatgpt-codex`; None: where Codex keeps it.
+    command, env, codex_home, children: of the kind `codex`: the program that is started, what is added to its environment,
+        where its configuration and login are (None: where Codex keeps them), and how many of it run.
+    held_ttl, held_max: of the kind `codex`: how long a turn waits for results, and how many may. A desktop client asks a
+        person before it runs a tool, which takes minutes; a turn that waits costs some kilobytes.
     always_stream: ask for a stream even when the client wants a body, for servers whose bodies are poor.
     passthrough: `exact` forwards answers of the same dialect unwatched.
-    text_calls: the formats of calls written as text to look for, by name, or `auto`; none: text is text.
+    text_calls: the formats of calls written as text to look for, by name, or `auto`; empty: text is text.
     prompted_tools: the format in which tools are put into the prompt, for models without tools of their own.
+    output_mode: how calls reach Chat clients, as `<use_tool>` text too or as calls alone; None: by the kind.
+    keeps_responses: it keeps responses of its own and knows them by the ids it gave: those are sent back to it.
     models: limits by model glob (the upstream's model name), the first that matches.
     """
 
@@ -58,6 +66,13 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     base_url: str = ""
     api_key: str | None = None
     api_key_env: str | None = None
+    auth_file: str | None = None
+    command: tuple[str, ...] = ("codex", "app-server")
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    codex_home: str | None = None
+    children: int = 1
+    held_ttl: float = 900.0
+    held_max: int = 256
     headers: dict[str, str] = field(default_factory=dict[str, str])
     query: dict[str, str] = field(default_factory=dict[str, str])
     ca_file: str | None = None
@@ -70,8 +85,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"
     anthropic_version: str = "2023-06-01"
-    text_calls: tuple[str, ...] = ()
+    text_calls: tuple[str, ...] = ("auto",)
     prompted_tools: str | None = None
+    output_mode: OutputModeWord | None = None
+    keeps_responses: bool = False
     limits: ModelLimits = field(default_factory=ModelLimits)
     models: dict[str, ModelLimits] = field(default_factory=dict[str, ModelLimits])
     losses: dict[str, LossAction] = field(default_factory=dict[str, LossAction])

@@ -8,7 +8,8 @@ import asyncio
 import ssl
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from dragoman.errors import UpstreamError
@@ -18,7 +19,7 @@ from dragoman.upstream.dialing import Dialer
 from dragoman.upstream.inflating import Inflater, is_known
 from dragoman.upstream.settings import UpstreamSettings
 
-__all__ = ("Transport",)
+__all__ = ("HttpReply", "Transport")
 
 # A connection that has rested longer is not trusted: what stands between may have forgotten it without a word.
 MAX_REST_SECONDS = 60.0
@@ -37,24 +38,40 @@ class Transport:
         self._dialing = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> "_Reply":
-        """The answer, as soon as its head is there.
+    def lines(self, headers: Mapping[str, str]) -> str:
+        """The header lines of a request.
+
+        Raises:
+            UpstreamError: a value has a line end in it.
+        """
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        # A client's header that reached us with a line end in it would speak for us.
+        if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+            raise UpstreamError(f"upstream {self._name!r}: a header has a line end in its value")
+        return lines
+
+    async def send(self, method: str, url: str, lines: str, body: bytes) -> "HttpReply":
+        """The answer, as soon as its head is there. `lines` are those of the headers.
 
         Raises:
             UpstreamError: kind `upstream`, `timeout`, `truncated` or `protocol`.
         """
-        head = self._head(method, url, headers, body)
+        head = self._head(method, url, lines, body)
         connection = self._take_resting() or await self._obtain()
+        is_answered = False
         try:
-            return await self._ask(connection, head, body)
+            await connection.ask(head, body)
+            is_answered = True
         except UpstreamError as error:
             is_stale = connection.has_served and not connection.has_received
             if not is_stale or error.kind != "upstream":
                 raise
-        # Its place is free, so what comes is a new connection.
-        return await self._ask(await self._obtain(), head, body)
+        finally:
+            if not is_answered:  # failed, or the client has left
+                self._drop(connection)
+        if is_answered:
+            return HttpReply(self, connection, self._name)
+        return await self._ask_anew(head, body)
 
     async def close(self) -> None:
         for connection in tuple(self._open):
@@ -76,21 +93,19 @@ class Transport:
             self._drop(self._resting.pop(0))
         self._call_next()
 
-    async def _ask(self, connection: Connection, head: bytes, body: bytes) -> "_Reply":
-        answered = False
-        try:
+    async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
+        """After a stale connection. Its place is free, so what comes is a new one."""
+        connection = await self._obtain()
+        with ExitStack() as undo:
+            undo.callback(self._drop, connection)
             await connection.ask(head, body)
-            answered = True
-        finally:
-            if not answered:  # failed, or the client has left
-                self._drop(connection)
-        return _Reply(self, connection, self._name)
+            undo.pop_all()
+        return HttpReply(self, connection, self._name)
 
     def _take_resting(self) -> Connection | None:
         while self._resting:
             connection = self._resting.pop()
-            age = asyncio.get_running_loop().time() - connection.idle_since
-            if connection.is_usable and age < MAX_REST_SECONDS:
+            if connection.is_usable and connection.age < MAX_REST_SECONDS:
                 return connection
             self._drop(connection)
         return None
@@ -140,15 +155,11 @@ class Transport:
         connection.abort()
         self._call_next()
 
-    def _head(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    def _head(self, method: str, url: str, lines: str, body: bytes) -> bytes:
         start = self._starts.get((method, url))
         if start is None:
             start = self._starts[method, url] = self._start(method, url)
-        fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        # A client's header that reached us with a line end in it would speak for us.
-        if fields.count("\n") != len(headers) or fields.count("\r") != len(headers):
-            raise UpstreamError(f"upstream {self._name!r}: a header has a line end in its value")
-        text = f"{start}\r\ncontent-length: {len(body)}\r\n{fields}\r\n"
+        text = f"{start}\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
         try:
             return text.encode("latin-1")
         except UnicodeEncodeError as error:
@@ -167,7 +178,7 @@ class Transport:
         return "\r\n".join(lines)
 
 
-class _Reply:
+class HttpReply:
     """An answer on its connection, until it is closed; what happens there later is another's."""
 
     __slots__ = ("_connection", "_inflater", "_name", "_transport", "headers", "status")
@@ -181,6 +192,17 @@ class _Reply:
         encoding = connection.headers.get("content-encoding", "identity")
         self._inflater = Inflater() if is_known(encoding) else None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it was read to its end."""
+        return self._connection is None or (self._inflater is None and self._connection.is_over)
+
+    def take_whole(self) -> bytes | None:
+        """All of it, if it has arrived already and is not compressed."""
+        if self._connection is None or self._inflater is not None:
+            return None
+        return self._connection.take_whole()
+
     async def read(self) -> bytes:
         connection = self._connection
         if connection is None:
@@ -188,6 +210,18 @@ class _Reply:
         if self._inflater is None:
             return await connection.read()
         return await self._read_inflated(connection, self._inflater)
+
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        """Hand each read to `take` when it comes: see `Connection.pour`. The headers are forgotten: streams last."""
+        self.headers = {}
+        connection = self._connection
+        if connection is not None and self._inflater is None:
+            connection.headers = {}
+            return await connection.pour(take)
+        while data := await self.read():
+            if not take(data):
+                return False
+        return True
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -112,6 +112,12 @@ def test_request_goes_as_it_came(dialect: str) -> None:
     assert sent.names.find("f") is not None
 
 
+def test_pictures_go_as_they_came() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    body = body_of("chat", messages=[{"role": "user", "content": [picture]}])
+    assert relayed("chat", body).body is body
+
+
 @each_dialect
 def test_model_is_renamed_in_place(dialect: str) -> None:
     body = body_of(dialect)

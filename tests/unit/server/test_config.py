@@ -1,14 +1,17 @@
 """Where settings come from: file, environment, flags, and which of them wins."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.server.config import Flags, find_file, load_settings
+from dragoman.server.config_values import words
 from dragoman.server.routing import Attempt, plan
 from dragoman.server.settings import ServerSettings, Settings
-from dragoman.upstream.settings import ModelLimits, Route, UpstreamSettings
+from dragoman.store.settings import StoreSettings
+from dragoman.upstream.settings import ModelLimits, Route, UpstreamKind, UpstreamSettings
 
 FULL = """
 [server]
@@ -147,7 +150,7 @@ def test_a_huge_file_is_refused() -> None:
         ("[sever]", "sever: unknown key; did you mean `server`?"),
         (
             "[zzz]",
-            "zzz: unknown key; known here: server, log, retry, upstreams, routes",
+            "zzz: unknown key; known here: server, log, chat, dump, retry, store, upstreams, routes",
         ),
         (
             '[upstreams.a]\nkind = "chat"\nbaseUrl = "x"',
@@ -182,12 +185,12 @@ def test_a_huge_file_is_refused() -> None:
         ('[[routes]]\nmodel = "*"', "routes[0].upstream: expected a string, it is missing"),
         (
             "[upstreams.a]",
-            'upstreams.a.kind: expected one of "chat", "responses", "messages", "rehearsal", it is missing',
+            f"upstreams.a.kind: expected one of {words(get_args(UpstreamKind))}, it is missing",
         ),
         (
             '[upstreams.a]\nkind = "rehersal"',
             (
-                'upstreams.a.kind: expected one of "chat", "responses", "messages", "rehearsal", '
+                f"upstreams.a.kind: expected one of {words(get_args(UpstreamKind))}, "
                 'got "rehersal"; did you mean `rehearsal`?'
             ),
         ),
@@ -277,6 +280,7 @@ def test_with_nothing_at_all_there_is_the_rehearsal() -> None:
     assert settings == Settings(
         upstreams={"rehearsal": UpstreamSettings(kind="rehearsal")},
         routes=(Route(model="*", upstream="rehearsal"),),
+        store=StoreSettings(),
     )
 
 
@@ -288,6 +292,7 @@ def test_an_openai_key_makes_the_upstream_openai() -> None:
             also=("chat",),
             base_url="https://api.openai.com/v1",
             api_key_env="OPENAI_API_KEY",
+            keeps_responses=True,
         )
     }
     assert plan(settings, "anything") == (Attempt("openai", "anything"),)
@@ -412,3 +417,80 @@ def test_a_short_form_with_a_bad_address_is_refused(url: str) -> None:
 def test_passwords_in_a_bad_short_form_are_not_repeated() -> None:
     text = complaint(None, Flags(upstream="chta=http://me:hunter2@host/v1"))
     assert "hunter2" not in text
+
+
+# --- the ChatGPT Codex backend and the dump ---------------------------------------------------------------------------
+
+
+def test_the_chatgpt_codex_backend_has_its_own_address_and_always_streams(tmp_path: Path) -> None:
+    file = tmp_path / "dragoman.toml"
+    file.write_text('[upstreams.codex]\nkind = "chatgpt-codex"', encoding="utf-8")
+    for settings in (
+        load_settings(file, {}),
+        load_settings(None, {"DRAGOMAN_UPSTREAM_KEY": "k"}, Flags(upstream="chatgpt-codex")),
+    ):
+        [upstream] = settings.upstreams.values()
+        assert upstream.base_url == "https://chatgpt.com/backend-api/codex"
+        assert upstream.always_stream
+        assert (upstream.api_key, upstream.api_key_env) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('api_key = "k"', "uses Codex's login; leave api_key and api_key_env out"),
+        ('also = ["chat"]', "speaks Responses only"),
+        ('base_url = "chatgpt.com"', "expected an address"),
+        ("losses = { unsupported = 'drop' }", "unknown kind of loss"),
+    ],
+)
+def test_what_the_chatgpt_codex_backend_cannot_have_is_refused(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "dragoman.toml"
+    file.write_text(f'[upstreams.codex]\nkind = "chatgpt-codex"\n{text}', encoding="utf-8")
+    with pytest.raises(ConfigError, match=problem):
+        load_settings(file, {})
+
+
+def test_a_login_file_is_for_the_chatgpt_codex_backend_only(tmp_path: Path) -> None:
+    file = tmp_path / "dragoman.toml"
+    text = '[upstreams.a]\nkind = "chat"\nbase_url = "http://x/v1"\nauth_file = "auth.json"'
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="auth_file: only the kind"):
+        load_settings(file, {})
+
+
+@pytest.mark.requirement("S000-27")
+@pytest.mark.parametrize(
+    ("variable", "in_file", "path"),
+    [
+        (None, None, None),
+        (None, "a.jsonl", "a.jsonl"),
+        ("", "a.jsonl", "a.jsonl"),
+        ("1", None, "dump_sse.jsonl"),
+        ("TRUE", None, "dump_sse.jsonl"),
+        ("1", "a.jsonl", "a.jsonl"),
+        ("0", "a.jsonl", None),
+        ("false", None, None),
+    ],
+)
+def test_the_dump_is_switched_by_its_variable(
+    variable: str | None, in_file: str | None, path: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "dragoman.toml"
+    text = "" if in_file is None else f'[dump]\npath = "{in_file}"'
+    file.write_text(text, encoding="utf-8")
+    environ = {} if variable is None else {"CODEX_DUMP_SSE": variable}
+    assert load_settings(file, environ).dump.path == path
+
+
+def test_a_switch_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "dragoman.toml"
+    file.write_text('[dump]\npath = " "\nfiles = 0\nmax_bytes = -1', encoding="utf-8")
+    with pytest.raises(ConfigError, match="CODEX_DUMP_SSE: expected 1 or true"):
+        load_settings(file, {"CODEX_DUMP_SSE": "perhaps"})
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file, {})
+    for line in ("dump.path: ", "dump.files: expected more than 0", "dump.max_bytes: "):
+        assert line in caught.value.message

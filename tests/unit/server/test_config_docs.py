@@ -14,7 +14,14 @@ from dragoman.server import config
 from dragoman.server.config import complete, load_settings
 from dragoman.server.config_values import read_struct
 from dragoman.server.connect import CLIENTS, connection_of, snippet
-from dragoman.server.settings import LogSettings, ServerSettings, Settings
+from dragoman.server.settings import (
+    ChatSettings,
+    DumpSettings,
+    LogSettings,
+    ServerSettings,
+    Settings,
+)
+from dragoman.store.settings import StoreSettings
 from dragoman.upstream.settings import (
     ModelLimits,
     RetrySettings,
@@ -28,7 +35,10 @@ PAGE = (DOCS / "configuration.md").read_text(encoding="utf-8")
 SECTIONS: dict[str, type[Struct]] = {
     "## Server": ServerSettings,
     "## Log": LogSettings,
+    "## Dump": DumpSettings,
+    "## Chat": ChatSettings,
     "## Retries": RetrySettings,
+    "## Store": StoreSettings,
     "## Upstreams": UpstreamSettings,
     "### Limits": ModelLimits,
     "## Routes": Route,
@@ -49,11 +59,21 @@ def test_every_key_is_described_and_no_other(title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "title", ["## Server", "## Log", "## Retries", "## Upstreams", "## Routes"]
+    "title",
+    [
+        "## Server",
+        "## Log",
+        "## Dump",
+        "## Chat",
+        "## Retries",
+        "## Store",
+        "## Upstreams",
+        "## Routes",
+    ],
 )
 def test_the_defaults_are_those_of_the_code(title: str) -> None:
     told = table(title)
-    sizes = {"64 MiB": 64 * 1024**2, "64 KiB": 64 * 1024}
+    sizes = {"64 MiB": 64 * 1024**2, "16 MiB": 16 * 1024**2, "64 KiB": 64 * 1024}
     for info in structs.fields(SECTIONS[title]):
         text = told[info.name].strip()
         if not text.startswith("`"):

@@ -19,6 +19,7 @@ from dragoman.server.logs import (
 )
 from dragoman.server.records import RequestRecord
 from dragoman.server.settings import LogSettings
+from dragoman.textcalls.contract.report import ContractReport
 
 DOCS = Path(__file__).parents[3] / "docs" / "operations.md"
 NOW = 1_700_000_000.25
@@ -318,6 +319,7 @@ def test_every_field_is_documented() -> None:
         losses=(Loss("a", "", "drop"),),
         repairs=(Repair("a", ""),),
         problems=(Problem(1, "a", ""),),
+        contract=ContractReport(output_mode="obsidian-xml"),
     )
     page = DOCS.read_text(encoding="utf-8")
     fields = json.loads(json_line(record, NOW))

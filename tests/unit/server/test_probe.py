@@ -1,8 +1,11 @@
 """Trying upstreams: bounded in time, and silent about keys."""
 
 import asyncio
+from pathlib import Path
 
+from codex_logins import chatgpt_login, make_token
 from dragoman.server.probe import Finding, probe_all
+from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
 from dragoman.upstream.settings import UpstreamSettings
 
 
@@ -27,6 +30,31 @@ def test_a_key_that_cannot_be_sent_is_a_finding() -> None:
     (found,) = asyncio.run(probe_all({"a": upstream}, {"K": "SECRET\n"}))
     assert not found.is_ok
     assert "SECRET" not in found.detail
+
+
+def test_the_chatgpt_codex_backend_is_tried_with_the_login(tmp_path: Path) -> None:
+    def found(reply: ScriptedReply, login: bytes | None = None) -> tuple[Finding, list[str]]:
+        async def run() -> tuple[Finding, list[str]]:
+            async with ScriptedUpstream([reply]) as backend:
+                upstream = UpstreamSettings(kind="chatgpt-codex", base_url=backend.url)
+                [finding] = await probe_all({"a": upstream}, {"CODEX_HOME": str(tmp_path)})
+                return finding, [r.headers["chatgpt-account-id"] for r in backend.requests]
+
+        if login is not None:
+            (tmp_path / "auth.json").write_bytes(login)
+        return asyncio.run(run())
+
+    missing, asked = found(json_reply({}))
+    assert (missing.is_ok, asked) == (False, [])
+    assert "run `codex login`" in missing.detail
+    expired, asked = found(json_reply({}), chatgpt_login(make_token(1000)))
+    assert (expired.is_ok, asked) == (False, [])
+    ok = Finding("a", is_ok=True, detail="reached")
+    assert found(json_reply({}), chatgpt_login()) == (ok, ["acct-1"])
+    assert found(json_reply({"detail": "client_version"}, 400))[0].is_ok
+    refused, _ = found(json_reply({"detail": "no"}, 401))
+    assert not refused.is_ok
+    assert "was refused; run `codex login`" in refused.detail
 
 
 def test_a_rehearsal_needs_no_network() -> None:

@@ -141,12 +141,65 @@ def test_what_cannot_be_read_is_not_told(odd: str) -> None:
     assert told("chat", "messages", anthropic) == {}
 
 
-def test_codex_limits_pass_between_responses_only() -> None:
-    assert told("responses", "responses", CODEX) == CODEX
-    assert told("chat", "responses", CODEX) == {}
+@pytest.mark.parametrize("door", ["chat", "responses", "messages"])
+def test_codex_limits_of_a_responses_server_pass_to_every_client(door: Dialect) -> None:
+    heard = told(door, "responses", CODEX)
+    assert {name: heard[name] for name in CODEX} == CODEX
+
+
+def test_codex_limits_come_from_responses_servers_only() -> None:
     assert told("responses", "chat", CODEX) == {}
     assert told("messages", "messages", CODEX) == {}
     assert told("responses", "responses", {"x-codex-turn-state": "opaque"}) == {}
+
+
+WINDOWS = {
+    "x-codex-primary-used-percent": "42.5",
+    "x-codex-primary-window-minutes": "300",
+    "x-codex-primary-reset-at": "1700003600",
+    "x-codex-secondary-used-percent": "60",
+    "x-codex-secondary-window-minutes": "10080",
+    "x-codex-secondary-reset-at": "1700600000",
+}
+
+
+@pytest.mark.parametrize("door", ["chat", "responses"])
+def test_openai_clients_hear_of_the_fullest_window_in_hundredths(door: Dialect) -> None:
+    heard = told(door, "responses", WINDOWS)
+    assert {name: value for name, value in heard.items() if name not in WINDOWS} == {
+        "x-ratelimit-limit-requests": "100",
+        "x-ratelimit-remaining-requests": "40",
+        "x-ratelimit-reset-requests": "166h39m59.5s",
+    }
+
+
+def test_anthropic_clients_hear_of_windows_as_subscriptions_have_them() -> None:
+    heard = told("messages", "responses", WINDOWS)
+    unified = "anthropic-ratelimit-unified-"
+    assert {name: value for name, value in heard.items() if name not in WINDOWS} == {
+        f"{unified}5h-status": "allowed",
+        f"{unified}5h-utilization": "0.425",
+        f"{unified}5h-reset": "1700003600",
+        f"{unified}7d-status": "allowed",
+        f"{unified}7d-utilization": "0.6",
+        f"{unified}7d-reset": "1700600000",
+        f"{unified}status": "allowed",
+        f"{unified}representative-claim": "seven_day",
+        f"{unified}reset": "1700600000",
+    }
+
+
+def test_a_window_that_is_used_up_is_told_as_one() -> None:
+    full = {**WINDOWS, "x-codex-primary-used-percent": "100.4"}
+    assert told("chat", "responses", full)["x-ratelimit-remaining-requests"] == "0"
+    heard = told("messages", "responses", full)
+    assert heard["anthropic-ratelimit-unified-status"] == "rejected"
+    assert heard["anthropic-ratelimit-unified-representative-claim"] == "five_hour"
+
+
+def test_limits_by_the_vendors_own_names_are_not_told_twice() -> None:
+    heard = told("chat", "responses", {**WINDOWS, **OPENAI})
+    assert heard == {**WINDOWS, **OPENAI}
 
 
 @pytest.mark.parametrize("door", ["chat", "responses", "messages"])

@@ -1,8 +1,13 @@
 """When markup is a call, and when it is only text."""
 
+import json
+
 import pytest
 
+from dragoman._json import Raw
+from dragoman.model.events import PartEnded
 from dragoman.model.outcome import FinishReason
+from dragoman.model.parts import Call
 from dragoman.model.request import Request, Tool, ToolChoice, ToolRef
 from dragoman.textcalls import TextScanner, scan_text, stage_for
 
@@ -130,7 +135,9 @@ def test_formats_are_chosen_by_name() -> None:
         ("meta-llama/Llama-3.1-8B-Instruct", '{"name": "f", "parameters": {"a": "x"}}'),
         ("llama-4-scout", "[f(a='x')]"),
         ("Salesforce/xLAM-2-8b", '[{"name": "f", "arguments": {"a": "x"}}]'),
-        ("openai/gpt-oss-20b", '<|channel|>commentary to=functions.f<|message|>{"a": "x"}<|call|>'),
+        ("openai/gpt-oss-20b", 'to=functions.f <|constrain|>json<|message|>{"a": "x"}<|call|>'),
+        ("ollama/qwen2.5-coder-cline", "<f>\n<a>x</a>\n</f>"),
+        ("Qwen/Qwen-7B-Chat", 'Action: f\nAction Input: {"a": "x"}\n'),
     ],
 )
 def test_formats_without_a_sentinel_need_the_profile_of_a_model(model: str, text: str) -> None:
@@ -145,10 +152,26 @@ def test_tools_of_every_dialect_are_read() -> None:
         {"type": "function", "function": {"name": "g", "parameters": schema}},
         {"type": "function", "name": "g", "parameters": schema},
         {"name": "g", "input_schema": schema},
-        Tool(name="g", schema=None),
+        {"name": "g", "inputSchema": schema},
+        {"type": "custom", "name": "g", "input_schema": schema},
+        {"type": "function", "function": {"name": "g", "parameters": json.dumps(schema)}},
+        Tool(name="g", schema=Raw(json.dumps(schema).encode())),
     ]
     found = [scan_text(text, [shape]).calls[0].arguments for shape in shapes]
-    assert found == ['{"n":3}', '{"n":3}', '{"n":3}', '{"n":"3"}']
+    assert found == ['{"n":3}'] * len(shapes)
+    assert scan_text(text, ["g"]).calls[0].arguments == '{"n":"3"}'
+    assert scan_text(text, [None, 7, {}, {"name": ""}, ""]).calls == ()
+
+
+def test_tool_with_free_text_is_called_with_its_text() -> None:
+    tool = {"type": "custom", "name": "note", "format": {"type": "text"}}
+    scanner = TextScanner([tool])
+    text = '<tool_call>{"name": "note", "arguments": {"input": "a \\"b\\""}}</tool_call>'
+    events = [*scanner.feed(text), *scanner.finish()]
+    ended = [event.value for event in events if isinstance(event, PartEnded)]
+    assert [(one.kind, one.input) for one in ended if isinstance(one, Call)] == [
+        ("custom", 'a "b"')
+    ]
 
 
 def test_stage_is_made_only_where_a_tool_may_be_called() -> None:

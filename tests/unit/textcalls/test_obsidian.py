@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from dragoman.errors import ConfigError
 from dragoman.model.parts import Call
 from dragoman.textcalls import (
+    FoundCall,
     extract_use_tool_blocks,
     is_read_back,
     scan_text,
@@ -132,8 +134,8 @@ def test_call_is_written_as_the_client_reads_it() -> None:
     source = '{"limit":3,"path":"a.md","salientTerms":["x"],"content":"one\\ntwo"}'
     call = Call(call_id="c", name="write", input=source)
     assert to_obsidian_xml(call, schema=SCHEMA) == (
-        "<use_tool>\n<name>write</name>\n<path>a.md</path>\n<content>\none\ntwo\n</content>\n"
-        '<salientTerms>["x"]</salientTerms>\n<limit>3</limit>\n</use_tool>'
+        "<use_tool>\n  <name>write</name>\n  <path>a.md</path>\n  <content>\none\ntwo\n</content>\n"
+        '  <salientTerms>["x"]</salientTerms>\n  <limit>3</limit>\n</use_tool>'
     )
     assert is_read_back(to_obsidian_xml(call, schema=SCHEMA), call, schema=SCHEMA)
 
@@ -170,3 +172,36 @@ def test_block_of_another_call_is_not_this_one() -> None:
     call = Call(call_id="c", name="write", input="{}")
     assert not is_read_back("no block", call)
     assert not is_read_back("<use_tool><name>other</name></use_tool>", call)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call(call_id="c", name="f", input='{"a": "x", "n": [1]}'),
+        {"name": "f", "arguments": '{"a": "x", "n": [1]}'},
+        {"name": "f", "arguments": {"a": "x", "n": [1]}},
+        {"type": "tool_use", "id": "c", "name": "f", "input": {"a": "x", "n": [1]}},
+        {
+            "id": "c",
+            "type": "function",
+            "function": {"name": "f", "arguments": '{"a":"x","n":[1]}'},
+        },
+        FoundCall("f", '{"a": "x", "n": [1]}'),
+    ],
+)
+def test_call_of_any_shape_is_written_as_a_block(call: object) -> None:
+    block = to_obsidian_xml(call)
+    assert block.split() == [
+        "<use_tool>",
+        "<name>f</name>",
+        "<a>x</a>",
+        "<n>[1]</n>",
+        "</use_tool>",
+    ]
+    assert json.loads(extract_use_tool_blocks(block)[0].arguments) == {"a": "x", "n": [1]}
+
+
+@pytest.mark.parametrize("call", [None, 7, {}, {"name": 1}, "f"])
+def test_what_is_no_call_is_refused(call: object) -> None:
+    with pytest.raises(ConfigError, match="expected a call"):
+        to_obsidian_xml(call)

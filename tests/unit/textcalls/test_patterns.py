@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.errors import ConfigError, LocalProtocolError
 from dragoman.textcalls import (
@@ -141,6 +142,68 @@ def test_arguments_stream_where_a_pattern_asks_for_it() -> None:
     assert told[-1] == "PartEnded"
     assert scanner.calls == 0
     assert [problem.kind for problem in scanner.problems] == ["truncated"]
+
+
+def test_arguments_of_a_built_in_format_stream_where_the_scanner_is_told_so() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {"a": "par'
+    assert TextScanner(TOOLS).feed(text) == ()
+    told = TextScanner(TOOLS, stream=("hermes",)).feed(text)
+    assert [type(event).__name__ for event in told] == ["PartStarted", "InputDelta"]
+    with pytest.raises(ConfigError, match="got 'nope'"):
+        TextScanner(TOOLS, stream=("nope",))
+
+
+def test_pattern_of_a_built_in_name_takes_its_place() -> None:
+    hermes = next(pattern for pattern in PATTERNS.snapshot() if pattern.name == "hermes")
+    registry = PatternRegistry(PATTERNS.snapshot())
+    registry.register(replace(hermes, stream_args=True))
+    scanner = TextScanner(TOOLS, registry=registry)
+    assert len(scanner.feed('<tool_call>{"name": "f", "arguments": {"a": "par')) == 2
+
+
+def test_change_of_a_registry_reaches_the_next_scanner() -> None:
+    registry = PatternRegistry((MINE,))
+    text = '%%{"name": "f", "arguments": {}}'
+    assert scan_text(text, TOOLS, registry=registry).calls == ()
+    take_out = registry.register(TextPattern(name="late", openers=("%%",), body=JsonBody()))
+    assert len(scan_text(text, TOOLS, registry=registry).calls) == 1
+    take_out()
+    assert scan_text(text, TOOLS, registry=registry).calls == ()
+
+
+def test_opener_of_letters_may_be_kept_out_of_words() -> None:
+    pattern = TextPattern(name="w", openers=("call",), body=JsonBody(), place="word")
+    registry = PatternRegistry((pattern,))
+    call = 'call{"name": "f", "arguments": {}}'
+    for text, count in ((call, 1), (f"a {call}", 1), (f"re{call}", 0), (f"_{call}", 0)):
+        for pieces in ([text], list(text)):
+            scanner = TextScanner(TOOLS, registry=registry)
+            for piece in pieces:
+                scanner.feed(piece)
+            scanner.finish()
+            assert scanner.calls == count, text
+
+
+LONG = "n" * 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'<tool_call>{{"name": "{LONG}", "arguments": {{}}}}</tool_call>',
+        f'[TOOL_CALLS]{LONG}[ARGS]{{"a": "x"}}',
+        f"<tool_call>{LONG}\n</tool_call>",
+        f"<|tool_call_start|>[{LONG}(a='x')]<|tool_call_end|>",
+        f"<|tool_call>call:{LONG}{{}}<tool_call|>",
+        f'<invoke name="{LONG}"></invoke>',
+        f"<use_tool><name>{LONG}</name></use_tool>",
+    ],
+)
+def test_name_beyond_the_limit_is_text_and_a_problem(text: str) -> None:
+    for tools in (None, TOOLS):
+        scan = scan_text(text, tools)
+        assert (scan.calls, scan.text) == ((), text)
+        assert {problem.kind for problem in scan.problems} == {"limit"}
 
 
 def test_named_body_serves_a_format_of_one_s_own() -> None:

@@ -24,7 +24,14 @@ from dragoman.model.events import (
 from dragoman.model.outcome import ErrorInfo, FinishReason, Usage
 from dragoman.model.parts import Annotation, Call, Part, Reasoning, Text
 from dragoman.model.request import Request, Tool
-from dragoman.textcalls import TailPolicy, TextCallStage, stage_for
+from dragoman.textcalls import (
+    JsonBody,
+    TailPolicy,
+    TextCallStage,
+    TextPattern,
+    register_text_pattern,
+    stage_for,
+)
 
 SCHEMA = raw({"type": "object", "properties": {"a": {"type": "string"}}})
 REQUEST = Request(
@@ -270,3 +277,149 @@ def test_problems_are_recorded() -> None:
     stage = made()
     through(stage, answer(text_part(0, block("1", "g"))))
     assert [problem.kind for problem in stage.problems] == ["unknown_tool"]
+
+
+# --- written and structured ---------------------------------------------------------------------------------------------
+
+
+def structured(number: int, arguments: str, name: str = "f") -> list[Event]:
+    call = Call(call_id=f"c{number}", name=name, status="in_progress")
+    return [
+        PartStarted(number, call),
+        *(InputDelta(number, piece) for piece in arguments),
+        Progress("in_progress", number),
+        PartEnded(number, Call(call_id=f"c{number}", name=name, input=arguments)),
+    ]
+
+
+def test_call_that_was_written_is_not_told_again_when_it_comes_structured() -> None:
+    stage = made(TailPolicy())
+    told = answer(
+        text_part(0, f"Hm. {block('1')}"), structured(1, '{ "a":"1" }'), finish="tool_calls"
+    )
+    out = through(stage, told)
+    assert shown(out) == ["Hm. ", '{"a": "1"}']
+    assert fold(out).choices[0].finish == "tool_calls"
+    assert [problem.kind for problem in stage.problems] == ["repeated_call"]
+
+
+def test_each_written_call_answers_for_one_repetition() -> None:
+    told = answer(
+        text_part(0, block("1") + block("1")),
+        structured(1, '{"a":"1"}'),
+        structured(2, '{"a":"1"}'),
+        structured(3, '{"a":"1"}'),
+    )
+    out = through(made(), told)
+    assert shown(out) == ['{"a": "1"}', '{"a": "1"}', '{"a":"1"}']
+    assert [part.call_id for part in parts_of(out) if isinstance(part, Call)][2] == "c3"
+
+
+def test_structured_call_that_differs_from_the_written_one_is_told_whole() -> None:
+    for arguments, name in (('{"a":"2"}', "f"), ('{"a":"1"}', "g"), ("no json", "f"), ("", "f")):
+        out = through(made(), answer(text_part(0, block("1")), structured(1, arguments, name)))
+        assert shown(out) == ['{"a": "1"}', arguments]
+
+
+def test_structured_call_that_was_cut_is_told_as_such() -> None:
+    call = structured(1, '{"a": "1"}')
+    call[-1] = PartEnded(1, Call(call_id="c1", name="f", input='{"a": "1"}', status="incomplete"))
+    out = through(made(), answer(text_part(0, block("1")), call, finish="length"))
+    assert [part.status for part in parts_of(out) if isinstance(part, Call)] == [
+        "completed",
+        "incomplete",
+    ]
+
+
+def test_other_parts_go_on_while_a_structured_call_waits() -> None:
+    call = structured(1, '{"a":"1"}')
+    text = text_part(2, "And more.")
+    told = answer(text_part(0, block("1")), call[:2], text, call[2:])
+    assert shown(through(made(), told)) == ['{"a": "1"}', "And more."]
+
+
+def test_calls_of_another_choice_are_no_repetition() -> None:
+    text, call = text_part(0, block("1")), structured(1, '{"a": "1"}')
+    begun = call[0]
+    assert isinstance(begun, PartStarted)
+    call[0] = PartStarted(1, begun.header, 1)
+    told = [
+        Started(), *text, *call, Finished("stop"), Finished("tool_calls", choice=1), Completed()
+    ]  # fmt: skip
+    outcome = fold(through(made(), told))
+    assert [len(choice.parts) for choice in outcome.choices] == [1, 1]
+
+
+# --- what a caller that passes the answer on must know --------------------------------------------------------------------
+
+
+def test_stage_says_when_something_else_was_told_than_came() -> None:
+    for text, is_changed in (
+        ("a < b and <tool_call> c", False),
+        (block("1", "nobody"), False),
+        (block("1")[:-20], False),
+        (block("1"), True),
+        (f"{block('1')} and so on", True),
+    ):
+        stage = made(TailPolicy())
+        through(stage, answer(text_part(0, text)))
+        assert stage.has_changed is is_changed, text
+
+
+def test_marks_that_only_dress_the_text_are_a_change_too() -> None:
+    stage = stage_for(REQUEST, model="command-a", policy=KEEP)
+    assert stage is not None
+    out = through(stage, answer(text_part(0, "<|START_RESPONSE|>Hello.<|END_RESPONSE|>")))
+    assert shown(out) == ["Hello."]
+    assert stage.has_changed
+
+
+def test_stage_says_what_it_owes_until_it_has_told_it() -> None:
+    stage = made()
+    stage.feed(Started())
+    stage.feed(PartStarted(0, Text(status="in_progress")))
+    begun = stage.debt(0)
+    assert begun == (0, 0, False)
+    stage.feed(TextDelta(0, "a <tool"))
+    held = stage.debt(0)
+    assert (held, stage.owed(0)) == ((0, 7, False), 5)
+    assert begun is not None
+    assert held is not None
+    assert stage.is_paid(begun)
+    assert not stage.is_paid(held)
+    assert stage.lane(0) is None
+    stage.feed(TextDelta(0, "box"))
+    assert stage.is_paid(held)
+    assert (stage.debt(0), stage.owed(0), stage.number_of(0)) == (None, 0, 0)
+    lane = stage.lane(0)
+    assert lane is not None
+    lane(" more")
+    stage.feed(TextDelta(0, " <"))
+    stage.feed(PartEnded(0, Text(text="a <toolbox more <")))
+    ended = stage.debt(0)
+    assert ended is not None
+    assert ended == (0, 12, True)
+    stage.feed(Finished("stop"))
+    assert stage.is_paid(ended)
+    assert stage.number_of(0) == 0
+
+
+def test_confirmed_block_is_known_to_be_read() -> None:
+    stage = made()
+    stage.feed(PartStarted(0, Text(status="in_progress")))
+    stage.feed(TextDelta(0, "<tool_call>"))
+    assert not stage.is_reading
+    stage.feed(TextDelta(0, '{"name": "f", "arguments": {'))
+    assert stage.is_reading
+
+
+def test_format_that_is_registered_later_is_looked_for_in_later_answers() -> None:
+    text = '@@call {"name": "f", "arguments": {"a": "1"}}@@'
+    assert shown(through(made(), answer(text_part(0, text)))) == [text]
+    mine = TextPattern(name="mine", openers=("@@call ",), body=JsonBody(), closers=("@@",))
+    unregister = register_text_pattern(mine)
+    try:
+        assert shown(through(made(), answer(text_part(0, text)))) == ['{"a": "1"}']
+    finally:
+        unregister()
+    assert shown(through(made(), answer(text_part(0, text)))) == [text]

@@ -5,7 +5,13 @@ from typing import cast
 
 import pytest
 
+import dragoman
+from dragoman import textcalls, toolcalls
+from dragoman.dialects.base import DecodeContext
 from dragoman.errors import ConfigError
+from dragoman.model.request import Tool
+from dragoman.textcalls import JsonBody, TextPattern
+from dragoman.toolcalls import ToolCallAggregator
 from dragoman.toolcalls.textpatterns import (
     TEXT_PATTERNS,
     TextCall,
@@ -84,3 +90,58 @@ def test_shared_registry_can_be_filled_and_emptied() -> None:
     assert TEXT_PATTERNS.find("x")[0] == (FIRST,)
     take_out()
     assert TEXT_PATTERNS.find("x")[0] == ()
+
+
+USE_TOOL = "Well.\n<use_tool>\n<name>look</name>\n<a>x</a>\n</use_tool>"
+MINE = TextPattern(name="mine", openers=("@@call ",), body=JsonBody(), closers=("@@",))
+
+
+def names_in(text: str, aggregator: ToolCallAggregator) -> list[str]:
+    message = {"role": "assistant", "content": text}
+    aggregator.ingest_message(message, emit_if_missing=True)
+    return [record.name for record in aggregator.snapshot()]
+
+
+def test_there_is_one_registry_under_all_names() -> None:
+    assert toolcalls.register_text_pattern is textcalls.register_text_pattern
+    assert dragoman.register_text_pattern is textcalls.register_text_pattern
+    assert toolcalls.TEXT_PATTERNS is textcalls.PATTERNS
+
+
+def test_aggregator_finds_the_formats_that_scanners_find() -> None:
+    assert names_in(USE_TOOL, ToolCallAggregator()) == ["look"]
+    assert names_in(USE_TOOL, ToolCallAggregator(text_patterns=TextPatterns())) == []
+
+
+def test_aggregator_that_knows_the_tools_finds_only_calls_of_them() -> None:
+    for name, expected in (("look", ["look"]), ("other", [])):
+        context = DecodeContext(tools=(Tool(name=name),))
+        assert names_in(USE_TOOL, ToolCallAggregator(context)) == expected
+
+
+def test_registered_pattern_serves_scanners_and_aggregators() -> None:
+    text = '@@call {"name": "f", "arguments": {}}@@'
+    take_out = register_text_pattern(MINE)
+    try:
+        assert names_in(text, ToolCallAggregator()) == ["f"]
+        assert [call.name for call in textcalls.scan_text(text, ["f"]).calls] == ["f"]
+    finally:
+        take_out()
+    assert names_in(text, ToolCallAggregator()) == []
+
+
+def test_matcher_and_pattern_of_one_name_replace_one_another() -> None:
+    patterns = TextPatterns((MINE,))
+    patterns.register("mine", lambda text: [FIRST])
+    assert patterns.snapshot() == ()
+    assert patterns.find("@@call")[0] == (FIRST,)
+    patterns.register(MINE)
+    assert patterns.snapshot() == (MINE,)
+    assert patterns.find("@@call")[0] == ()
+
+
+def test_matcher_comes_before_a_pattern_that_finds_a_call_at_the_same_place() -> None:
+    patterns = TextPatterns((MINE,))
+    patterns.register("other", lambda text: [TextCall("mine", "{}", 0, 5)])
+    found = patterns.find('@@call {"name": "f", "arguments": {}}@@')[0]
+    assert [call.name for call in found] == ["mine"]

@@ -1,10 +1,16 @@
 """Which headers cross the gateway, towards each kind of upstream and back."""
 
 import pytest
+from msgspec import structs
 
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import UpstreamRequest
-from dragoman.upstream.headers import header_rules, request_headers, response_headers_for
+from dragoman.upstream.headers import (
+    header_rules,
+    request_headers,
+    response_headers_for,
+    usual_lines,
+)
 from dragoman.upstream.settings import UpstreamKind, UpstreamSettings
 
 
@@ -21,6 +27,7 @@ def sent(
     request_id: str = "",
 ) -> dict[str, str]:
     assert kind != "rehearsal"
+    assert kind != "chatgpt-codex"
     spoken: Dialect = dialect or kind
     settings = UpstreamSettings(
         kind=kind, base_url="http://x", api_key=api_key, headers=configured or {}
@@ -262,7 +269,6 @@ def test_a_responses_client_of_a_responses_upstream_sees_what_codex_reads() -> N
         b"x-upstream-request-id": b"req_up",
         b"openai-processing-ms": b"12",
         b"openai-version": b"2020-10-01",
-        b"x-codex-primary-used-percent": b"42.5",
         b"x-codex-turn-state": b"s",
         b"x-reasoning-included": b"true",
     }
@@ -291,3 +297,42 @@ def test_anthropics_request_id_is_told_under_the_same_name() -> None:
 
 def test_a_dialect_without_headers_of_its_own_tells_none() -> None:
     assert response_headers_for("codex", "codex", {"openai-version": "1"}) == []
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "client",
+    [
+        {},
+        {"user-agent": "x", "accept": "*/*"},
+        {"anthropic-version": "2023-06-01"},
+        {"anthropic-version": "2026-10-21"},
+        {"anthropic-beta": "a"},
+        {"session_id": "s"},
+        {"x-codex-turn-state": "t"},
+    ],
+)
+def test_usual_lines_say_what_the_headers_would(
+    dialect: Dialect, stream: bool, client: dict[str, str]
+) -> None:
+    settings = UpstreamSettings(kind=dialect, headers={"X-Own": "1"})
+    rules = header_rules(settings, dialect, "sk-1")
+    asked = UpstreamRequest(
+        dialect=dialect, body=b"", stream=stream, model="m", headers=client, request_id="req_1"
+    )
+    headers = request_headers(rules, asked)
+    lines = usual_lines(rules, asked)
+    adds = headers != request_headers(rules, structs.replace(asked, headers={}))
+    if lines is None:
+        assert adds
+    else:
+        assert sorted(lines.splitlines()) == sorted(f"{k}: {v}" for k, v in headers.items())
+
+
+def test_no_line_is_usual_that_could_carry_another() -> None:
+    rules = header_rules(UpstreamSettings(kind="chat"), "chat", None)
+    asked = UpstreamRequest(
+        dialect="chat", body=b"", stream=False, model="m", request_id="a\r\nb: c"
+    )
+    assert usual_lines(rules, asked) is None

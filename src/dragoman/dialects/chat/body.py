@@ -1,4 +1,4 @@
-"""Events to Chat Completions, as one body: folded first, then written."""
+"""A whole answer to Chat Completions, as one body. Events are folded first, then written."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -12,6 +12,7 @@ from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.fields import fields_of, own_fields
 from dragoman.dialects.chat.losses import LOSSES, note_extra, note_foreign
+from dragoman.dialects.chat.plain import write_plain
 from dragoman.dialects.chat.usage import write_usage
 from dragoman.dialects.chat.wire import REASONING_FIELDS
 from dragoman.dialects.chat.writing import (
@@ -30,7 +31,7 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 
-__all__ = ("encode_body",)
+__all__ = ("encode_body", "write_body")
 
 _NO_CONTEXT = EncodeContext()
 
@@ -40,7 +41,14 @@ def encode_body(
 ) -> bytes:
     """The whole answer; the error body if it failed or never ended. Losses are noted in `book`."""
     book = answer_book(LOSSES, context.losses) if book is None else book
-    outcome = fold(events)
+    return write_body(fold(events), context, book)
+
+
+def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
+    """The same for an answer that is whole already."""
+    plain = write_plain(outcome, context, book)
+    if plain is not None:
+        return plain
     error = outcome.error or _why_not(outcome)
     if error is not None:
         return encode_error(error)

@@ -24,7 +24,6 @@ from dragoman.dialects.chat.fields import (
     present,
     text_of,
 )
-from dragoman.dialects.chat.plain import read_plain
 from dragoman.dialects.chat.telling import Telling
 from dragoman.dialects.chat.usage import read_usage
 from dragoman.dialects.chat.wire import CHUNK_FIELDS, FAILED_FINISHES, decode_hot
@@ -125,14 +124,6 @@ class ChatReader:
 
     def read_whole(self, body: Mapping[str, Raw]) -> tuple[Event, ...]:
         """A body that has choices: all of a stream in one chunk."""
-        plain = read_plain(body["choices"])
-        if plain is not None:
-            self.over = True
-            self._read_envelope(body, must_start=True)
-            self._telling.events.extend(plain[:-1])
-            self._read_usage(body)
-            self._telling.events.extend((plain[-1], Completed()))
-            return self._telling.take()
         error = self._take_chunk(body, is_whole=True)
         return self.fail(error) if error is not None else self._finish_marked()
 

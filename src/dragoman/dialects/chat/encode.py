@@ -186,9 +186,11 @@ class ChatEncoder:
             refuse(event, "a choice has not finished")
         note_extra(self._book, event.extra, "answer")
         self._is_over = True
+        last = self._context.last_comment
+        end = _DONE if last is None else encode_comment(last()) + _DONE
         if self._usage is None or not self._context.include_usage:
-            return _DONE
-        return self._parts.envelope.bare({"usage": write_usage(self._usage)}) + _DONE
+            return end
+        return self._parts.envelope.bare({"usage": write_usage(self._usage)}) + end
 
     def _give_up(self, error: ErrorInfo) -> bytes:
         self._is_mute = True

@@ -11,6 +11,7 @@ from dragoman.core.fields import read_shallow
 from dragoman.model.parts import Extra
 
 __all__ = (
+    "NULL",
     "as_int",
     "extra_of",
     "fields_of",

@@ -25,7 +25,7 @@ from dragoman.dialects.chat.wire import BUILTIN_KINDS, LEGACY_CHOICE, LEGACY_TOO
 from dragoman.model.parts import Extra
 from dragoman.model.request import ChoiceMode, Grammar, Tool, ToolChoice, ToolRef
 
-__all__ = ("read_choice", "read_tools")
+__all__ = ("read_choice", "read_list", "read_tools")
 
 _OUTER_FIELDS = frozenset({"type", "function", "custom", "cache_control"})
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
@@ -48,12 +48,13 @@ def read_tools(fields: Fields) -> tuple[Tool, ...]:
     value = fields.get("tools")
     if value is None:
         return tuple(legacy)
-    tools = _read_list(value)
+    tools = read_list(value)
     return (*legacy, *tools) if legacy else tools
 
 
 @remembered
-def _read_list(value: Raw) -> Kept:
+def read_list(value: Raw) -> Kept:
+    """The same for `tools` alone."""
     return Kept(
         _read_tool(_object(raw, f"tools[{index}]"), f"tools[{index}]")
         for index, raw in enumerate(ask_array({"tools": value}, "tools") or ())

@@ -20,7 +20,7 @@ from dragoman.dialects.chat.fields import (
     own_fields,
     text_of,
 )
-from dragoman.dialects.chat.plain_turn import PlainMessage, read_plain
+from dragoman.dialects.chat.plain_turn import read_plain
 from dragoman.dialects.chat.sealed import read_sealed
 from dragoman.dialects.chat.wire import (
     LEGACY_CHOICE,
@@ -71,7 +71,7 @@ class _TurnReader:
     def read(self, message: Raw, path: str) -> Turn:
         plain = read_plain(message)
         if plain is not None:
-            return _plain_turn(plain)
+            return plain
         if not is_object(message):
             refuse(path, "an object", message)
         fields = fields_of(message)
@@ -143,20 +143,6 @@ class _TurnReader:
             cache=fields.get("cache_control"),
             extra=extra,
         )
-
-
-def _plain_turn(message: PlainMessage) -> Turn:
-    texts = message.texts()
-    if message.role == "tool":
-        content, is_error = _unmark(texts)
-        result = Result(
-            call_id=message.tool_call_id or "",
-            content=content,
-            is_error=is_error,
-            name=message.name,
-        )
-        return Turn(role="tool", parts=(result,))
-    return Turn(role=message.role, parts=(*texts, *message.calls()), name=message.name)
 
 
 def _read_content(fields: Fields, path: str) -> tuple[ContentPart, ...]:

@@ -171,6 +171,7 @@ class ChatWatch:
         # How plain deltas begin, up to their choices, and what to send instead.
         self._head = _UNKNOWN_HEAD
         self._new_head: bytes | None = None
+        self.head = _UNKNOWN_HEAD  # the same, where nothing is sent instead
 
     def look(self, frame: Frame, data: bytes) -> Look | None:
         if frame.is_done:
@@ -289,7 +290,9 @@ class ChatWatch:
             whole = None  # something of the envelope stands behind the choices
         self._head = head if whole == envelope else _UNKNOWN_HEAD
         self._new_head = None
+        self.head = _UNKNOWN_HEAD
         if self._model is None or self._model == envelope.model:
+            self.head = self._head
             return data
         return self._rename(data, self._model, head)
 

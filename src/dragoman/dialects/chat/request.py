@@ -13,6 +13,7 @@ from dragoman._json import Raw, as_object, dumps_document
 from dragoman.core.aliases import NameMap, short_user
 from dragoman.core.losses import LossBook
 from dragoman.core.pairing import merge_turns, pair_results
+from dragoman.core.plain import has_seldom_settings
 from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.chat.checks import (
     Fields,
@@ -27,6 +28,7 @@ from dragoman.dialects.chat.checks import (
 from dragoman.dialects.chat.fields import fields_of, join_object, own_fields, present, text_of
 from dragoman.dialects.chat.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.chat.output import read_format, read_reasoning, write_format, write_reasoning
+from dragoman.dialects.chat.plain_request import PLAIN_FIELDS, read_plain
 from dragoman.dialects.chat.read_tools import read_choice, read_tools
 from dragoman.dialects.chat.read_turns import read_turns
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
@@ -120,11 +122,16 @@ def decode_request(body: bytes) -> Request:
     """
     try:
         body.decode("utf-8")
-        fields = present(as_object(body, is_utf8=True))
+        fields = as_object(body, is_utf8=True)
     except UnicodeDecodeError as error:
         raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
     except MalformedJson as error:
         raise RequestRefused(error.message, code="invalid_json") from error
+    plain = read_plain(body) if PLAIN_FIELDS.issuperset(fields) else None
+    return _read_fields(present(fields)) if plain is None else plain
+
+
+def _read_fields(fields: Fields) -> Request:
     messages = ask_array(fields, "messages")
     if not messages:
         refuse("messages", "at least one message", fields.get("messages"))
@@ -213,8 +220,12 @@ def encode_request(
     note_foreign(book, request.extra, "request")
     paired, pairing = pair_turns(request)
     turns, merging = merge_turns(paired)
-    calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
-    used = [wire_name(call) for call in calls if call.executor == "client"]
+    used = [
+        wire_name(part)
+        for turn in turns
+        for part in turn.parts
+        if isinstance(part, Call) and part.executor == "client"
+    ]
     names = NameMap.build(named_tools(request.tools), used, target.names)
     messages = MessageWriter(names, target, book, is_own=is_own)
     tools = ToolWriter(names, target, book, is_own=is_own)
@@ -224,13 +235,16 @@ def encode_request(
         fields["parallel_tool_calls"] = request.parallel_calls
     fields |= _write_stream(request, own, is_own=is_own)
     fields |= _write_limits(request, own, target)
-    fields |= _write_sampling(request, own, book)
-    fields |= write_format(request.response_format, book)
-    fields |= write_reasoning(request.reasoning, book)
-    fields |= _write_about(request, book, is_own=is_own)
-    _note_unsaid(request, book)
+    if request.temperature is not None:
+        fields["temperature"] = request.temperature
+    if has_seldom_settings(request):
+        fields |= _write_sampling(request, own, book)
+        fields |= write_format(request.response_format, book)
+        fields |= write_reasoning(request.reasoning, book)
+        fields |= _write_about(request, book, is_own=is_own)
+        _note_unsaid(request, book)
     repairs = (*pairing, *merging, *messages.repairs, *tools.repairs)
-    return EncodedRequest(dumps_document({**fields, **own}), names, book.losses, repairs)
+    return EncodedRequest(dumps_document(fields | own), names, book.losses, repairs)
 
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
@@ -239,7 +253,7 @@ def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
 
 
 def _write_stream(request: Request, own: dict[str, Raw], *, is_own: bool) -> dict[str, object]:
-    options: dict[str, object] = dict(fields_of(own.pop("stream_options", None)))
+    options: dict[str, object] = {**fields_of(own.pop("stream_options", None))} if own else {}
     if request.include_usage is not None:
         options["include_usage"] = request.include_usage
     elif request.stream and not is_own:
@@ -263,7 +277,6 @@ def _write_limits(request: Request, own: dict[str, Raw], target: Target) -> dict
 
 def _write_sampling(request: Request, own: dict[str, Raw], book: LossBook) -> dict[str, object]:
     stated: dict[str, object] = {
-        "temperature": request.temperature,
         "top_p": request.top_p,
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,

@@ -6,7 +6,9 @@ Counts without a home (prediction tokens, a price) ride in `extra`: a details ob
 from collections.abc import Mapping
 from typing import cast
 
-from dragoman._json import Raw, loads
+from msgspec import Struct
+
+from dragoman._json import FAST_FAILURES, Raw, loads, typed_decoder
 from dragoman.dialects.chat.fields import as_int, extra_of, fields_of, own_fields
 from dragoman.model.outcome import Usage
 
@@ -29,7 +31,53 @@ KNOWN_INPUT = frozenset({"cached_tokens", "cache_write_tokens", "audio_tokens"})
 KNOWN_OUTPUT = frozenset({"reasoning_tokens", "audio_tokens"})
 
 
+class _InputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    audio_tokens: int | None = None
+
+
+class _OutputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+
+
+_NO_INPUT = _InputDetails()
+_NO_OUTPUT = _OutputDetails()
+
+
+class _Plain(Struct, gc=False, forbid_unknown_fields=True):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+
+_decode = typed_decoder(_Plain)
+
+
 def read_usage(value: Raw) -> Usage:
+    try:
+        plain = _decode(value)
+    except FAST_FAILURES:
+        return _read_odd(value)
+    given = plain.prompt_tokens_details or _NO_INPUT
+    made = plain.completion_tokens_details or _NO_OUTPUT
+    return Usage(
+        input=plain.prompt_tokens,
+        output=plain.completion_tokens,
+        total=plain.total_tokens,
+        cached=given.cached_tokens,
+        cache_write=given.cache_write_tokens,
+        input_audio=given.audio_tokens,
+        reasoning=made.reasoning_tokens,
+        output_audio=made.audio_tokens,
+    )
+
+
+def _read_odd(value: Raw) -> Usage:
+    """Counts that are missing or of another type, and fields that have no home."""
     counts = _stated(loads(bytes(value)))
     given = _stated(counts.get(_INPUT_DETAILS))
     made = _stated(counts.get(_OUTPUT_DETAILS))
@@ -55,14 +103,18 @@ def read_usage(value: Raw) -> Usage:
 
 
 def write_usage(usage: Usage) -> dict[str, object]:
-    given = _stated(
-        {
-            "cached_tokens": usage.cached,
-            "cache_write_tokens": usage.cache_write,
-            "audio_tokens": usage.input_audio,
-        }
-    )
-    made = _stated({"reasoning_tokens": usage.reasoning, "audio_tokens": usage.output_audio})
+    given: dict[str, int] = {}
+    if usage.cached is not None:
+        given["cached_tokens"] = usage.cached
+    if usage.cache_write is not None:
+        given["cache_write_tokens"] = usage.cache_write
+    if usage.input_audio is not None:
+        given["audio_tokens"] = usage.input_audio
+    made: dict[str, int] = {}
+    if usage.reasoning is not None:
+        made["reasoning_tokens"] = usage.reasoning
+    if usage.output_audio is not None:
+        made["audio_tokens"] = usage.output_audio
     tokens_in, tokens_out = usage.input or 0, usage.output or 0
     out: dict[str, object] = {
         "prompt_tokens": tokens_in,
@@ -73,7 +125,7 @@ def write_usage(usage: Usage) -> dict[str, object]:
         out[_INPUT_DETAILS] = given
     if made:
         out[_OUTPUT_DETAILS] = made
-    return {**out, **own_fields(usage.extra)}
+    return out | own_fields(usage.extra)
 
 
 def _count(counts: Mapping[str, object], name: str, other: str) -> int | None:

@@ -40,12 +40,15 @@ __all__ = (
 # --- hot deltas -------------------------------------------------------------------------------------------------------
 
 
+_NULL = Raw(b"null")
+
+
 class HotFunction(Struct, gc=False, forbid_unknown_fields=True):
     arguments: str
     name: None = None
 
 
-class HotCall(Struct, forbid_unknown_fields=True):
+class HotCall(Struct, gc=False, forbid_unknown_fields=True):
     function: HotFunction
     index: int
     id: None = None
@@ -53,7 +56,7 @@ class HotCall(Struct, forbid_unknown_fields=True):
     custom: None = None
 
 
-class HotDelta(Struct, forbid_unknown_fields=True):
+class HotDelta(Struct, gc=False, forbid_unknown_fields=True):
     content: str | None = None
     tool_calls: tuple[HotCall] | None = None
     reasoning_content: str | None = None
@@ -67,7 +70,7 @@ class HotDelta(Struct, forbid_unknown_fields=True):
     reasoning_details: None = None
 
 
-class HotChoice(Struct, forbid_unknown_fields=True):
+class HotChoice(Struct, gc=False, forbid_unknown_fields=True):
     """The last fields decorate every delta of some servers; they are looked at only where a choice finishes."""
 
     delta: HotDelta
@@ -78,12 +81,13 @@ class HotChoice(Struct, forbid_unknown_fields=True):
     matched_stop: None = None
     native_finish_reason: None = None
     error: None = None
-    content_filter_results: Raw | None = None
-    content_filter_offsets: Raw | None = None
-    token_ids: Raw | None = None
+    # `Raw | None` would mean null and nothing else; `Raw` means anything, null too.
+    content_filter_results: Raw = _NULL
+    content_filter_offsets: Raw = _NULL
+    token_ids: Raw = _NULL
 
 
-class HotChunk(Struct):
+class HotChunk(Struct, gc=False):
     """Other fields of a chunk are those of the first one again, which is read whole."""
 
     choices: tuple[HotChoice]

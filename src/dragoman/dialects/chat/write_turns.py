@@ -6,11 +6,13 @@ this dialect keeps its form (roles, lists, extensions); for others the forms tha
 """
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from dragoman._json import Raw
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.freeform import wrap_input
 from dragoman.core.losses import LossBook
+from dragoman.core.plain import bare_text
 from dragoman.core.results import mark_error
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.content import write_media, write_text
@@ -28,6 +30,7 @@ _Message = dict[str, object]
 _Entry = dict[str, object] | Raw  # of a content list
 _Content = str | list[_Entry]
 
+_is_head = attrgetter("head")
 # Between texts that were items of their own elsewhere and share a message here.
 _BETWEEN = "\n\n"
 
@@ -50,10 +53,12 @@ class MessageWriter:
 
     def write(self, turns: Sequence[Turn]) -> list[_Message]:
         messages: list[_Message] = []
-        head = [turn for turn in turns if turn.head]
-        rest = [turn for turn in turns if not turn.head]
-        for index, turn in enumerate((*head, *rest)):
-            messages.extend(self._turn(turn, f"turns[{index}]"))
+        for index, turn in enumerate(sorted(turns, key=_is_head, reverse=True)):
+            text = bare_text(turn)
+            if text is None:
+                messages.extend(self._turn(turn, f"turns[{index}]"))
+            else:
+                messages.append({"role": self._role(turn), "content": text})
         if self._target.user_first:
             self._put_user_first(messages)
         return messages
@@ -79,15 +84,17 @@ class MessageWriter:
         elif turn.role == "user":
             message = {"role": "user", "content": self._content(turn.parts, where)}
         else:
-            # `developer` is OpenAI's alone; `system` every server knows.
-            role = turn.role if self._is_own else "system"
-            message = {"role": role, "content": self._plain(turn.parts, where)}
+            message = {"role": self._role(turn), "content": self._plain(turn.parts, where)}
         if turn.name is not None:
             message["name"] = turn.name
         cache = self._cache(turn.cache, where)
         if cache is not None:
             message["cache_control"] = cache
         return (message | own_fields(turn.extra),)
+
+    def _role(self, turn: Turn) -> str:
+        """`developer` is OpenAI's alone; `system` every server knows."""
+        return turn.role if self._is_own or turn.role != "developer" else "system"
 
     # --- content ------------------------------------------------------------------------------------------------------
 

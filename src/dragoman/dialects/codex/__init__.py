@@ -1,5 +1,19 @@
 """Codex app-server v2: JSON-RPC messages of a `codex app-server` child. An upstream only; nobody speaks it to us."""
 
-from dragoman.dialects.codex.decode import CodexReader
+from dragoman.dialects.codex.decode import ANSWER, PAUSE, CodexReader, read_body, read_plain
+from dragoman.dialects.codex.errors import decode_error
+from dragoman.dialects.codex.losses import DEFAULT_TARGET, LOSSES
+from dragoman.dialects.codex.request import SWITCHED_OFF, encode_request
 
-__all__ = ("CodexReader",)
+__all__ = (
+    "ANSWER",
+    "DEFAULT_TARGET",
+    "LOSSES",
+    "PAUSE",
+    "SWITCHED_OFF",
+    "CodexReader",
+    "decode_error",
+    "encode_request",
+    "read_body",
+    "read_plain",
+)

@@ -13,6 +13,7 @@ taken for one. Arguments that are not JSON never reach the client (Codex answers
 calls, which only Codex's own tools take.
 """
 
+from collections.abc import Iterable
 from typing import Literal, cast
 
 from msgspec.structs import replace
@@ -60,7 +61,11 @@ class Calls:
         self._teller = teller
         self._found = found
         self._context = context
-        self._offered = {(tool.namespace, tool.name) for tool in context.tools}
+        self._offered: set[tuple[str | None, str]] = {
+            (tool.namespace, tool.name) for tool in context.tools
+        }
+        self._is_offer_known = bool(self._offered)
+        self._is_private = False
         self._known = known
         self._parts: dict[str, int] = {}
         self._mint: Minter | None = None
@@ -71,6 +76,12 @@ class Calls:
         return any(
             known.executor == "client" and not known.answered for known in self._known.values()
         )
+
+    def offer(self, names: Iterable[str]) -> None:
+        """These tools were offered, and no others. Calls of Codex's own tools are nothing that a client could see as
+        calls from now on: there are clients that run whatever they are shown."""
+        self._offered = {(None, name) for name in names}
+        self._is_offer_known = self._is_private = True
 
     def part_of(self, call_id: str) -> int | None:
         """The part this answer told the call as."""
@@ -101,13 +112,20 @@ class Calls:
             kind="function" if is_function else "custom",
             item_id=replace_lone(text_of(fields, "id")) or None,
         )
-        return self._take("raw", replace(call, executor=self._executor(call)), seed)
+        call = replace(call, executor=self._executor(call))
+        if self._is_private and call.executor == "provider":
+            self._hide(call.call_id, fields)
+            return True
+        return self._take("raw", call, seed)
 
     def see_output(self, fields: Fields) -> None:
         """What a tool gave back. The client knows what its own tools said; Codex's own tools make a Result."""
         output = value_of(fields, "output")
         known = self._known.get(replace_lone(text_of(fields, "call_id")))
         if known is None or is_phantom(output):
+            return
+        if self._is_private and known.executor == "provider":
+            self._hide(replace_lone(text_of(fields, "call_id")), fields)
             return
         is_news = known.executor == "provider" and not known.answered
         known.answered = True
@@ -122,10 +140,19 @@ class Calls:
                 )
             )
 
+    def _hide(self, call_id: str, item: Fields) -> None:
+        """What Codex did by itself, as something that has no meaning elsewhere."""
+        self._known[call_id] = KnownCall("provider", "other")
+        kind, item_id = replace_lone(text_of(item, "type")), replace_lone(text_of(item, "id"))
+        raw_item = raw(dict(item))
+        self._teller.whole(
+            Opaque(dialect="codex", type=kind, raw=raw_item, item_id=item_id or None)
+        )
+
     def _executor(self, call: Call) -> Executor:
         if call.kind == "custom":
             return "provider"
-        if self._offered and (call.namespace, call.name) not in self._offered:
+        if self._is_offer_known and (call.namespace, call.name) not in self._offered:
             return "provider"
         if not is_strict(call.input):
             self._found.append(
@@ -180,7 +207,8 @@ def _namespace(fields: Fields) -> str | None:
 def _raw_arguments(fields: Fields) -> str:
     value = value_of(fields, "arguments")
     if isinstance(value, str):
-        return replace_lone(value) or "{}"
+        # Codex takes nothing at all for a mistake, and answers it itself.
+        return replace_lone(value)
     return input_of(fields, "arguments")
 
 

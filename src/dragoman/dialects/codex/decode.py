@@ -5,7 +5,9 @@ neither thread nor turn, it follows the first turn that speaks. JSON-RPC itself 
 the caller, who can see in `Progress("item/tool/call")` which request asks for which call.
 
 A turn may hold many model responses with the client's tool results between them. A gateway that must end its answer
-at the calls says `pause()`, and reads the rest of the same turn, later, with the reader that `resume()` gives.
+at the calls says `pause()`, and reads the rest of the same turn, later, with the reader that `resume()` gives. One that
+has only a stream of messages between itself and the reader says both in it, with two messages of our own: `ANSWER`
+before the first (whose answer it is, which tools were offered, which calls an earlier answer told) and `PAUSE` at the end.
 
 `rawResponseItem/completed` repeats the conversation as the model sees it; only what is not told otherwise is taken
 from it: exact arguments, encrypted reasoning, what Codex's own tools did.
@@ -18,7 +20,7 @@ from msgspec import Struct
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
 from dragoman.core.finish import settle_finish
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.codex.calls import Calls, KnownCall, Sighting
 from dragoman.dialects.codex.errors import error_from_wire
 from dragoman.dialects.codex.items import Channel, Items, Teller
@@ -27,6 +29,7 @@ from dragoman.dialects.codex.wire import (
     TEXT_DELTA,
     Fields,
     decode_text_delta,
+    entries_of,
     integer_of,
     is_phantom,
     object_of,
@@ -47,11 +50,14 @@ from dragoman.model.events import (
     TextDelta,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, FinishReason, Limits
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Outcome, Problem
 from dragoman.model.parts import Extra, Opaque
 from dragoman.sse import Frame
 
-__all__ = ("CodexReader",)
+__all__ = ("ANSWER", "PAUSE", "CodexReader", "read_body", "read_plain")
+
+ANSWER = "gateway/answer"
+PAUSE = "gateway/pause"
 
 _NO_CONTEXT = DecodeContext()
 
@@ -94,6 +100,9 @@ class CodexReader:
         self._limits: Limits | None = None
         self._error: ErrorInfo | None = None
         self._has_started = False
+        self._answer: str | None = None
+        self._model = ""
+        self._created: int | None = None
         self._line = b""
         self._handlers: Mapping[str, Callable[[Fields, Fields], None]] = {
             "turn/started": self._turn_started,
@@ -110,6 +119,8 @@ class CodexReader:
             "thread/tokenUsage/updated": self._usage_updated,
             "account/rateLimits/updated": self._limits_updated,
             "error": self._error_reported,
+            ANSWER: self._answer_announced,
+            PAUSE: self._pause_announced,
         }
 
     def quick(self, _piece: bytes, _data: bytes, /) -> tuple[Event, ...] | None:
@@ -207,9 +218,26 @@ class CodexReader:
     def _begin(self, created: int | None = None) -> None:
         if not self._has_started:
             self._has_started = True
-            self._teller.tell(Started(replace_lone(self._turn or ""), created=created))
+            name = replace_lone(self._answer or self._turn or "")
+            self._teller.tell(Started(name, self._model, created or self._created))
             if self._limits is not None:
                 self._teller.tell(LimitsReported(self._limits))
+
+    # What the gateway says
+
+    def _answer_announced(self, params: Fields, _: Fields) -> None:
+        self._answer = text_of(params, "answerId") or None
+        self._model = replace_lone(text_of(params, "model"))
+        self._created = integer_of(params, "createdAt")
+        self._usage.by_response()
+        if "tools" in params:
+            self._calls.offer(entries_of(params, "tools"))
+        for call_id in entries_of(params, "calls"):
+            known = self._known[call_id] = KnownCall("client", "function")
+            known.sightings |= {"raw", "started", "request"}
+
+    def _pause_announced(self, _params: Fields, _: Fields) -> None:
+        self._finish(None, None)
 
     # What it says
 
@@ -290,6 +318,9 @@ class CodexReader:
     def _response_completed(self, params: Fields, _: Fields) -> None:
         """One model response is over: no further parallel call will come before the calls are answered."""
         self._begin()
+        usage = self._usage.add(object_of(params, "usage"))
+        if usage is not None:
+            self._teller.tell(UsageReported(usage))
         self._progress("rawResponse/completed", params, "responseId")
 
     def _usage_updated(self, params: Fields, _: Fields) -> None:
@@ -308,8 +339,8 @@ class CodexReader:
             self._teller.tell(LimitsReported(limits))
 
     def _error_reported(self, params: Fields, _: Fields) -> None:
-        self._begin()
         if value_of(params, "willRetry") is True:
+            self._begin()
             self._items.abandon()
             self._progress("error", params, "error")
         else:
@@ -317,15 +348,16 @@ class CodexReader:
 
     def _turn_completed(self, params: Fields, _: Fields) -> None:
         turn = object_of(params, "turn")
-        self._begin(integer_of(turn, "startedAt"))
         status = text_of(turn, "status")
         if status == "failed":
+            # Whoever has heard nothing yet is told only that: a gateway may still try elsewhere.
             has_error = raw_of(turn, "error") is not None
             error = error_from_wire(turn) if has_error or self._error is None else self._error
             self._items.abandon()
             self._teller.tell(Failed(error))
             self.over = True
             return
+        self._begin(integer_of(turn, "startedAt"))
         # The summary matters only to a caller that asked for no items.
         for item in objects_of(turn, "items"):
             if text_of(item, "type") == "agentMessage" and status == "completed":
@@ -366,3 +398,20 @@ class CodexReader:
 
     def _nothing(self, _params: Fields, _message: Fields) -> None:
         """What follows says it again."""
+
+
+def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
+    """Messages that came all at once: a turn, one message a line.
+
+    Raises:
+        MalformedJson: a line is not a JSON object.
+    """
+    reader = CodexReader(context)
+    events = [event for line in data.splitlines() if line for event in reader.read_line(line)]
+    events += reader.end()
+    return Step(data, tuple(events), tuple(Problem(1, kind, text) for kind, text in reader.found))
+
+
+def read_plain(_data: bytes) -> Outcome | None:
+    """No body is plain here: the app-server streams."""
+    return None

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
+from dragoman._json import as_object
 from dragoman.core.failures import kind_of_status
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.codex.wire import Fields, integer_of, object_of, raw_of, text_of, value_of
+from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
-__all__ = ("error_from_wire",)
+__all__ = ("decode_error", "error_from_wire")
 
 # The names of `codexErrorInfo`, plain or as the key of an object that carries the provider's HTTP status.
 _KINDS: Mapping[str, ErrorKind] = {
@@ -32,14 +36,30 @@ def error_from_wire(holder: Fields, key: str = "error") -> ErrorInfo:
     kind = _KINDS.get(code)
     if kind is None:
         kind = "upstream" if status is None else kind_of_status(status)
+    message = replace_lone(text_of(error, "message")) or "the turn failed without saying why"
+    if code == "unauthorized":
+        message += " (Codex's login: run `codex login`)"
     return ErrorInfo(
         kind=kind,
-        message=replace_lone(text_of(error, "message")) or "the turn failed without saying why",
+        message=message,
         status=status,
         code=code or None,
         dialect="codex",
         raw=raw_of(holder, key),
     )
+
+
+def decode_error(data: bytes, status: int | None) -> ErrorInfo:
+    """An error as the body of a reply: `{"error": {…}}`, as in a failed turn. The status is that of the reply."""
+    try:
+        fields = as_object(data)
+    except MalformedJson:
+        fields = {}
+    info = error_from_wire(fields)
+    if status is None:
+        return info
+    kind = info.kind if info.code is not None else kind_of_status(status)
+    return structs.replace(info, kind=kind, status=info.status or status)
 
 
 def _classify(error: Fields) -> tuple[str, int | None]:

@@ -14,6 +14,7 @@ _COUNTS = {
     "reasoning": "reasoningOutputTokens",
     "total": "totalTokens",
 }
+_ESSENTIAL = frozenset({"input", "output"})
 # The limits every account has; other families of limits are told apart by their own name.
 _DEFAULT_LIMIT = "codex"
 
@@ -21,18 +22,38 @@ _DEFAULT_LIMIT = "codex"
 class TurnUsage:
     """Counts one answer. Codex reports the sum of the thread and the last model response; an answer is neither.
 
-    What the thread had spent before the first report of this answer is subtracted from every report.
+    What the thread had spent before the first report of this answer is subtracted from every report. Where each model
+    response says what it cost (`rawResponse/completed`), these are added up instead: the thread's report comes after the
+    results of the response's calls, and so in the next answer.
     """
 
     def __init__(self, spent: dict[str, int] | None = None) -> None:
         self._before = spent
         self._sum: dict[str, int] | None = spent
+        self._added: dict[str, int] | None = None
+
+    def by_response(self) -> None:
+        """Each model response will say what it cost: what the thread reports is of an earlier answer, or the same again."""
+        self._added = {}
+
+    def add(self, response: Fields) -> Usage | None:
+        """The usage of the answer with one more model response; None if that says nothing of it."""
+        counts = _counts(response)
+        if not counts.keys() >= _ESSENTIAL:
+            return None
+        added = self._added or {}
+        names = {*added, *counts}
+        self._added = {name: added.get(name, 0) + counts.get(name, 0) for name in names}
+        return _usage(self._added)
 
     def update(self, report: Fields) -> Usage | None:
         """The usage of the answer so far; None if the report has no numbers."""
         last = _counts(object_of(report, "last"))
         total = _counts(object_of(report, "total")) or last
         if not total:
+            return None
+        if self._added is not None:
+            self._sum = total
             return None
         if self._before is None:
             self._before = {name: count - last.get(name, 0) for name, count in total.items()}
@@ -41,7 +62,10 @@ class TurnUsage:
 
     def resume(self) -> "TurnUsage":
         """The count of the next answer of the same turn."""
-        return TurnUsage(self._sum)
+        rest = TurnUsage(self._sum)
+        if self._added is not None:
+            rest.by_response()
+        return rest
 
 
 def limits_from_wire(report: Fields) -> Limits | None:

@@ -30,24 +30,28 @@ from dragoman.dialects.messages.fields import (
     string_of,
 )
 from dragoman.dialects.messages.losses import LOSSES, note_foreign, note_usage
-from dragoman.dialects.messages.plain import read_plain
+from dragoman.dialects.messages.plain_body import write_plain
 from dragoman.dialects.messages.render import Block, block_from_part, own_extra
 from dragoman.dialects.messages.usage import UsageReader, usage_in_full
-from dragoman.dialects.messages.wire import CUT_REASONS, INVALID_KEY, MAPPED_FIELDS, STOP_REASONS
+from dragoman.dialects.messages.wire import (
+    COMPLETED_FIELDS,
+    CUT_REASONS,
+    END_FIELDS,
+    FINISH_FIELDS,
+    INVALID_KEY,
+    MAPPED_FIELDS,
+    STOP_REASONS,
+)
 from dragoman.errors import MalformedJson
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome, Problem
 from dragoman.model.parts import Call, Extra, Part, Refusal
 from dragoman.sse import is_utf8
 
-__all__ = ("encode_body", "read_body")
+__all__ = ("encode_body", "read_body", "write_body")
 
 _NO_DECODE = DecodeContext()
 _NO_ENCODE = EncodeContext()
-
-# Fields of a message that a stream sends with its end; the others stand in message_start.
-_FINISH_FIELDS = frozenset({"container", "stop_details"})
-_COMPLETED_FIELDS = frozenset({"context_management"})
 
 
 def read_body(data: bytes, context: DecodeContext = _NO_DECODE) -> Step:
@@ -76,9 +80,6 @@ class _BodyReader:
         if kind == "error" or ("error" in fields and "content" not in fields):
             return (Failed(error_from_fields(fields, None, Raw(text))),)
         value = fields.get("content")
-        plain = read_plain(value) if value is not None and kind == "message" else None
-        if plain is not None:
-            return self._message(fields, plain)
         is_empty = kind == "message" and is_null(value)
         content = [] if is_empty else objects_of(value)
         if content is None or kind not in ("message", ""):
@@ -155,14 +156,14 @@ class _BodyReader:
         if usage is None:
             self._note("missing_usage", "expected usage")
         rest = own_fields(fields, MAPPED_FIELDS["message"])
-        started = {k: v for k, v in rest.items() if k not in _FINISH_FIELDS | _COMPLETED_FIELDS}
-        completed = {k: v for k, v in rest.items() if k in _COMPLETED_FIELDS}
+        started = {k: v for k, v in rest.items() if k not in END_FIELDS}
+        completed = {k: v for k, v in rest.items() if k in COMPLETED_FIELDS}
         choice = Choice(
             parts=tuple(parts),
             finish=settled,
             stop_sequence=string_of(fields.get("stop_sequence")),
             finish_extra=finish_extra(
-                native, {k: v for k, v in rest.items() if k in _FINISH_FIELDS}
+                native, {k: v for k, v in rest.items() if k in FINISH_FIELDS}
             ),
         )
         outcome = Outcome(
@@ -184,11 +185,18 @@ def encode_body(
     events: Iterable[Event], context: EncodeContext = _NO_ENCODE, book: LossBook | None = None
 ) -> bytes:
     """A whole answer. The error body if it failed; the HTTP status is the caller's. Losses are noted in `book`."""
-    outcome = fold(events)
+    book = answer_book(LOSSES, context.losses) if book is None else book
+    return write_body(fold(events), context, book)
+
+
+def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
+    """The same for an answer that is whole already."""
+    plain = write_plain(outcome, context, book)
+    if plain is not None:
+        return plain
     error = _why_failed(outcome)
     if error is not None:
         return encode_error(error)
-    book = answer_book(LOSSES, context.losses) if book is None else book
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
     note_foreign(book, outcome.started_extra, "message")
     note_foreign(book, outcome.completed_extra, "message")

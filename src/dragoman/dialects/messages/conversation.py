@@ -129,8 +129,9 @@ class Conversation:
             return
         self._repair("system_as_user", where, turn.role)
         for block in blocks:
-            if "text" in block:
-                block["text"] = f"<system>\n{block['text']}\n</system>"
+            text = block.get("text")
+            if isinstance(text, str):
+                block["text"] = f"<system>\n{text}\n</system>"
         self._add("user", blocks, turn, where)
 
     def _add(self, role: _Role, blocks: list[Block], turn: Turn, where: str) -> None:
@@ -201,9 +202,8 @@ class Conversation:
 
 def _content(blocks: list[Block]) -> str | list[Block]:
     """A single plain text is a string, as most clients write it."""
-    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
-        return str(blocks[0]["text"])
-    return blocks
+    text = blocks[0].get("text") if len(blocks) == 1 else None
+    return text if isinstance(text, str) and len(blocks[0]) == 2 else blocks
 
 
 def _call_id(block: Block) -> object:

@@ -62,7 +62,7 @@ _EVENT_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 def message_fields(started: Started, context: EncodeContext) -> Block:
     """What a message says of itself before its content."""
     return {
-        "id": started.response_id or Minter(context.seed)("msg_"),
+        "id": context.response_id or started.response_id or Minter(context.seed)("msg_"),
         "type": "message",
         "role": "assistant",
         "model": context.model or started.model,

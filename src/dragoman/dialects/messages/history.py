@@ -25,7 +25,7 @@ from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, Extra, Part, Result, Text
 from dragoman.model.request import Role, Turn
 
-__all__ = ("is_native_system", "read_turns")
+__all__ = ("is_native_system", "read_turns", "settled", "split_user")
 
 _KNOWN = MAPPED_FIELDS["request.message"]
 
@@ -59,7 +59,7 @@ def _message(value: Raw, path: str) -> list[Turn]:
         case "assistant":
             return [Turn(role="assistant", parts=parts, extra=extra_of(message, _KNOWN))]
         case "user":
-            return _split_user(parts, extra_of(message, _KNOWN))
+            return split_user(parts, extra_of(message, _KNOWN))
         case "system":
             return [
                 Turn(
@@ -73,7 +73,8 @@ def _message(value: Raw, path: str) -> list[Turn]:
             )
 
 
-def _split_user(parts: tuple[Part, ...], extra: Extra | None) -> list[Turn]:
+def split_user(parts: tuple[Part, ...], extra: Extra | None = None) -> list[Turn]:
+    """The turns of a user's message."""
     turns: list[Turn] = []
     run: list[Part] = []
     role: Role = "user"
@@ -95,7 +96,7 @@ def _content(value: Raw | None, path: str) -> tuple[Part, ...]:
         return ()
     plain = read_content(value)
     if plain is not None and all(map(_is_named, plain)):
-        return tuple(map(_settled, plain))
+        return tuple(map(settled, plain))
     text = string_of(value)
     if text is not None:  # with half a character in it
         return (Text(text=text),)
@@ -116,14 +117,14 @@ def _block(value: Raw, path: str) -> Part:
     part = part_from_block(block, value)
     if not _is_named(part):
         refuse(f"{path}.name", "the name of a tool", block.get("name"))
-    return _settled(part)
+    return settled(part)
 
 
 def _is_named(part: Part) -> bool:
     return not isinstance(part, Call) or bool(part.name)
 
 
-def _settled(part: Part) -> Part:
+def settled(part: Part) -> Part:
     """The part with the ids that its client was told by others, and with input if it is a call."""
     match part:
         case Call():

@@ -11,10 +11,12 @@ from msgspec import Struct
 from dragoman._json import FAST_FAILURES, Raw, typed_decoder
 from dragoman.core.seals import seals_from_signature
 from dragoman.dialects.messages.blocks import input_of
-from dragoman.dialects.messages.fields import is_null
 from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 
-__all__ = ("read_content", "read_plain")
+__all__ = ("PlainBlock", "part_of", "read_content")
+
+
+_NULL = Raw(b"null")  # beside `Raw` a type cannot have `None`: it would take null alone
 
 
 class _Block(Struct, gc=False, forbid_unknown_fields=True, tag_field="type"):
@@ -23,7 +25,7 @@ class _Block(Struct, gc=False, forbid_unknown_fields=True, tag_field="type"):
 
 class _Text(_Block, tag="text"):
     text: str
-    cache_control: Raw | None = None
+    cache_control: Raw = _NULL
     citations: tuple[()] | None = None
 
 
@@ -36,39 +38,30 @@ class _ToolUse(_Block, tag="tool_use"):
     id: str
     name: str
     input: Raw
-    cache_control: Raw | None = None
+    cache_control: Raw = _NULL
 
 
 class _ToolResult(_Block, tag="tool_result"):
     tool_use_id: str
     content: str
     is_error: bool | None = None
-    cache_control: Raw | None = None
+    cache_control: Raw = _NULL
 
 
-_Plain = _Text | _Thinking | _ToolUse | _ToolResult
-_decode = typed_decoder(list[_Plain])
-_decode_content = typed_decoder(cast("type[str | list[_Plain]]", str | list[_Plain]))
-
-
-def read_plain(content: Raw) -> tuple[Part, ...] | None:
-    """The parts of a content list; None if a closer look is needed."""
-    try:
-        return tuple(map(_part, _decode(content)))
-    except FAST_FAILURES:
-        return None
+PlainBlock = _Text | _Thinking | _ToolUse | _ToolResult
+_decode_content = typed_decoder(cast("type[str | list[PlainBlock]]", str | list[PlainBlock]))
 
 
 def read_content(content: Raw) -> tuple[Part, ...] | None:
-    """The same for the content of a request's message, which may be a string."""
+    """The parts of a content list, or of a string that stands for one; None if a closer look is needed."""
     try:
         found = _decode_content(content)
     except FAST_FAILURES:
         return None
-    return (Text(text=found),) if isinstance(found, str) else tuple(map(_part, found))
+    return (Text(text=found),) if isinstance(found, str) else tuple(map(part_of, found))
 
 
-def _part(block: _Plain) -> Part:
+def part_of(block: PlainBlock) -> Part:
     match block:
         case _Text():
             return Text(text=block.text, cache=_cache(block.cache_control))
@@ -93,5 +86,5 @@ def _part(block: _Plain) -> Part:
             )
 
 
-def _cache(value: Raw | None) -> Raw | None:
-    return None if is_null(value) else value
+def _cache(value: Raw) -> Raw | None:
+    return None if value == _NULL else value

@@ -116,6 +116,7 @@ class MessagesWatch:
     model_path: tuple[str, ...] = ("message", "model")
     is_repetition = False
     has_default_input = True
+    head = b""  # every plain delta passes as it came
 
     def __init__(self, context: EncodeContext) -> None:
         self.encoder = MessagesEncoder(context)

@@ -11,6 +11,7 @@ from dragoman._json import Raw, as_object, dumps_document, raw
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import LossBook
 from dragoman.core.pairing import merge_turns, pair_results
+from dragoman.core.plain import has_seldom_settings
 from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.messages.checks import (
     ask_array,
@@ -25,6 +26,7 @@ from dragoman.dialects.messages.conversation import Conversation
 from dragoman.dialects.messages.fields import Fields, object_of, own_fields, string_of
 from dragoman.dialects.messages.history import read_turns
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_foreign
+from dragoman.dialects.messages.plain_request import PLAIN_FIELDS, read_plain
 from dragoman.dialects.messages.render import Block, own_extra
 from dragoman.dialects.messages.retelling import Reteller
 from dragoman.dialects.messages.thinking import (
@@ -84,6 +86,11 @@ def decode_request(body: bytes) -> Request:
         raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
     except MalformedJson as error:
         raise RequestRefused(error.message, code="invalid_json") from error
+    plain = read_plain(body) if PLAIN_FIELDS.issuperset(fields) else None
+    return _read_fields(fields) if plain is None else plain
+
+
+def _read_fields(fields: Fields) -> Request:
     choice, parallel = read_choice(fields)
     metadata = ask_object(fields, "metadata") or {}
     tier = ask_string(fields, "service_tier")
@@ -139,8 +146,9 @@ def encode_request(
     )
     plan, choice = _settle_choice(plan, choice, book)
     fields: Block = {"model": request.model, "max_tokens": _max_tokens(request, target, plan)}
-    if conversation.system is not None:
-        fields["system"] = conversation.system
+    system = conversation.system
+    if system is not None:
+        fields["system"] = system
     fields["messages"] = conversation.messages
     if tools.source is not None:
         fields["tools"] = tools.source
@@ -149,7 +157,8 @@ def encode_request(
     fields.update(_sampling(request, plan, book))
     fields.update(_output(request, plan, target, own, book))
     fields.update(_about(request, own, book))
-    _note_unsaid(request, book)
+    if has_seldom_settings(request):
+        _note_unsaid(request, book)
     body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *tools.repairs)
     return EncodedRequest(body, names, book.losses, repairs)

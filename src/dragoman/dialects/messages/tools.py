@@ -37,6 +37,7 @@ __all__ = (
     "WrittenTools",
     "allowed_tools",
     "read_choice",
+    "read_list",
     "read_tools",
     "write_choice",
     "write_tools",
@@ -57,11 +58,12 @@ _ALTERNATIVES = ("allOf", "anyOf", "oneOf")
 def read_tools(fields: Fields) -> tuple[Tool, ...]:
     """Raises RequestRefused for a tool that cannot be read."""
     value = fields.get("tools")
-    return () if value is None else _read_list(value)
+    return () if value is None else read_list(value)
 
 
 @remembered
-def _read_list(value: Raw) -> Kept:
+def read_list(value: Raw) -> Kept:
+    """The same for a list that is there."""
     tools = ask_array({"tools": value}, "tools") or []
     return Kept(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 

@@ -15,10 +15,13 @@ from dragoman.model.parts import CallKind
 
 __all__ = (
     "CITATIONS",
+    "COMPLETED_FIELDS",
     "CUT_REASONS",
     "DELTA_FIELDS",
+    "END_FIELDS",
     "EVENTS",
     "EXTRA_FIELDS",
+    "FINISH_FIELDS",
     "INVALID_KEY",
     "MAPPED_BLOCKS",
     "MAPPED_DELTAS",
@@ -285,6 +288,11 @@ MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
     "document": frozenset({"type", "source", "title", "cache_control"}),
 }
 """Per object, the fields that are read into the vocabulary. All others are carried in `extra`."""
+
+FINISH_FIELDS = frozenset({"container", "stop_details"})
+COMPLETED_FIELDS = frozenset({"context_management"})
+END_FIELDS = FINISH_FIELDS | COMPLETED_FIELDS
+"""Fields of a message that a stream sends with its end; the others stand in message_start."""
 
 EXTRA_FIELDS: Mapping[str, frozenset[str]] = {
     "request": frozenset(

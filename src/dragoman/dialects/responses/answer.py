@@ -27,7 +27,7 @@ from dragoman.model.events import Started
 from dragoman.model.outcome import FinishReason, Usage
 from dragoman.model.parts import Extra
 
-__all__ = ("Finish", "read_end", "read_finish", "read_started", "read_usage")
+__all__ = ("Finish", "read_end", "read_extra", "read_finish", "read_started", "read_usage")
 
 _NOT_EARLY = RESPONSE_FIELDS | LATE_FIELDS
 _USAGE_FIELDS = frozenset(
@@ -48,8 +48,13 @@ def read_started(fields: Fields) -> Started:
         response_id=read_text(fields, "id") or "",
         model=read_text(fields, "model") or "",
         created=None if created is None else int(created),
-        extra=extra_of(fields, _NOT_EARLY),
+        extra=read_extra(fields),
     )
+
+
+def read_extra(fields: Fields) -> Extra | None:
+    """What the beginning says that has no home."""
+    return extra_of(fields, _NOT_EARLY)
 
 
 def read_end(fields: Fields, started: Extra | None) -> Extra | None:

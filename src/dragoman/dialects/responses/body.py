@@ -1,4 +1,4 @@
-"""Events to a body: the same items as in the stream, whole."""
+"""A whole answer to a body: the same items as in the stream, whole. Events are folded first."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,6 +10,7 @@ from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.envelope import Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import encode_error
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
+from dragoman.dialects.responses.plain import write_plain
 from dragoman.dialects.responses.writing import (
     ItemWriter,
     JsonObject,
@@ -29,7 +30,7 @@ from dragoman.model.parts import (
     Result,
 )
 
-__all__ = ("encode_body",)
+__all__ = ("encode_body", "write_body")
 
 _NO_CONTEXT = EncodeContext()
 
@@ -39,7 +40,14 @@ def encode_body(
 ) -> bytes:
     """The response object; an error body if the answer failed. Losses are noted in `book`."""
     book = answer_book(LOSSES, context.losses) if book is None else book
-    outcome = fold(events)
+    return write_body(fold(events), context, book)
+
+
+def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
+    """The same for an answer that is whole already."""
+    plain = write_plain(outcome, context, book)
+    if plain is not None:
+        return plain
     if outcome.error is not None:
         return encode_error(outcome.error)
     choice = outcome.choices[0] if outcome.choices else Choice()

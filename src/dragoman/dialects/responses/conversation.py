@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
+from dragoman.core.plain import bare_text
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.dialects.base import Target
 from dragoman.dialects.responses.content import media_fields
@@ -74,17 +75,17 @@ class Conversation:
         self._ids = target.ids
         self._book = book
         self._mint = Minter("history")
-        self._items = ItemWriter(self._mint, book)
         self._written: dict[str, CallKind] = {}  # call id -> the kind of item its call became
 
     def write(self, turns: Sequence[Turn]) -> list[object]:
         out: list[object] = []
         for number, turn in enumerate(turns):
-            if turn.head:
-                continue
-            where = f"turns[{number}]"
-            self._inspect(turn, where)
-            self._write_turn(turn, where, out)
+            if not turn.head:
+                text = bare_text(turn)
+                if text is None:
+                    self._write_turn(turn, f"turns[{number}]", out)
+                else:
+                    out.append({"type": "message", "role": turn.role, "content": text})
         return out
 
     def _inspect(self, turn: Turn, where: str) -> None:
@@ -95,6 +96,7 @@ class Conversation:
             self._book.note("message_name", where, turn.name)
 
     def _write_turn(self, turn: Turn, where: str, out: list[object]) -> None:
+        self._inspect(turn, where)
         run: list[object] = []
         for part in turn.parts:
             self._inspect_part(part, where)
@@ -172,7 +174,8 @@ class Conversation:
             return {**_input_text(part.text), **own} if own else part.text
         if not part.annotations and part.logprobs is None and not own:
             return part.text
-        out: JsonObject = {**_output_text(part.text), "annotations": self._items.annotations(part)}
+        items = ItemWriter(self._mint, self._book)
+        out: JsonObject = {**_output_text(part.text), "annotations": items.annotations(part)}
         if part.logprobs is not None:
             out["logprobs"] = part.logprobs
         return {**out, **own}
@@ -197,7 +200,7 @@ class Conversation:
             case Result():
                 return self._result(part, turn, where)
             case Opaque():
-                return self._items.opaque(part)
+                return ItemWriter(self._mint, self._book).opaque(part)
             case _:
                 raise AssertionError("other parts are content of messages")
 

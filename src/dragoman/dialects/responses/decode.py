@@ -13,7 +13,6 @@ from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, raw
 from dragoman.core.finish import settle_finish
 from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.responses.answer import (
-    Finish,
     read_end,
     read_finish,
     read_started,
@@ -24,7 +23,7 @@ from dragoman.dialects.responses.errors import decode_error, read_error
 from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.fields import Fields, read_list, read_object, read_text, without
 from dragoman.dialects.responses.ledger import Ledger
-from dragoman.dialects.responses.plain import read_plain
+from dragoman.dialects.responses.limits import LIMITS_EVENT, read_limits
 from dragoman.dialects.responses.tracks import Found, TextTrack
 from dragoman.dialects.responses.wire import (
     ENVELOPE_FIELDS,
@@ -40,13 +39,14 @@ from dragoman.model.events import (
     Failed,
     Finished,
     InputDelta,
+    LimitsReported,
     Noticed,
     Progress,
     ReasoningDelta,
     TextDelta,
     UsageReported,
 )
-from dragoman.model.outcome import ErrorInfo, Problem
+from dragoman.model.outcome import ErrorInfo, Limits, Problem
 from dragoman.model.parts import Extra, PartStatus
 from dragoman.sse import Frame
 
@@ -66,6 +66,7 @@ class ResponsesReader:
         self._live = self._telling.live
         self._started = False
         self._extra: Extra | None = None
+        self._limits: Limits | None = None  # told before the answer began
 
     def quick(self, _piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
         """A delta of a part that was announced, read by its type alone. See `base.FrameReader`."""
@@ -159,9 +160,10 @@ class ResponsesReader:
         elif name == "response.created":
             self._created(fields)
         elif name in ("response.in_progress", "response.queued"):
-            if not self._started:
-                self._start(read_object(fields.get("response")), is_regular=False)
+            self._start(read_object(fields.get("response")), is_regular=False)
             self._emit(Progress(name.removeprefix("response.")))
+        elif name == LIMITS_EVENT:
+            self._report_limits(read_limits(fields))
         else:
             handler = HANDLERS.get(name)
             if handler is None:
@@ -210,6 +212,15 @@ class ResponsesReader:
         self._extra = started.extra
         self._telling.seed = self._telling.seed or started.response_id
         self._emit(started)
+        self._report_limits(self._limits)
+
+    def _report_limits(self, limits: Limits | None) -> None:
+        if limits is None:
+            return
+        if self._started:
+            self._emit(LimitsReported(limits))
+        else:
+            self._limits = limits
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -228,11 +239,7 @@ class ResponsesReader:
         """A whole response object."""
         self._telling.is_body = True
         self._start(response, is_regular=True)
-        plain = read_plain(response)
-        if plain is not None:
-            self._telling.out += plain.events
-            self._tell_end(response, Finish(None, "completed"), has_calls=plain.has_calls)
-        elif read_text(response, "status") == "failed":
+        if read_text(response, "status") == "failed":
             self._ledger.settle(read_list(response.get("output")) or (), "incomplete")
             self._take_failure(response)
         else:
@@ -257,11 +264,6 @@ class ResponsesReader:
             self._fail(ErrorInfo(kind="protocol", message=message))
             return
         has_calls = self._ledger.calls.has_waiting
-        self._tell_end(response, finish, has_calls=has_calls, is_inferred=is_inferred)
-
-    def _tell_end(
-        self, response: Fields, finish: Finish, *, has_calls: bool, is_inferred: bool = False
-    ) -> None:
         reason = settle_finish(finish.reason, has_complete_client_calls=has_calls)
         self._emit(Finished(reason, inferred=is_inferred, native=finish.native, extra=finish.extra))
         usage = read_usage(response.get("usage"))

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from dragoman._json import Raw
+from dragoman._json import Raw, dumps
 from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.fields import own_fields, read_object, read_text
@@ -16,7 +16,15 @@ from dragoman.model.events import Finished, Started
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Call, Extra
 
-__all__ = ("Ending", "Envelope", "ending_of", "required_action", "usage_fields")
+__all__ = (
+    "ECHO",
+    "Ending",
+    "Envelope",
+    "ending_of",
+    "required_action",
+    "response_id",
+    "usage_fields",
+)
 
 _DEFAULTS: Mapping[str, object] = {
     # What a response echoes of its request. Events do not carry it, so it is told as OpenAI tells a default.
@@ -34,7 +42,8 @@ _DEFAULTS: Mapping[str, object] = {
     "top_p": None,
     "truncation": "disabled",
 }
-
+ECHO = b"," + dumps(_DEFAULTS)[1:]
+"""The same, to follow the fields of an answer."""
 
 # `required_action` is ours to say, where the profile asks for it.
 _HIDDEN = RESPONSE_FIELDS | {"required_action"}
@@ -46,10 +55,10 @@ class Envelope:
     def __init__(
         self, started: Started, context: EncodeContext, mint: Callable[[str], str]
     ) -> None:
-        given = started.response_id
-        self._id = given if given.startswith("resp_") else mint("resp_")
+        self._id = response_id(started.response_id, context, mint)
         self._created = context.created if started.created is None else started.created
         self._model = started.model if context.model is None else context.model
+        self._previous = context.previous_id
         self._own = dict(_echo(started.extra))
 
     def add(self, extra: Extra | None) -> None:
@@ -59,7 +68,7 @@ class Envelope:
     def fields(
         self, status: str, output: Sequence[object] = (), usage: Usage | None = None, **more: object
     ) -> JsonObject:
-        return {
+        told: JsonObject = {
             "id": self._id,
             "object": "response",
             "created_at": self._created,
@@ -73,6 +82,16 @@ class Envelope:
             **self._own,
             **more,
         }
+        if self._previous is not None:
+            told["previous_response_id"] = self._previous
+        return told
+
+
+def response_id(given: str, context: EncodeContext, mint: Callable[[str], str]) -> str:
+    """What the answer is called: as it was decided, as the upstream has it, or by a new id."""
+    if context.response_id:
+        return context.response_id
+    return given if given.startswith("resp_") else mint("resp_")
 
 
 def _echo(extra: Extra | None) -> Mapping[str, Raw]:
@@ -127,14 +146,15 @@ def usage_fields(usage: Usage) -> JsonObject:
     inputs: JsonObject = {
         "cached_tokens": usage.cached or 0,
         "cache_write_tokens": usage.cache_write or 0,
-        **({} if usage.input_audio is None else {"audio_tokens": usage.input_audio}),
-        **read_object(own.get("input_tokens_details")),
     }
-    outputs: JsonObject = {
-        "reasoning_tokens": usage.reasoning or 0,
-        **({} if usage.output_audio is None else {"audio_tokens": usage.output_audio}),
-        **read_object(own.get("output_tokens_details")),
-    }
+    outputs: JsonObject = {"reasoning_tokens": usage.reasoning or 0}
+    if usage.input_audio is not None:
+        inputs["audio_tokens"] = usage.input_audio
+    if usage.output_audio is not None:
+        outputs["audio_tokens"] = usage.output_audio
+    if own:
+        inputs |= read_object(own.get("input_tokens_details"))
+        outputs |= read_object(own.get("output_tokens_details"))
     return {
         **own,
         "input_tokens": spent,

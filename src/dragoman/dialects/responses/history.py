@@ -64,10 +64,14 @@ def read_history(value: Raw | None) -> History:
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
     for number, entry in enumerate(found):
+        plain = read_plain(entry)
+        if plain is not None:
+            turns.append(plain)
+            continue
         where = f"input[{number}]"
         fields = expect_object(entry, where)
         kind = expect_text(fields, "type", where)
-        turns.append(read_plain(kind, entry) or _turn(kind, entry, fields, where))
+        turns.append(_turn(kind, entry, fields, where))
         if kind in _DECLARING:
             declared = read_tools(fields.get("tools"), f"{where}.tools", in_input=True)
             tools.extend(declared.tools)

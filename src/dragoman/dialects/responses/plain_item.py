@@ -1,11 +1,12 @@
-"""An item of a conversation as nearly all are, read by its type alone: messages of text, calls of functions, their outputs.
+"""Items of a conversation as nearly all are, read by their type alone: messages of text, calls of functions, their outputs.
 
 Whatever else an item says does not fit, and `history` reads it field by field. Where both can read it they say the same.
+One type for all three, because a message may leave out what tells it from the others.
 """
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from dragoman._json import FAST_FAILURES, Raw, typed_decoder
 from dragoman.core.results import unmark_error
@@ -13,7 +14,7 @@ from dragoman.dialects.responses.wire import PART_STATUS
 from dragoman.model.parts import Call, Result, Text
 from dragoman.model.request import Turn
 
-__all__ = ("read_plain",)
+__all__ = ("PlainItem", "read_plain", "turn_of")
 
 
 class _Text(Struct, gc=False, forbid_unknown_fields=True):
@@ -23,58 +24,55 @@ class _Text(Struct, gc=False, forbid_unknown_fields=True):
     logprobs: tuple[()] | None = None
 
 
-class _Message(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="message"):
-    role: Literal["assistant", "developer", "system", "user"]
-    content: str | list[_Text]
+class PlainItem(Struct, gc=False, forbid_unknown_fields=True):
+    """Unset is what an item does not have; null is something else where it has no meaning, and does not fit."""
+
+    type: Literal["message", "function_call", "function_call_output"] = "message"
+    role: Literal["assistant", "developer", "system", "user"] | UnsetType = UNSET
+    content: str | list[_Text] | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    namespace: str | UnsetType | None = UNSET
     id: str | None = None
     status: str | None = None
 
 
-class _Call(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="function_call"):
-    call_id: str
-    name: str
-    arguments: str
-    id: str | None = None
-    status: str | None = None
-    namespace: str | None = None
+_decode = typed_decoder(PlainItem)
 
 
-class _Output(
-    Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="function_call_output"
-):
-    call_id: str
-    output: str
-    id: str | None = None
-    status: str | None = None
-
-
-_decode_message = typed_decoder(
-    _Message
-)  # outside a union the tag may be missing, as it may on the wire
-_decode_call = typed_decoder(_Call)
-_decode_output = typed_decoder(_Output)
-
-
-def read_plain(kind: str | None, item: Raw) -> Turn | None:
-    """The turn of an item of this type; None if a closer look is needed."""
+def read_plain(item: Raw) -> Turn | None:
+    """The turn of an item; None if a closer look is needed."""
     try:
-        match kind:
-            case "function_call":
-                return _call(_decode_call(item))
-            case "function_call_output":
-                return _output(_decode_output(item))
-            case "message" | None:
-                return _message(_decode_message(item))
-            case _:
-                return None
+        return turn_of(_decode(item))
     except FAST_FAILURES:
         return None
 
 
-def _message(item: _Message) -> Turn:
-    content = item.content
+def turn_of(item: PlainItem) -> Turn | None:
+    """The same for one that has been read."""
+    if item.type == "message":
+        return _message(item)
+    if item.role is not UNSET or item.content is not UNSET or not item.call_id:
+        return None
+    return _call(item) if item.type == "function_call" else _output(item)
+
+
+def _message(item: PlainItem) -> Turn | None:
+    content, role = item.content, item.role
+    if (
+        role is UNSET
+        or content is UNSET
+        or item.call_id is not UNSET
+        or item.name is not UNSET
+        or item.arguments is not UNSET
+        or item.output is not UNSET
+        or item.namespace is not UNSET
+    ):
+        return None
     return Turn(
-        role=item.role,
+        role=role,
         parts=(Text(text=content),)
         if isinstance(content, str)
         else tuple(Text(text=part.text) for part in content),
@@ -83,13 +81,16 @@ def _message(item: _Message) -> Turn:
     )
 
 
-def _call(item: _Call) -> Turn | None:
-    if not item.call_id or not item.name:
+def _call(item: PlainItem) -> Turn | None:
+    call_id, name, source = item.call_id, item.name, item.arguments
+    if call_id is UNSET or name is UNSET or source is UNSET or item.output is not UNSET:
+        return None
+    if not name:
         return None
     call = Call(
-        call_id=item.call_id,
-        name=item.name,
-        input=item.arguments,
+        call_id=call_id,
+        name=name,
+        input=source,
         namespace=item.namespace or None,
         status=PART_STATUS.get(item.status or "", "completed"),
         item_id=item.id or None,
@@ -97,12 +98,19 @@ def _call(item: _Call) -> Turn | None:
     return Turn(role="assistant", parts=(call,), status=item.status)
 
 
-def _output(item: _Output) -> Turn | None:
-    if not item.call_id:
+def _output(item: PlainItem) -> Turn | None:
+    call_id, output = item.call_id, item.output
+    if (
+        call_id is UNSET
+        or output is UNSET
+        or item.name is not UNSET
+        or item.arguments is not UNSET
+        or item.namespace is not UNSET
+    ):
         return None
-    text, is_error = unmark_error(item.output)
+    text, is_error = unmark_error(output)
     result = Result(
-        call_id=item.call_id,
+        call_id=call_id,
         content=(Text(text=text),),
         is_error=is_error,
         status=PART_STATUS.get(item.status or "", "completed"),

@@ -43,6 +43,7 @@ _WITH_STATUS = frozenset({"message", *_WITH_INPUT})
 _ITEM_ID = b'"item_id":'
 _OUTPUT_INDEX = b'"output_index":'
 _ABSENT = Raw(b"null")
+_UNKNOWN_HEAD = b"\0"  # no data begins with it
 
 
 class _Content(Struct):
@@ -159,9 +160,11 @@ class ResponsesWatch:
         self._is_placed = False  # the deltas of the open part say which item they belong to
         self._shown: list[tuple[str, str]] = []  # the items that were announced
         self.is_repetition = False
+        self.head = _UNKNOWN_HEAD
 
     def look(self, frame: Frame, data: bytes) -> Look | None:
         self._is_placed = False
+        self.head = _UNKNOWN_HEAD
         try:
             event = _decode_event(data)
             name = frame.name
@@ -176,6 +179,7 @@ class ResponsesWatch:
         # One item is open at a time, and one program writes its deltas: the first of them stands for all.
         if not self._is_placed:
             self._is_placed = _ITEM_ID in data and _OUTPUT_INDEX in data
+            self.head = b"" if self._is_placed else _UNKNOWN_HEAD
         return data if self._is_placed else None
 
     def input_size(self, data: bytes) -> int:

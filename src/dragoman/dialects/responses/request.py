@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import LossBook
-from dragoman.core.pairing import pair_results
+from dragoman.core.pairing import is_paired, pair_results
+from dragoman.core.plain import has_seldom_settings
 from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.responses.conversation import Conversation, instructions_of
 from dragoman.dialects.responses.expect import (
@@ -31,12 +32,13 @@ from dragoman.dialects.responses.fields import (
 )
 from dragoman.dialects.responses.history import read_history
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
+from dragoman.dialects.responses.plain_request import PLAIN_FIELDS, read_plain
 from dragoman.dialects.responses.settings import (
     LOGPROBS,
     read_format,
     read_reasoning,
     write_settings,
-    write_state,
+    write_usual,
 )
 from dragoman.dialects.responses.tool_choice import read_choice, write_choice
 from dragoman.dialects.responses.tools import read_declared, write_tools
@@ -104,6 +106,11 @@ def decode_request(body: bytes) -> Request:
         fields = as_object(body)
     except MalformedJson as error:
         raise RequestRefused(f"body: {error.message}") from error
+    plain = read_plain(body) if PLAIN_FIELDS.issuperset(fields) else None
+    return _read_fields(fields) if plain is None else plain
+
+
+def _read_fields(fields: Fields) -> Request:
     history = read_history(fields.get("input"))
     declared = read_declared(fields.get("tools"))
     include = _include(fields)
@@ -191,18 +198,28 @@ def encode_request(
         body["tools"] = tools
     if request.tool_choice is not None:
         body["tool_choice"] = write_choice(request.tool_choice, names, book)
-    body.update(write_settings(request, book, is_native=is_native))
-    body.update(write_state(request, is_native=is_native))
-    _note_losses(request, book)
-    return EncodedRequest(dumps({**body, **_rest(request, body)}), names, book.losses, repairs)
+    is_seldom = has_seldom_settings(request) or is_native
+    body |= (
+        write_settings(request, book, is_native=is_native)
+        if is_seldom
+        else write_usual(request, book)
+    )
+    if is_seldom:
+        _note_absent(request, book)
+    note_foreign(book, request.extra, "request")
+    own = own_fields(request.extra)
+    if own:
+        body |= {key: own[key] for key in own if key not in body and key != "text"}
+    return EncodedRequest(dumps(body), names, book.losses, repairs)
 
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     """The conversation with its calls and results paired, and what was done to it."""
     is_native = request.extra is not None and request.extra.dialect == "responses"
-    return pair_results(
-        _settled(request.turns) if is_native else request.turns, continues=_continues(request)
-    )
+    turns = _settled(request.turns) if is_native else request.turns
+    if is_paired(turns):
+        return turns, ()
+    return pair_results(turns, continues=_continues(request))
 
 
 def _settled(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
@@ -243,7 +260,7 @@ def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:
     ]
 
 
-def _note_losses(request: Request, book: LossBook) -> None:
+def _note_absent(request: Request, book: LossBook) -> None:
     absent: dict[str, object] = {
         "frequency_penalty": request.frequency_penalty,
         "logit_bias": request.logit_bias,
@@ -258,12 +275,3 @@ def _note_losses(request: Request, book: LossBook) -> None:
         book.note("stop_sequences", "stop", f"{len(request.stop)} of them")
     if request.choices is not None and request.choices > 1:
         book.note("choices", "n", str(request.choices))
-    note_foreign(book, request.extra, "request")
-
-
-def _rest(request: Request, body: JsonObject) -> dict[str, Raw]:
-    return {
-        key: value
-        for key, value in own_fields(request.extra).items()
-        if key not in body and key != "text"
-    }

@@ -17,7 +17,7 @@ from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.parts import Extra
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat
 
-__all__ = ("LOGPROBS", "read_format", "read_reasoning", "write_settings", "write_state")
+__all__ = ("LOGPROBS", "read_format", "read_reasoning", "write_settings", "write_usual")
 
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -83,8 +83,24 @@ def write_settings(request: Request, book: LossBook, *, is_native: bool) -> Json
         "metadata": request.metadata,
         "service_tier": request.service_tier if is_native else _service_tier(request, book),
         "previous_response_id": request.previous_id,
+        **_write_state(request, is_native=is_native),
     }
     return {key: value for key, value in out.items() if value is not None}
+
+
+def write_usual(request: Request, book: LossBook) -> JsonObject:
+    """The same for a request of another dialect that has no seldom settings."""
+    out: JsonObject = {}
+    if request.parallel_calls is not None:
+        out["parallel_tool_calls"] = request.parallel_calls
+    if request.stream is not None:
+        out["stream"] = request.stream
+    if request.max_tokens is not None:
+        out["max_output_tokens"] = _max_tokens(request, book)
+    if request.temperature is not None:
+        out["temperature"] = request.temperature
+    out["store"] = False
+    return out
 
 
 def _user(request: Request, book: LossBook) -> str | None:
@@ -156,7 +172,7 @@ def _service_tier(request: Request, book: LossBook) -> str | None:
     return None if tier is None else _SERVICE_TIERS.get(tier)
 
 
-def write_state(request: Request, *, is_native: bool) -> JsonObject:
+def _write_state(request: Request, *, is_native: bool) -> JsonObject:
     """What the provider keeps and gives back. Other dialects keep nothing, so nothing is to be kept for them."""
     store = request.store if is_native else bool(request.store)
     include = list(request.include)

@@ -4,6 +4,8 @@
     {"f": {…}}                               `keyed`: the key is the name
     {"type": "function", "function": {…}}    the vendor's own shape, one level deeper
 
+All of it may stand in a code fence of its own. A bracket, or the brace around a `keyed` call, that is missing where the
+block's closer stands is forgiven: the arguments are whole.
 The arguments pass as they were written. Arguments that come as a string with JSON in it (as on the vendor's wire) are
 taken out of it; any that are no object are malformed.
 """
@@ -24,6 +26,8 @@ _BRACES = Words(("{",))
 _COLON = Words((":",))
 _NEXT = Words((",", "}"))
 _NEXT_CALL = Words((",", "]"))
+_FENCES = Words(("```json", "```"))
+_FENCE_END = Words(("```",))
 _WRAPPER = "function"
 _EXTRA_KEYS = frozenset({"type", "index", "id", "tool_call_id", "call_id", _WRAPPER})
 
@@ -31,25 +35,29 @@ _EXTRA_KEYS = frozenset({"type", "index", "id", "tool_call_id", "call_id", _WRAP
 class JsonBody(Struct, frozen=True, kw_only=True):
     """shape: an object, an array of objects, or either. `keyed`: each object's key is the name of the tool.
     separators: what may stand between several objects of one block besides white space; None: one object only.
-    id_keys: where the model's own id stands. needs_arguments: a call without any is malformed. is_opened: the block's
-    opener ends with the bracket or brace.
+    id_keys: where the model's own id stands. needs_arguments: a call without any is malformed also where its tool takes
+    none. is_opened: the block's opener ends with the bracket or brace.
     """
 
     shape: Literal["object", "array", "either"] = "either"
     keyed: bool = False
-    name_keys: tuple[str, ...] = ("name",)
-    argument_keys: tuple[str, ...] = ("arguments", "parameters")
+    name_keys: tuple[str, ...] = ("name", "tool_name", "tool")
+    argument_keys: tuple[str, ...] = ("arguments", "parameters", "args", "input")
     id_keys: tuple[str, ...] = ("id", "tool_call_id", "call_id")
     separators: tuple[str, ...] | None = None
-    needs_arguments: bool = True
+    needs_arguments: bool = False
     is_opened: bool = False
 
     def parse(self, block: Block) -> Wait[None]:
+        is_fenced = False
         if self.is_opened:
             first = block.opener[-1]
             yield from self._opened(block, first)
         else:
             first = yield from block.skip(SPACE)
+            is_fenced = first == "`" and bool((yield from block.match(_FENCES)))
+            if is_fenced:
+                first = yield from block.skip(SPACE)
             if first == "[" and self.shape != "object":
                 block.at += 1
                 yield from self._array(block)
@@ -59,6 +67,9 @@ class JsonBody(Struct, frozen=True, kw_only=True):
                 block.malformed(f"expected {self.shape}")
         if first == "{" and self.separators is not None:
             yield from self._more(block, self.separators)
+        if is_fenced:
+            yield from block.skip(SPACE)
+            yield from block.match(_FENCE_END)
 
     def _opened(self, block: Block, first: str) -> Wait[None]:
         """The opener was the bracket itself."""
@@ -73,6 +84,8 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         while True:
             yield from self._object(block)
             yield from block.skip(SPACE)
+            if block.stop is not None or (yield from block.closes_here()):
+                return
             if (yield from block.expect(_NEXT_CALL)) == "]":
                 return
             block.settle_calls()
@@ -105,7 +118,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         if not call.is_begun:
             if not call.name:
                 block.malformed("expected a name")
-            if self.needs_arguments and not call.has_arguments:
+            if not call.has_arguments and not self._needs_none(block, call.name):
                 block.malformed("expected arguments")
             block.begin(call.name, call.call_id, at=start)
             block.input("".join(call.pieces) or "{}")
@@ -166,10 +179,19 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         else:
             for piece in (yield from read_arguments(block)):
                 block.input(piece)
+        end = block.at
         yield from block.skip(SPACE)
+        if (yield from block.is_at_end()) or (yield from block.closes_here()):
+            block.end(at=end)
+            block.stop = block.at
+            return
         if (yield from block.expect(_NEXT)) != "}":
             block.malformed("expected one tool in an object")
         block.end()
+
+    def _needs_none(self, block: Block, name: str) -> bool:
+        """Whether a call without arguments is one: where the tool is known to take none."""
+        return not self.needs_arguments and block.offers.takes_nothing(name)
 
     def _knows(self, key: str) -> bool:
         return key in _EXTRA_KEYS or key in (*self.name_keys, *self.argument_keys, *self.id_keys)

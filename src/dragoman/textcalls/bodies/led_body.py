@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from dragoman.textcalls.block import Block
-from dragoman.textcalls.bodies.json_body import JsonBody
+from dragoman.textcalls.patterns import Body
 from dragoman.textcalls.tape import Wait
 from dragoman.textcalls.words import words
 
@@ -12,7 +12,7 @@ __all__ = ("LedBody",)
 
 class LedBody(Struct, frozen=True, kw_only=True):
     ends: tuple[str, ...]
-    body: JsonBody
+    body: Body
 
     def parse(self, block: Block) -> Wait[None]:
         yield from block.read(words(*self.ends), block.limits.max_name, forbid="\n")

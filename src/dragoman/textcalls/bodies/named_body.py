@@ -18,6 +18,8 @@ from dragoman.textcalls.words import words
 __all__ = ("NO_NAME", "NamedBody", "plain_name")
 
 
+_MAX_ID = 64  # what a header may hold beside the name
+
 NO_NAME = "<>()\"'`,; \t\r\n"
 """What no name contains. Prose does, so that it is soon told from a header."""
 
@@ -30,8 +32,10 @@ def plain_name(header: str) -> tuple[str, str]:
 class NamedBody(Struct, frozen=True, kw_only=True):
     """opens: what begins each call; none: the block's opener does. name_ends: what ends the name; `{` is not passed.
     before, after: what may stand around the arguments (a code fence). closes: what ends each call; none: the brace.
-    forbid: characters that no header contains. many: further calls may follow in the block, each with its own open. eos_name: a name alone at the end of the text
-    is a call without arguments. needs_close: a call without its close is malformed.
+    many: further calls may follow in the block, each with its own open. eos_name: a name alone at the end of the text
+    is a call without arguments, if its tool declares none. needs_close: a call without its close is malformed, unless one of `ends`, which end the
+    block, stands there. forbid: characters that no header contains. guesses: where a header has no name, the tool is the
+    one that the arguments fit.
     """
 
     opens: tuple[str, ...] = ()
@@ -44,6 +48,7 @@ class NamedBody(Struct, frozen=True, kw_only=True):
     needs_close: bool = False
     ends: tuple[str, ...] = ()
     forbid: str = NO_NAME
+    guesses: bool = False
     read_name: Callable[[str], tuple[str, str]] = plain_name
 
     def parse(self, block: Block) -> Wait[None]:
@@ -66,15 +71,20 @@ class NamedBody(Struct, frozen=True, kw_only=True):
                 return
             yield from self._call(block, start if not is_first else block.start)
             is_first = False
-            if not self.many:
+            if not self.many or block.stop is not None:
                 return
 
     def _call(self, block: Block, start: int) -> Wait[None]:
         header, stop = yield from self._header(block)
         name, call_id = self.read_name(header.strip())
+        if not name and self.guesses and header.strip():
+            yield from self._nameless(block, start)
+            return
         if not name or any(character in SPACE for character in name):
             block.malformed("expected a name")
         if not stop:
+            if block.offers.parameters(name):
+                block.malformed("expected arguments")
             yield from block.confirm()
             block.begin(name, call_id, at=start)
             block.input("{}")
@@ -89,11 +99,24 @@ class NamedBody(Struct, frozen=True, kw_only=True):
         yield from self._pass(block, self.after)
         yield from self._end(block)
 
+    def _nameless(self, block: Block, start: int) -> Wait[None]:
+        """A call whose header is a mere number."""
+        if (yield from block.skip(SPACE)) not in ("{", '"'):
+            block.malformed("expected arguments")
+        yield from block.confirm()
+        source = "".join((yield from read_arguments(block)))
+        name = block.offers.fitting(source)
+        if name is None:
+            block.malformed("expected a name, or arguments that only one tool takes", at=start)
+        block.begin(name, at=start)
+        block.input(source)
+        yield from self._end(block)
+
     def _header(self, block: Block) -> Wait[tuple[str, str]]:
         yield from block.skip(SPACE)
-        ends, limit = words(*self.name_ends), block.limits.max_name * 2
+        ends, limit = words(*self.name_ends), block.limits.max_name + _MAX_ID
         header, stop = yield from block.read(ends, limit, forbid=self.forbid, eos_ok=self.eos_name)
-        if stop == "{":
+        if stop.endswith("{"):
             block.at -= 1
         return header, stop
 
@@ -115,7 +138,11 @@ class NamedBody(Struct, frozen=True, kw_only=True):
             return
         end = block.at
         yield from block.skip(SPACE)
-        if (yield from block.match(words(*self.closes))):
+        found = yield from block.match(words(*self.closes, *self.ends))
+        if found in self.ends:
+            block.end(at=end)
+            block.stop = block.at
+        elif found:
             block.close_call()
         elif self.needs_close:
             block.malformed(f"expected {' or '.join(self.closes)}")

@@ -47,14 +47,14 @@ class PairBody(Struct, frozen=True, kw_only=True):
 
     def _call(self, block: Block, start: int) -> Wait[None]:
         key_open = self.key[0]
-        stops = words("\n", key_open, *self.separators, *self.closes)
+        stops = words("\n", "\r\n", key_open, *self.separators, *self.closes)
         yield from block.skip(" \t\n")
         name, stop = yield from block.read(stops, block.limits.max_name, forbid=_NO_NAME)
         name = name.removesuffix(_NAME_RUBBISH)
         if not name:
             block.malformed("expected a name")
         inside = words(key_open, *self.closes)
-        if stop == "\n" or stop in self.separators:
+        if stop in ("\n", "\r\n") or stop in self.separators:
             stop = yield from self._next(block, inside)
         yield from block.confirm()
         block.begin(name, at=start)

@@ -19,37 +19,54 @@ __all__ = ("PythonBody",)
 _BRACKET = Words(("[",))
 _PARENTHESIS = Words(("(",))
 _EQUALS = Words(("=",))
+_PRINT = Words(("print(",))
+_END = Words((")",))
 _NAME = re.compile(r"[^\W\d][\w.\-/:]*")
 _NO_NAME = "<>{}[]\"'`=,; \t\r\n"
 _KEY = re.compile(r"[^\W\d]\w*")
 
 
 class PythonBody(Struct, frozen=True, kw_only=True):
-    """in_list: the calls stand in brackets. is_opened: the block's opener was the bracket. offered_only: a name that
-    was not offered is not even begun to be read as a call.
+    """in_list: the calls stand in brackets; None: with or without. is_opened: the block's opener was the bracket.
+    offered_only: a name that was not offered is not even begun to be read as a call. prints: a call may stand in
+    `print(…)`, as models do that believe they write a program.
     """
 
-    in_list: bool = True
+    in_list: bool | None = True
     is_opened: bool = False
     offered_only: bool = False
+    prints: bool = False
 
     def parse(self, block: Block) -> Wait[None]:
-        if self.in_list and not self.is_opened:
-            yield from block.skip(SPACE)
-            yield from block.expect(_BRACKET)
+        in_list = yield from self._begin(block)
         is_first = True
         while True:
             start = block.at
             yield from block.skip(SPACE)
+            is_printed = self.prints and bool((yield from block.match(_PRINT)))
             yield from self._call(block, block.start if is_first else start)
+            if is_printed:
+                yield from block.skip(SPACE)
+                yield from block.expect(_END)
+            block.end()
             is_first = False
-            if not (yield from self._goes_on(block)):
+            if not (yield from self._goes_on(block, in_list=in_list)):
                 return
             block.settle_calls()
 
-    def _goes_on(self, block: Block) -> Wait[bool]:
+    def _begin(self, block: Block) -> Wait[bool]:
+        """What stands before the first call; whether it is a list."""
+        if self.is_opened or self.in_list is False:
+            return self.is_opened
+        yield from block.skip(SPACE)
+        if self.in_list:
+            yield from block.expect(_BRACKET)
+            return True
+        return bool((yield from block.match(_BRACKET)))
+
+    def _goes_on(self, block: Block, *, in_list: bool) -> Wait[bool]:
         """Whether another call follows."""
-        if not self.in_list:
+        if not in_list:
             return (yield from block.skip(SPACE + ";,")) not in ("", "<", "`", "[")
         if (yield from block.skip(SPACE)) == "]":
             block.at += 1
@@ -82,4 +99,3 @@ class PythonBody(Struct, frozen=True, kw_only=True):
                 block.malformed("expected a comma or the end of the call")
         block.at += 1
         block.input("{}" if is_first else "}")
-        block.end()

@@ -35,8 +35,11 @@ class ReactBody(Struct, frozen=True, kw_only=True):
         yield from block.confirm()
         block.begin(name, at=block.start)
         pieces: list[str] = []
-        yield from block.until(words(self.end), pieces.append)
-        block.input(self._arguments(block, name, "".join(pieces).strip()))
+        stop = yield from block.until(words(self.end), pieces.append)
+        text = "".join(pieces).strip()
+        if not text and not stop and block.offers.parameters(name):
+            block.malformed("the text ended before the arguments")
+        block.input(self._arguments(block, name, text))
         block.end()
         block.stop = block.at
 

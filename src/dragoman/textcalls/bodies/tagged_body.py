@@ -24,6 +24,8 @@ __all__ = ("Tag", "TaggedBody")
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/>]+))""")
 _QUOTES = "\"'"
+_CDATA = Words(("<![CDATA[", "\n<![CDATA["))
+_CDATA_END = Words(("]]>",))
 
 
 def untyped(_: Mapping[str, str]) -> Types:
@@ -58,9 +60,10 @@ class _Head(Struct, frozen=True):
 class TaggedBody(Struct, frozen=True, kw_only=True):
     """call, parameter: their tags. wraps: the block's opener stands around the calls; otherwise it begins the call.
     many: several calls in one block. untyped: what a value is whose type nothing tells. wrappers: parameters that
-    hold all arguments. forgives: a parameter may lack its close: the next tag ends it. is_strict: a parameter twice,
-    or a required one missing, is malformed. between: what may stand around each call and says nothing. trims: one line
-    break on either side of a value is markup. ends: what ends the block when it has no call, or no further one.
+    hold all arguments. forgives: a parameter may lack its close, which the next tag ends, and a call its close, where
+    that of the block follows. is_strict: a parameter twice, or a required one missing, is malformed. takes_json: a call
+    may hold one JSON object instead of parameters. takes_cdata: a value may stand in `<![CDATA[…]]>`. between: what may
+    stand around each call and says nothing. trims: one line break on either side of a value is markup.
     """
 
     call: Tag
@@ -72,6 +75,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
     forgives: bool = False
     is_strict: bool = False
     takes_json: bool = False
+    takes_cdata: bool = False
     between: tuple[str, ...] = ()
     trims: bool = True
 
@@ -89,7 +93,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
                     return
             yield from self._call(block, words, block.start if is_first else start)
             is_first = False
-            if not self.many:
+            if not self.many or block.stop is not None:
                 return
 
     def _pass(self, block: Block, words: "_Compiled") -> Wait[None]:
@@ -135,6 +139,8 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         while True:
             if not stop:
                 yield from block.skip(SPACE)
+                if self.forgives and (yield from block.closes_here()):
+                    return ""
                 stop = yield from block.expect(words.inside)
             if stop in self.call.closes:
                 return stop
@@ -145,13 +151,24 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
                 arguments.put(head.name, '""')
                 stop = ""
                 continue
-            stop = yield from arguments.read(
-                head.name, words.value_stops, hint=head.types, trims=self.trims
-            )
-            if not stop:
-                block.malformed("the text ended inside a parameter")
+            stop = yield from self._value(block, words, arguments, head)
             if stop in self.parameter.closes:
                 stop = ""
+
+    def _value(
+        self, block: Block, words: "_Compiled", arguments: Arguments, head: _Head
+    ) -> Wait[str]:
+        """The value of a parameter; gives what ended it."""
+        is_cdata = self.takes_cdata and bool((yield from block.match(_CDATA)))
+        stops = _CDATA_END if is_cdata else words.value_stops
+        trims = self.trims and not is_cdata
+        stop = yield from arguments.read(head.name, stops, hint=head.types, trims=trims)
+        if not stop:
+            block.malformed("the text ended inside a parameter")
+        if is_cdata:
+            yield from block.skip(SPACE)
+            stop = yield from block.expect(words.parameter_closes)
+        return stop
 
     def _head(self, block: Block, tag: Tag, ends: Words) -> Wait[_Head]:
         text, _ = yield from block.read(ends, block.limits.max_key, forbid=tag.forbid)
@@ -177,6 +194,7 @@ class _Compiled:
         "call_ends",
         "call_opens",
         "inside",
+        "parameter_closes",
         "parameter_ends",
         "value_stops",
     )
@@ -187,6 +205,7 @@ class _Compiled:
         self.call_opens = Words(call.opens)
         self.call_ends = Words(call.ends)
         self.call_closes = Words(call.closes)
+        self.parameter_closes = Words(parameter.closes)
         self.parameter_ends = Words(parameter.ends)
         self.inside = Words((*parameter.opens, *call.closes))
         forgiven = (*parameter.opens, *call.closes) if body.forgives else ()

@@ -13,21 +13,21 @@ BARE = (
     TextPattern(
         name="bare_json",
         openers=("{",),
-        body=JsonBody(shape="object", is_opened=True, separators=(";",)),
+        body=JsonBody(shape="object", is_opened=True, separators=(";",), needs_arguments=True),
         is_sentinel=False,
     ),
     # xLAM, Granite: `[{"name": …, "arguments": {…}}]`
     TextPattern(
         name="bare_json_array",
         openers=("[",),
-        body=JsonBody(is_opened=True),
+        body=JsonBody(is_opened=True, needs_arguments=True),
         is_sentinel=False,
     ),
     # xLAM: the one format where a fence is the call
     TextPattern(
         name="json_fence",
         openers=("```json", "```"),
-        body=JsonBody(),
+        body=JsonBody(needs_arguments=True),
         closers=("```",),
         place="line",
         is_sentinel=False,
@@ -37,15 +37,6 @@ BARE = (
         name="pythonic",
         openers=("[",),
         body=PythonBody(is_opened=True, offered_only=True),
-        is_sentinel=False,
-    ),
-    # Command-R: `Action: ```json [{"tool_name": …}] ```
-    TextPattern(
-        name="command_r",
-        openers=("Action: ```json", "Action:```json", "Action:\n```json"),
-        body=JsonBody(name_keys=("tool_name", "name"), id_keys=()),
-        closers=("```",),
-        place="line",
         is_sentinel=False,
     ),
     TextPattern(
@@ -62,7 +53,6 @@ BARE = (
         openers=("<{name}>",),
         body=TagNamedBody(),
         closers=("</{name}>",),
-        place="line",
         is_sentinel=False,
     ),
 )

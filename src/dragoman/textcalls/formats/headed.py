@@ -9,11 +9,14 @@ from dragoman.textcalls.patterns import TextPattern
 __all__ = ("HEADED",)
 
 _KIMI_HEADER = re.compile(r"(?:functions?\.)?(.+?)(?::[0-9]+)?")
+_KIMI_NAMELESS = re.compile(r"(?:functions?\.?)?:?[0-9]+")
 _KIMI_INDEX = re.compile(r".+:[0-9]+")
 
 
 def _kimi_name(header: str) -> tuple[str, str]:
-    """`functions.f:0` is the name and, as a whole, the id: its number counts over the conversation."""
+    """`functions.f:0` is the name and, as a whole, the id: its number counts over the conversation. `:0` names nothing."""
+    if _KIMI_NAMELESS.fullmatch(header):
+        return "", ""
     found = _KIMI_HEADER.fullmatch(header)
     call_id = header if _KIMI_INDEX.fullmatch(header) else ""
     return ("", "") if found is None else (found[1], call_id)
@@ -35,8 +38,10 @@ _KIMI = NamedBody(
     needs_close=True,
     ends=_KIMI_ENDS,
     forbid=_KIMI_FORBID,
+    guesses=True,
     read_name=_kimi_name,
 )
+_HARMONY_ENDS = ("<|call|>", "<|end|>")
 _DEEPSEEK = "<｜tool▁calls▁begin｜>"
 _DEEPSEEK_CALL = "<｜tool▁call▁begin｜>"
 _DEEPSEEK_ENDS = ("<｜tool▁calls▁end｜>",)
@@ -55,7 +60,9 @@ HEADED = (
             name_ends=("<|tool_call_argument_begin|>",),
             closes=("<|tool_call_end|>",),
             needs_close=True,
+            ends=_KIMI_ENDS,
             forbid=_KIMI_FORBID,
+            guesses=True,
             read_name=_kimi_name,
         ),
         closers=_KIMI_ENDS,
@@ -65,7 +72,7 @@ HEADED = (
         openers=(_DEEPSEEK,),
         body=NamedBody(
             opens=(f"{_DEEPSEEK_CALL}function<｜tool▁sep｜>",),
-            name_ends=("\n", "```json"),
+            name_ends=("\n", "\r\n", "```json"),
             before=("```json", "```"),
             after=("```",),
             closes=("<｜tool▁call▁end｜>",),
@@ -87,7 +94,9 @@ HEADED = (
     TextPattern(
         name="mistral_named",
         openers=("[TOOL_CALLS]",),
-        body=NamedBody(name_ends=("[ARGS]", "{"), eos_name=True, read_name=_mistral_name),
+        body=NamedBody(
+            name_ends=("[ARGS]", "{", " [ARGS]", " {"), eos_name=True, read_name=_mistral_name
+        ),
     ),
     # Functionary 3.1, and Llama's custom tools
     TextPattern(
@@ -96,19 +105,48 @@ HEADED = (
         body=NamedBody(name_ends=(">",), closes=("</function>",)),
         closers=("</function>",),
     ),
+    # Without the mark around the section, which some servers eat.
+    TextPattern(
+        name="deepseek_v3_bare",
+        openers=(_DEEPSEEK_CALL,),
+        body=NamedBody(
+            opens=("function<｜tool▁sep｜>",),
+            name_ends=("\n", "\r\n", "```json"),
+            before=("```json", "```"),
+            after=("```",),
+            closes=("<｜tool▁call▁end｜>",),
+            needs_close=True,
+        ),
+        closers=_DEEPSEEK_ENDS,
+    ),
+    TextPattern(
+        name="deepseek_v31_bare",
+        openers=(_DEEPSEEK_CALL,),
+        body=NamedBody(
+            name_ends=("<｜tool▁sep｜>",), closes=("<｜tool▁call▁end｜>",), needs_close=True
+        ),
+        closers=_DEEPSEEK_ENDS,
+    ),
     # Python's prompt in any other text.
     TextPattern(
         name="functionary_v32",
         openers=(">>>",),
-        body=NamedBody(name_ends=("\n",)),
+        body=NamedBody(name_ends=("\n", "\r\n")),
         place="line",
         is_sentinel=False,
     ),
     TextPattern(
         name="harmony",
-        openers=("<|channel|>", "<|start|>assistant", "to=functions."),
+        openers=("<|channel|>", "<|start|>assistant"),
         body=HarmonyBody(),
-        closers=("<|call|>", "<|end|>"),
+        closers=_HARMONY_ENDS,
+    ),
+    # What is around the calls; a header whose beginning a server has eaten.
+    TextPattern(
+        name="harmony_channels",
+        openers=("<|channel|>", "<|start|>assistant", "to=functions."),
+        body=HarmonyBody(takes_channels=True),
+        closers=_HARMONY_ENDS,
         is_sentinel=False,
     ),
 )

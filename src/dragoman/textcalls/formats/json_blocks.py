@@ -13,7 +13,7 @@ JSON_BLOCKS = (
     TextPattern(
         name="hermes",
         openers=("<tool_call>",),
-        body=JsonBody(),
+        body=JsonBody(separators=()),
         closers=("</tool_call>",),
     ),
     # Jamba, Hunyuan A13B, Apriel
@@ -45,13 +45,23 @@ JSON_BLOCKS = (
         closers=("<|action_end|>",),
     ),
     # Phi-4-mini, FireFunction
-    TextPattern(name="functools", openers=("functools[",), body=JsonBody(is_opened=True)),
+    TextPattern(
+        name="functools", openers=("functools[",), body=JsonBody(is_opened=True), place="word"
+    ),
     # The ids count from 0 in every turn, so they cannot be kept.
     TextPattern(
         name="command",
         openers=("<|START_ACTION|>",),
-        body=JsonBody(name_keys=("tool_name", "name"), id_keys=()),
+        body=JsonBody(id_keys=()),
         closers=("<|END_ACTION|>",),
+    ),
+    # Command-R and R+
+    TextPattern(
+        name="command_r",
+        openers=("Action: ```json", "Action:```json", "Action:\n```json", "Action:\r\n```json"),
+        body=JsonBody(id_keys=(), needs_arguments=True),
+        closers=("```",),
+        place="line",
     ),
     TextPattern(
         name="apertus",
@@ -61,7 +71,11 @@ JSON_BLOCKS = (
     ),
     TextPattern(
         name="gigachat",
-        openers=("<|message_sep|>\n\nfunction call<|role_sep|>\n", "<|function_call|>"),
+        openers=(
+            "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+            "<|message_sep|>\r\n\r\nfunction call<|role_sep|>\r\n",
+            "<|function_call|>",
+        ),
         body=JsonBody(shape="object"),
         closers=("</s>", "<|message_sep|>"),
     ),

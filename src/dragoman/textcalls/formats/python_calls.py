@@ -10,13 +10,13 @@ PYTHON_CALLS = (
     TextPattern(
         name="llama4",
         openers=("<|python_start|>",),
-        body=PythonBody(),
+        body=PythonBody(in_list=None),
         closers=("<|python_end|>",),
     ),
     TextPattern(
         name="lfm2",
         openers=("<|tool_call_start|>",),
-        body=PythonBody(),
+        body=PythonBody(in_list=None),
         closers=("<|tool_call_end|>",),
     ),
     TextPattern(
@@ -35,8 +35,8 @@ PYTHON_CALLS = (
     # Gemma 1 to 3, by prompt only.
     TextPattern(
         name="tool_code",
-        openers=("```tool_code\n",),
-        body=PythonBody(in_list=False, offered_only=True),
+        openers=("```tool_code\n", "```tool_code\r\n"),
+        body=PythonBody(in_list=False, offered_only=True, prints=True),
         closers=("```",),
         place="line",
     ),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from dragoman.textcalls.bodies.led_body import LedBody
 from dragoman.textcalls.bodies.tagged_body import Tag, TaggedBody
 from dragoman.textcalls.offers import UNTYPED, Types
 from dragoman.textcalls.patterns import TextPattern
@@ -85,6 +86,9 @@ _K3 = TaggedBody(
     ),
     trims=False,
 )
+_MUSE = TaggedBody(
+    call=_element("atem:invoke"), parameter=_element("atem:parameter"), untyped="json"
+)
 _STEP_MARKS = ("<｜tool_call_begin｜>", "<｜tool_call_end｜>", "function<｜tool_sep｜>")
 _SPACE_MARK = "\u0120"  # how byte-level tokenizers write a space; some servers pass it on
 _LEAKED = "antml" + ":"  # the prefix of one vendor's own markup, which its models sometimes leak
@@ -153,8 +157,16 @@ TAGGED = (
     TextPattern(
         name="muse",
         openers=("<atem:function_calls>",),
-        body=TaggedBody(
-            call=_element("atem:invoke"), parameter=_element("atem:parameter"), untyped="json"
+        body=_MUSE,
+        closers=("</atem:function_calls>",),
+    ),
+    # The header repeats the name.
+    TextPattern(
+        name="muse_headed",
+        openers=("<|start|>assistant to=",),
+        body=LedBody(
+            ends=("<|message|><atem:function_calls>", "<|message|>\n<atem:function_calls>"),
+            body=_MUSE,
         ),
         closers=("</atem:function_calls>",),
     ),
@@ -196,6 +208,7 @@ TAGGED = (
             wraps=False,
             many=False,
             is_strict=True,
+            takes_cdata=True,
             wrappers=("properties", "arguments", "parameters"),
         ),
         closers=("</function>",),

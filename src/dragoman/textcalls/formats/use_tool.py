@@ -3,8 +3,8 @@
     <use_tool> <name>f</name> <k>v</k> … </use_tool>
     <f> <k>v</k> … </f>
 
-A block ends at the first closing tag that leaves no declared string open, because notes quote markup; where no such tag
-comes soon, at the first. Values are read when the block is whole: which closing tag ends a string shows only then.
+A block ends at the first closing tag that leaves no declared parameter open, because notes quote markup; where no such
+tag comes soon, at the first. Values are read when the block is whole: which closing tag ends a string shows only then.
 """
 
 import re
@@ -21,9 +21,9 @@ __all__ = ("USE_TOOL", "TagNamedBody", "find_name")
 
 _OPENER, _CLOSER = "<use_tool>", "</use_tool>"
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
-_MAX_BEYOND = (
-    4096  # how far behind a closing tag inside an open parameter the real one is looked for
-)
+_LAST_TAG = re.compile(r"</([^<>]+)>\s*\Z")
+# How far behind a closing tag inside an open parameter the real one is looked for.
+_MAX_BEYOND = 4096
 
 
 def find_name(text: str) -> str:
@@ -44,7 +44,8 @@ class UseToolBody(Struct, frozen=True):
         if not tag:
             block.malformed("expected a tag")
         yield from block.confirm()
-        text = yield from _gather(block, words(_CLOSER), _Watch(block, ""), f"<{tag}>")
+        watch = _Watch(block, "")
+        text = yield from _gather(block, words(_CLOSER), watch, f"<{tag}>", eos_ok=True)
         whole = f"<{tag}>{text}"
         name = find_name(whole)
         if not name:
@@ -69,7 +70,9 @@ class TagNamedBody(Struct, frozen=True):
         text = (
             ""
             if first == closer
-            else (yield from _gather(block, words(closer), _Watch(block, name), first))
+            else (
+                yield from _gather(block, words(closer), _Watch(block, name), first, eos_ok=False)
+            )
         )
         block.begin(name, at=block.start)
         block.input(as_arguments(read_parameters(first + text, name, block.offers)))
@@ -78,8 +81,8 @@ class TagNamedBody(Struct, frozen=True):
             block.stop = block.at
 
 
-def _gather(block: Block, closer: Words, watch: "_Watch", first: str) -> Wait[str]:
-    """The text of the block up to the closing tag that ends it. At the end of the text all parameters must be closed."""
+def _gather(block: Block, closer: Words, watch: "_Watch", first: str, *, eos_ok: bool) -> Wait[str]:
+    """The text of the block up to the closing tag that ends it. The end of the text ends it only if nothing is open."""
     parts: list[str] = []
     earliest: tuple[int, int] | None = (
         None  # where the first closing tag stood, and how many parts came before it
@@ -98,7 +101,7 @@ def _gather(block: Block, closer: Words, watch: "_Watch", first: str) -> Wait[st
             watch.see(part if parts else first + part)
             parts.append(part)
         if not stop and earliest is None:
-            if watch.is_open or not watch.has_closed:
+            if watch.is_open or not eos_ok or not watch.is_whole(first + part):
                 block.malformed("the text ended inside a block")
             return "".join(parts)
         if stop and not watch.is_open:
@@ -112,45 +115,53 @@ def _gather(block: Block, closer: Words, watch: "_Watch", first: str) -> Wait[st
 
 
 class _Watch:
-    """Whether a declared string is open. Sees each part of a block once; no part begins or ends within a tag."""
+    """Whether a declared parameter is open. Sees each part of a block once; no part begins or ends within a tag."""
 
-    __slots__ = ("_block", "_name", "_open", "_strings", "has_closed")
+    __slots__ = ("_block", "_name", "_open", "_tags")
 
     def __init__(self, block: Block, name: str) -> None:
         self._block = block
         self._name = name
         self._open = ""
-        self._strings: re.Pattern[str] | None = None
-        self.has_closed = False
+        self._tags: re.Pattern[str] | None = None
 
     @property
     def is_open(self) -> bool:
         return bool(self._open)
 
+    def is_whole(self, text: str) -> bool:
+        """Whether a block that nothing ends may end here: behind the closing tag of a parameter, with none open or due."""
+        last = _LAST_TAG.search(text, text.rfind("</"))
+        keys = self._block.offers.parameters(self._name)
+        if last is None or (keys and last[1] not in (*keys, "name")):
+            return False
+        needed = self._block.offers.required(self._name)
+        is_given = last[1] != "name" or "name" in keys or not keys
+        return (
+            is_given
+            and all(f"</{key}>" in text for key in needed)
+            and all(text.rfind(f"<{key}>") <= text.rfind(f"</{key}>") for key in keys)
+        )
+
     def see(self, part: str) -> None:
         if not self._name:
             self._name = find_name(part)
-        if self._strings is None and self._name:
-            self._strings = self._compile()
-        if "</" in part:
-            self.has_closed = True
+        if self._tags is None and self._name:
+            self._tags = self._compile()
         position = 0
-        while self._strings is not None:
+        while self._tags is not None:
             if self._open:
                 end = part.find(f"</{self._open}>", position)
                 if end < 0:
                     return
                 self._open, position = "", end
-            found = self._strings.search(part, position)
+            found = self._tags.search(part, position)
             if found is None:
                 return
             self._open, position = found[1], found.end()
 
     def _compile(self) -> re.Pattern[str]:
-        offers = self._block.offers
-        keys = [
-            key for key in offers.parameters(self._name) if offers.types(self._name, key).is_text
-        ]
+        keys = self._block.offers.parameters(self._name)
         return re.compile(f"<({'|'.join(map(re.escape, keys))})>" if keys else r"(?!)")
 
 

@@ -7,7 +7,16 @@ from dragoman.core.grammar import Grammar
 from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event
 
-__all__ = ("completed", "note", "raw_item", "read", "read_all", "started", "turn_completed")
+__all__ = (
+    "Message",
+    "completed",
+    "note",
+    "raw_item",
+    "read",
+    "read_all",
+    "started",
+    "turn_completed",
+)
 
 Message = Mapping[str, object]
 

@@ -599,3 +599,14 @@ def test_target_decides_ids_and_names() -> None:
     origin = encoded.names.origin(tool["name"])
     assert origin is not None
     assert origin.name == "a_very_long_name"
+
+
+def test_text_that_is_no_string_goes_as_it_came() -> None:
+    strange = Opaque(dialect="messages", type="text", raw=Raw(b'{"type":"text","text":5}'))
+    leading = turn("system", strange)
+    later = turn("developer", strange)
+    encoded = encode_request(Request(model="m", turns=(leading, turn("user", strange), later)))
+    body = json.loads(encoded.body)
+    block = {"type": "text", "text": 5}
+    assert body["system"] == [block]
+    assert body["messages"] == [{"role": "user", "content": [block, block]}]

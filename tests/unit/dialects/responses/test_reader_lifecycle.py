@@ -255,11 +255,11 @@ def test_data_without_any_type_is_noticed() -> None:
 
 
 def test_unknown_events_are_carried_whole() -> None:
-    event = {"type": "codex.rate_limits", "plan": "pro"}
+    event = {"type": "codex.plan", "plan": "pro"}
     events, problems = read([created(), event, completed([])])
     notice = events[1]
     assert isinstance(notice, Noticed)
-    assert (notice.kind, notice.name) == ("unknown", "codex.rate_limits")
+    assert (notice.kind, notice.name) == ("unknown", "codex.plan")
     assert notice.raw is not None
     assert b"pro" in bytes(notice.raw)
     assert problems == ["unknown_event"]

@@ -6,7 +6,7 @@ from functools import cache
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman._json import Raw, loads
@@ -139,6 +139,7 @@ def test_plain_calls_are_read_back_and_the_words_before_them_are_kept(name: str)
 
 
 @pytest.mark.parametrize("name", PROMPT_FORMATS)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_calls_are_read_back_as_they_were_or_a_loss_is_noted(
     name: str, data: st.DataObject

@@ -1,0 +1,107 @@
+"""What `codex app-server` cannot be told, and what is done about it unless the operator's policy says otherwise.
+
+Its `thread/start` and `turn/start` take a model, instructions, tools, an effort, a schema for the answer, and nothing
+about sampling, limits or the choice of a tool.
+"""
+
+from dragoman.core.aliases import IdLimits, NameLimits
+from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
+from dragoman.core.schemas import SchemaRules
+from dragoman.dialects.base import Target
+from dragoman.model.parts import Extra
+
+__all__ = ("BUILTIN_NAMES", "DEFAULT_TARGET", "LOSSES", "note_foreign")
+
+LOSSES: LossTable = {
+    "audio_input": LossRule("Codex takes no sound", "refuse"),
+    "builtin_tool": LossRule("Codex's own tools are switched off, and it has no others", "drop"),
+    "cache_control": LossRule("cache breakpoints have no place", "drop"),
+    "cache_key": LossRule("Codex makes the cache key itself, from its thread", "drop"),
+    "call_kind": LossRule("a tool of this kind is offered as a function", "carry"),
+    "call_seal": LossRule("a call cannot carry a seal", "drop"),
+    "choices": LossRule("a turn has one answer", "refuse"),
+    "custom_tool": LossRule(
+        "Codex takes no free-form tools of a client; offered as a function with one string", "carry"
+    ),
+    "error_flag": LossRule(
+        "a result's error flag has no field; it is written in front of the text", "carry"
+    ),
+    "foreign_seal": LossRule(
+        "sealed reasoning of another provider must not be sent to OpenAI", "drop"
+    ),
+    "frequency_penalty": LossRule("there is no frequency penalty", "drop"),
+    "include": LossRule("what an answer includes is Codex's to say", "drop"),
+    "logit_bias": LossRule("there is no logit bias", "drop"),
+    "logprobs": LossRule("there are no logprobs", "drop"),
+    "max_tokens": LossRule("there is no limit of tokens", "drop"),
+    "media_input": LossRule("Codex takes no media but images", "refuse"),
+    "message_name": LossRule("messages have no name of their author", "drop"),
+    "metadata": LossRule("there is no metadata", "drop"),
+    "namespace": LossRule("the tool is offered as namespace__name", "carry"),
+    "opaque_part": LossRule("a part that only its own dialect understands", "drop"),
+    "parallel_calls": LossRule("parallel calls cannot be forbidden", "drop"),
+    "presence_penalty": LossRule("there is no presence penalty", "drop"),
+    "previous_response": LossRule(
+        "a conversation that refers to an earlier response would be lost", "refuse"
+    ),
+    "provider_call": LossRule("a call that another provider ran cannot be replayed", "drop"),
+    "provider_result": LossRule("what a provider's tool gave back cannot be replayed", "drop"),
+    "reasoning_settings": LossRule(
+        "how to reason is said by effort only; a budget becomes the nearest effort", "carry"
+    ),
+    "reasoning_text": LossRule("reasoning without OpenAI's seal cannot be replayed", "drop"),
+    "response_format": LossRule(
+        "an answer can be held to a JSON schema only; its name and strictness are Codex's", "drop"
+    ),
+    "schema": LossRule("Codex drops these keywords of a schema, and all strictness", "carry"),
+    "seed": LossRule("there is no seed", "drop"),
+    "stop_sequences": LossRule("there are no stop sequences", "drop"),
+    "temperature": LossRule("there is no temperature", "drop"),
+    "tool_choice": LossRule(
+        "a call cannot be demanded; only the tools that may be called are offered", "carry"
+    ),
+    "top_k": LossRule("there is no top_k", "drop"),
+    "top_p": LossRule("there is no top_p", "drop"),
+    "unknown_field": LossRule("fields of another dialect have no meaning here", "drop"),
+    "user": LossRule("there is no user id", "drop"),
+}
+
+BUILTIN_NAMES = frozenset(
+    (
+        *("exec_command", "shell_command", "write_stdin", "shell", "local_shell", "apply_patch", "view_image"),
+        *("exec", "wait", "sleep", "mcp", "update_plan", "request_user_input", "request_user_input_async"),
+        *("web_search", "tool_search", "tool_suggest", "image_generation", "request_permissions"),
+        *("get_goal", "create_goal", "update_goal", "list_mcp_resources", "list_mcp_resource_templates"),
+        *("read_mcp_resource", "request_plugin_install", "spawn_agent", "send_input", "send_message"),
+        *("resume_agent", "wait_agent", "close_agent", "list_agents", "interrupt_agent", "followup_task"),
+        *("spawn_agents_on_csv", "report_agent_job_result", "js_repl", "grep_files", "read_file", "list_dir"),
+    )
+)  # fmt: skip
+"""Tools of Codex's own, some of them hidden. Of a client's tool with such a name nothing is said and nothing offered,
+and the model's call would run Codex's tool on this machine: `exec_command` and `shell_command` do even when they are
+switched off. So a client's tool never has one of these names on this wire."""
+
+# What the sanitiser of 0.166 leaves out of a tool's schema, but for what only describes.
+_DROPPED_KEYWORDS = frozenset(
+    (
+        *("pattern", "format", "default", "minLength", "maxLength", "minimum", "maximum", "multipleOf"),
+        *("exclusiveMinimum", "exclusiveMaximum", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
+        *("patternProperties", "propertyNames", "if", "then", "else", "not", "contains", "dependentRequired"),
+    )
+)  # fmt: skip
+
+DEFAULT_TARGET = Target(
+    dialect="codex",
+    # Codex takes names of 128 characters; the servers behind it take 64.
+    names=NameLimits(pattern="[a-zA-Z0-9_-]", max_length=64, reserved=BUILTIN_NAMES),
+    ids=IdLimits(pattern="[!-~]", max_length=64),
+    schemas=SchemaRules(drop=SchemaRules().drop | _DROPPED_KEYWORDS),
+    strict=False,
+)
+
+
+def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
+    """Declare the fields of another dialect that stay behind and may be missed."""
+    fields = foreign_fields(extra, "codex")
+    if fields:
+        book.note("unknown_field", where, fields)

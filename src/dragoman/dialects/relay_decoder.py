@@ -1,0 +1,84 @@
+"""A stream's frames for a reader that passes them on itself, many at a time.
+
+What `StreamDecoder` does, for callers that have no use for what is told: plain deltas that came in one read and begin
+alike are handed over as a list of their data, so that they can be passed on as they stand.
+"""
+
+from typing import Protocol
+
+from dragoman.dialects.base import FrameReader, StreamDecoder
+from dragoman.sse import Frame, is_utf8
+
+__all__ = ("PassingReader", "RelayDecoder")
+
+_LONG_OPENING = 256  # as in `base`
+_FEW = 4  # frames that are not worth being split at their beginnings
+
+
+class PassingReader(FrameReader, Protocol):
+    """A reader that passes frames on."""
+
+    def run(self, opening: bytes, lines: list[bytes], start: int, /) -> int:
+        """As `quick`, for frames of one beginning: those from `start` on that are plain. The number of the first that
+        is not.
+        """
+        ...
+
+
+class RelayDecoder(StreamDecoder):
+    """Feeds a reader that passes frames on."""
+
+    def __init__(self, reader: PassingReader) -> None:
+        super().__init__(reader)
+        self._run = reader.run
+
+    def advance(self, data: bytes) -> None:
+        """Read what `data` completes. See `StreamDecoder.events`."""
+        if self._broken:
+            return
+        opening = self._opening
+        start = len(opening) if data.startswith(opening) else self._open(data)
+        if start and self._parser.is_line(data, start) and (data.isascii() or is_utf8(data)):
+            line = data[start:-2]
+            if self._quick(data, line) is None:
+                self._read(Frame(data, line))
+                return
+            self._count += 1
+            if self._found:
+                self._note_found()
+            return
+        block = self._parser.block(data)
+        if block is None:
+            self.feed(data)
+        elif block:
+            self._advance(block)
+
+    def _advance(self, block: bytes) -> None:
+        """Whole frames, most of which begin as the one in the middle does."""
+        middle = block.find(b"\n\n", len(block) // 2) + 2
+        self._open(block[middle : middle + _LONG_OPENING])
+        opening = self._opening
+        lines = block.split(b"\n\n" + opening)
+        lines[-1] = lines[-1][:-2]
+        self._tell(lines[0].split(b"\n\n"))
+        at = 1
+        while at < len(lines):
+            stop = at
+            if not self._reader.over:
+                stop = self._run(opening, lines, at)
+                self._count += stop - at
+                if self._found:
+                    self._note_found()
+            if stop < len(lines):
+                self._tell_line(opening + lines[stop])
+                stop += 1
+            at = stop
+
+    def _tell_line(self, line: bytes) -> None:
+        """A frame that is not plain, and perhaps others behind it, which begin otherwise."""
+        pieces = line.split(b"\n\n", _FEW)
+        if len(pieces) <= _FEW:
+            self._tell(pieces)
+            return
+        self._tell(pieces[:1])
+        self._advance(line[len(pieces[0]) + 2 :] + b"\n\n")

@@ -1,0 +1,162 @@
+"""The end of a stream that was written, read once more by whoever keeps it: which response, and how it ended.
+
+A terminal may also be taken back before it leaves: `fail_terminal` writes a failure in its place, under the same number.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, typed_decoder
+from dragoman.dialects.responses.errors import failed_fields
+from dragoman.model.outcome import ErrorInfo
+from dragoman.sse import Frame, FrameParser, encode_frame
+
+__all__ = (
+    "Terminal",
+    "change_status",
+    "fail_terminal",
+    "is_waiting",
+    "read_opening",
+    "read_terminal",
+    "read_whole",
+)
+
+TerminalStatus = Literal["completed", "incomplete", "failed", "cancelled"]
+
+_TERMINALS: dict[str, TerminalStatus] = {
+    "response.completed": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+}
+_STATUSES: dict[str, TerminalStatus] = {status: status for status in _TERMINALS.values()}
+# Told together with the end; an answer that failed waits for nothing.
+_WAITING = "response.required_action"
+_DATA = b"\ndata: "
+
+
+# A field of any JSON: beside `None`, msgspec would take nothing but null.
+_NOTHING = Raw(b"")
+
+
+class _Head(Struct, gc=False):
+    id: str = ""
+    status: str | None = None
+    required_action: Raw = _NOTHING
+
+
+class _Event(Struct, gc=False):
+    type: str = ""
+    sequence_number: int | None = None
+    response: Raw = _NOTHING
+
+
+class Terminal(Struct, frozen=True, gc=False):
+    """The response object as it was told last, and what it says of itself."""
+
+    id: str
+    status: TerminalStatus
+    body: bytes
+
+
+_read_event: Callable[[bytes], _Event] = typed_decoder(_Event)
+_read_head: Callable[[bytes], _Head] = typed_decoder(_Head)
+
+
+def read_opening(stream: bytes) -> tuple[str, bytes]:
+    """The id of the response that a stream begins to tell, and the object; both empty if it tells of none yet."""
+    for frame in _frames(stream):
+        event = _event(frame.data)
+        if event is not None and bytes(event.response):
+            head = _head(bytes(event.response))
+            return ("", b"") if head is None else (head.id, bytes(event.response))
+    return "", b""
+
+
+def read_terminal(last: bytes) -> Terminal | None:
+    """The end of a stream whose last frames these are; None if no response ends in them."""
+    start = last.rfind(_DATA)
+    event = _event(last[start + len(_DATA) :].partition(b"\n")[0]) if start >= 0 else None
+    if event is None or event.type not in _TERMINALS:
+        events = [_event(frame.data) for frame in _frames(last)]
+        ends = [each for each in events if each is not None and each.type in _TERMINALS]
+        event = ends[-1] if ends else None
+    if event is None or not bytes(event.response):
+        return None
+    body = bytes(event.response)
+    head = _head(body)
+    if head is None or not head.id:
+        return None
+    return Terminal(head.id, _STATUSES.get(head.status or "", _TERMINALS[event.type]), body)
+
+
+def read_whole(body: bytes) -> Terminal | None:
+    """The same of a body; None if it is no response with an id."""
+    head = _head(body)
+    if head is None or not head.id:
+        return None
+    return Terminal(head.id, _STATUSES.get(head.status or "", "completed"), body)
+
+
+def fail_terminal(last: bytes, error: ErrorInfo) -> bytes:
+    """The same frames, but that the response failed."""
+    return b"".join(_failing(last, error))
+
+
+def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> bytes:
+    """A response object that has come to another end than it tells. It waits for nothing any more."""
+    fields: dict[str, object] = {**as_object(body), "status": status}
+    fields.pop("required_action", None)
+    if error is not None:
+        fields["error"] = failed_fields(error)
+    return dumps(fields)
+
+
+def is_waiting(body: bytes) -> bool:
+    """Whether a response object says that it waits for the results of calls."""
+    head = _head(body)
+    return head is not None and bytes(head.required_action) not in (b"", b"null")
+
+
+def _failing(last: bytes, error: ErrorInfo) -> Iterator[bytes]:
+    waiting: int | None = None
+    for frame in _frames(last):
+        event = _event(frame.data)
+        if event is None:
+            yield frame.raw
+        elif event.type == _WAITING:
+            waiting = event.sequence_number
+        elif event.type in _TERMINALS and bytes(event.response):
+            number = event.sequence_number if waiting is None else waiting
+            body = change_status(bytes(event.response), "failed", error)
+            fields = {
+                "type": "response.failed",
+                "response": Raw(body),
+                "sequence_number": number or 0,
+            }
+            yield encode_frame(dumps(fields), b"response.failed")
+        else:
+            yield frame.raw
+
+
+def _frames(data: bytes) -> list[Frame]:
+    parser = FrameParser(max(len(data), 1))
+    return [*parser.feed(data), *parser.close()]
+
+
+def _event(data: bytes | None) -> _Event | None:
+    if data is None:
+        return None
+    try:
+        return _read_event(data)
+    except FAST_FAILURES:
+        return None
+
+
+def _head(body: bytes) -> _Head | None:
+    try:
+        return _read_head(body)
+    except FAST_FAILURES:
+        return None

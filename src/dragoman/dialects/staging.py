@@ -1,0 +1,140 @@
+"""What may stand between a decoder and an encoder: something that reads an answer, and may find it to be another.
+
+A stage tells what it is given, only later where it has to see how a text goes on, until it finds something. Which stage
+that is, and what it looks for, is not known here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Protocol
+
+from dragoman.model.events import Event, InputDelta, TextDelta
+
+__all__ = ("Debt", "Scanning", "Stage")
+
+Debt = tuple[int, int, bool]
+"""What of a text is not told: its part, how much of it had come, and whether it had ended."""
+
+
+class Stage(Protocol):
+    """One answer on its way. `has_changed`: something else was told than came; from then on only what is told counts.
+
+    is_thinking: reasoning is read too. is_reading: what is held is most likely no text.
+    """
+
+    has_changed: bool
+    is_thinking: bool
+
+    @property
+    def is_reading(self) -> bool: ...
+
+    @property
+    def begins_in(self) -> Callable[[str], object]:
+        """Says of a piece of text whether anything but text may begin in it: None if not."""
+        ...
+
+    @property
+    def begins(self) -> Mapping[str, bool]:
+        """The same for a token of a stream, which it may remember."""
+        ...
+
+    def feed(self, event: Event) -> tuple[Event, ...]:
+        """What is told now."""
+        ...
+
+    def lane(self, part: int) -> Callable[[str], None] | None:
+        """Where to put pieces of this text in which nothing begins, instead of feeding them, until something is fed."""
+        ...
+
+    def debt(self, part: int) -> Debt | None: ...
+
+    def owed(self, part: int) -> int:
+        """How many characters of a part are not told."""
+        ...
+
+    def is_paid(self, debt: Debt) -> bool: ...
+
+    def number_of(self, part: int) -> int | None:
+        """The number under which it tells a part, once it does."""
+        ...
+
+
+_NO_PART = -1
+
+
+class Scanning:
+    """A stage and what follows it, for many events at a time: deltas of which nothing is to be made cost one look each."""
+
+    __slots__ = ("_begins", "_begins_in", "_input", "_lane", "_restore", "_stage", "_text")
+
+    def __init__(self, stage: Stage, restore: Callable[[Event], Iterable[Event]]) -> None:
+        self._stage = stage
+        self._restore = restore
+        self._begins_in = stage.begins_in
+        self._begins = stage.begins
+        self._lane: Callable[[str], None] | None = None
+        self._text = _NO_PART  # the text that the lane is for
+        self._input = _NO_PART  # a call whose input passes as it comes
+
+    def passes(self, event: Event) -> bool:
+        """Whether an event is a piece of the open text in which nothing begins: then it was taken, and is told as it is."""
+        if type(event) is TextDelta and event.part == self._text:
+            text, lane = event.text, self._lane
+            if lane is not None and not self._begins[text]:
+                lane(text)
+                return True
+        return False
+
+    def feed(self, events: Sequence[Event]) -> Sequence[Event]:
+        """What is told of them."""
+        has_tried = self._lane is not None
+        index = self._pass(events, 0)
+        if index == len(events):
+            return events
+        told: list[Event] = [*events[:index]]
+        while index < len(events):
+            event = events[index]
+            index += 1
+            if self.passes(event):
+                told.append(event)
+            elif type(event) is InputDelta and event.part == self._input:
+                told.extend(self._restore(event))
+            else:
+                for one in self._stage.feed(event):
+                    told.extend(self._restore(one))
+                self._look_ahead(event)
+                if not has_tried and self._lane is not None:
+                    has_tried = True  # once in a read: what was joined in vain is not joined again
+                    end = self._pass(events, index)
+                    told += events[index:end]
+                    index = end
+        return told
+
+    def _pass(self, events: Sequence[Event], start: int) -> int:
+        """Take all pieces of the open text from `start` on, if nothing begins in them; gives the first event not taken."""
+        lane, part = self._lane, self._text
+        if lane is None:
+            return start
+        end, texts = start, list[str]()
+        for event in islice(events, start, None):
+            if type(event) is not TextDelta or event.part != part:
+                break
+            texts.append(event.text)
+            end += 1
+        text = "".join(texts)
+        if not text or self._begins_in(text) is not None:
+            return start
+        lane(text)
+        return end
+
+    def _look_ahead(self, event: Event) -> None:
+        """Whether the next deltas of the same part may pass without being fed."""
+        self._lane, self._text, self._input = None, _NO_PART, _NO_PART
+        if isinstance(event, TextDelta | InputDelta) and self._is_same(event.part):
+            if isinstance(event, InputDelta):
+                self._input = event.part
+            else:
+                self._lane, self._text = self._stage.lane(event.part), event.part
+
+    def _is_same(self, part: int) -> bool:
+        return self._stage.number_of(part) == part

@@ -1,0 +1,179 @@
+"""What an upstream says of its limits, as values; and limits that are shares of a window, in the words of a client's vendor.
+
+    OpenAI, Anthropic   counts: so many requests or tokens, so many of them left, until then
+    Codex, Anthropic's  shares: so much of the last five hours, or of the week, is used
+    subscriptions
+
+Pure. A share has no count. OpenAI's headers have no other form, so there it is told in hundredths; Anthropic has a family
+of headers for subscriptions, which Claude Code reads.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import floor
+
+from dragoman.model.outcome import Limits, LimitWindow
+from dragoman.model.parts import Dialect
+from dragoman.server.ratelimit_values import (
+    duration_text,
+    moment_of,
+    number_of,
+    seconds_of,
+)
+
+__all__ = ("limits_of", "share_headers")
+
+_CODEX_USED = "-used-percent"
+_CODEX_FAMILY = "codex"
+_FLAGS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}
+_OPENAI = "x-ratelimit-"
+_ANTHROPIC = "anthropic-ratelimit-"
+_UNIFIED = "anthropic-ratelimit-unified-"
+_UTILIZATION = "-utilization"
+_ALL = 100.0
+
+# The windows that subscriptions of both vendors have: Anthropic's names for them, by their minutes.
+_UNIFIED_NAMES: Mapping[int, tuple[str, str]] = {
+    300: ("5h", "five_hour"),
+    10080: ("7d", "seven_day"),
+}
+
+
+def limits_of(headers: Mapping[str, str], now: float) -> Limits | None:
+    """The limits that an answer's headers tell, None if they tell none. Names are in lower case."""
+    windows = (*_codex(headers, now), *_openai(headers, now), *_anthropic(headers))
+    has_credits = _FLAGS.get(headers.get("x-codex-credits-has-credits", "").lower())
+    unlimited = _FLAGS.get(headers.get("x-codex-credits-unlimited", "").lower())
+    balance = headers.get("x-codex-credits-balance", "").strip() or None
+    if not windows and has_credits is None and unlimited is None and balance is None:
+        return None
+    return Limits(windows=windows, has_credits=has_credits, unlimited=unlimited, balance=balance)
+
+
+def share_headers(door: Dialect, limits: Limits, now: float) -> list[tuple[bytes, bytes]]:
+    """Limits that are shares of a window, as headers of the vendor whose dialect the client speaks."""
+    windows = [window for window in limits.windows if _is_share(window)]
+    if not windows:
+        return []
+    told = _unified(windows) if door == "messages" else _hundredths(windows, now)
+    return [(name.encode("ascii"), value.encode("ascii")) for name, value in told]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _codex(headers: Mapping[str, str], now: float) -> Iterator[LimitWindow]:
+    for name, value in headers.items():
+        if not (name.startswith("x-") and name.endswith(_CODEX_USED)):
+            continue
+        stem = name.removesuffix(_CODEX_USED)
+        family, _, window = stem.removeprefix("x-").rpartition("-")
+        used = number_of(value)
+        minutes = _whole(headers.get(f"{stem}-window-minutes"))
+        resets_at = _whole(headers.get(f"{stem}-reset-at"))
+        wait = _whole(headers.get(f"{stem}-reset-after-seconds"))
+        if resets_at is None and wait is not None:
+            resets_at = int(now) + wait
+        # A window of nothing but zeros is how the backend says that there is none.
+        if used is None or not family or not (used or minutes or resets_at is not None):
+            continue
+        prefix = "" if family == _CODEX_FAMILY else f"{family.replace('-', '_')}/"
+        yield LimitWindow(
+            name=prefix + window, used_percent=used, window_minutes=minutes, resets_at=resets_at
+        )
+
+
+def _openai(headers: Mapping[str, str], now: float) -> Iterator[LimitWindow]:
+    for kind in ("requests", "tokens"):
+        wait = seconds_of(headers.get(f"{_OPENAI}reset-{kind}", ""))
+        yield from _counted(
+            kind,
+            headers.get(f"{_OPENAI}limit-{kind}"),
+            headers.get(f"{_OPENAI}remaining-{kind}"),
+            None if wait is None else now + wait,
+        )
+
+
+def _anthropic(headers: Mapping[str, str]) -> Iterator[LimitWindow]:
+    for kind in ("requests", "tokens", "input-tokens", "output-tokens"):
+        stem = f"{_ANTHROPIC}{kind}"
+        yield from _counted(
+            kind.replace("-", "_"),
+            headers.get(f"{stem}-limit"),
+            headers.get(f"{stem}-remaining"),
+            moment_of(headers.get(f"{stem}-reset", "")),
+        )
+    for minutes, (name, _) in _UNIFIED_NAMES.items():
+        used = number_of(headers.get(f"{_UNIFIED}{name}{_UTILIZATION}", ""))
+        if used is not None:
+            yield LimitWindow(
+                name=name,
+                used_percent=used * _ALL,
+                window_minutes=minutes,
+                resets_at=_whole(headers.get(f"{_UNIFIED}{name}-reset")),
+            )
+
+
+def _counted(
+    name: str, limit: str | None, remaining: str | None, resets_at: float | None
+) -> Iterator[LimitWindow]:
+    most, left = number_of(limit or ""), number_of(remaining or "")
+    if left is None:
+        return
+    used = None if not most else min(_ALL, max(0.0, _ALL * (1 - left / most)))
+    yield LimitWindow(
+        name=name,
+        used_percent=used,
+        remaining=left,
+        limit=most,
+        resets_at=None if resets_at is None else int(resets_at),
+    )
+
+
+def _whole(text: str | None) -> int | None:
+    number = number_of(text or "")
+    return None if number is None or number < 0 else int(number)
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def _is_share(window: LimitWindow) -> bool:
+    return window.used_percent is not None and window.limit is None
+
+
+def _used(window: LimitWindow) -> float:
+    return window.used_percent or 0.0
+
+
+def _hundredths(windows: Iterable[LimitWindow], now: float) -> Iterator[tuple[str, str]]:
+    """The window that is nearest to its end, as if it had a hundred requests."""
+    window = max(windows, key=_used)
+    left = max(0, floor(_ALL - _used(window)))
+    yield f"{_OPENAI}limit-requests", "100"
+    yield f"{_OPENAI}remaining-requests", str(left)
+    if window.resets_at is not None:
+        yield f"{_OPENAI}reset-requests", duration_text(max(0.0, window.resets_at - now))
+
+
+def _unified(windows: Iterable[LimitWindow]) -> Iterator[tuple[str, str]]:
+    known = [
+        (window, *names)
+        for window in windows
+        if "/" not in window.name and (names := _UNIFIED_NAMES.get(window.window_minutes or 0))
+    ]
+    if not known:
+        return
+    for window, name, _ in known:
+        yield f"{_UNIFIED}{name}-status", _status(window)
+        yield f"{_UNIFIED}{name}{_UTILIZATION}", f"{_used(window) / _ALL:.4g}"
+        if window.resets_at is not None:
+            yield f"{_UNIFIED}{name}-reset", str(window.resets_at)
+    tightest, _, claim = max(known, key=lambda entry: _used(entry[0]))
+    yield f"{_UNIFIED}status", _status(tightest)
+    yield f"{_UNIFIED}representative-claim", claim
+    if tightest.resets_at is not None:
+        yield f"{_UNIFIED}reset", str(tightest.resets_at)
+
+
+def _status(window: LimitWindow) -> str:
+    return "rejected" if _used(window) >= _ALL else "allowed"

@@ -1,0 +1,189 @@
+"""What a client cannot carry, kept for it: the seals of reasoning, by the call that the reasoning led to.
+
+A Chat client has no field for a signature or for encrypted reasoning. Providers want them back with the call they stood
+before: without them a model has lost its thoughts, and Anthropic refuses to think on. So they are kept by call id, and
+put back when the client tells of that call again; only to the provider family that made them.
+
+A store that does not answer costs the seals, not the request: it goes on without them, as it would without a store.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from itertools import chain
+from typing import cast
+
+from msgspec import structs
+
+from dragoman._json import dumps, loads
+from dragoman.core.fold import fold
+from dragoman.core.seals import Family, split_family
+from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.registry import upstream_codec
+from dragoman.dialects.translate import Change
+from dragoman.errors import MalformedJson, StoreError
+from dragoman.model.events import Event, PartEnded
+from dragoman.model.parts import Call, Dialect, Part, Reasoning, Seal
+from dragoman.model.request import Request, Turn
+from dragoman.server.state.holding import StoreHolder
+from dragoman.store.records import Escrowed
+
+__all__ = ("FAMILIES", "Escrow", "escrow_key", "put_back", "restore", "seen_by")
+
+logger = logging.getLogger(__name__)
+
+FAMILIES: Mapping[Dialect, Family] = {"messages": "anthropic", "responses": "openai"}
+"""The provider families by the dialect of an upstream. Chat servers have fields of their own, which clients carry."""
+
+PATIENCE = 2.0
+"""Seconds that a request waits for the escrow, which it could do without."""
+
+# What a body has somewhere if it has a seal.
+_MARKS = (b'"signature"', b'"redacted_thinking"', b'"encrypted_content"')
+
+
+class Escrow:
+    """The seals of one answer. Stands where a `Keeper` does, for answers that are not kept whole."""
+
+    __slots__ = ("_before", "_family", "_found", "_holder", "_owner")
+
+    def __init__(self, holder: StoreHolder, owner: str, family: Family) -> None:
+        self._holder = holder
+        self._owner = owner
+        self._family: Family = family
+        self._before: list[Reasoning] = []
+        self._found: dict[str, Escrowed] = {}
+
+    def see(self, event: Event) -> tuple[Event]:
+        """An event of the answer, in the client's terms."""
+        if type(event) is PartEnded:
+            self._note(event.value)
+        return (event,)
+
+    def see_body(self, dialect: Dialect, data: bytes) -> None:
+        """A whole answer, as the upstream told it."""
+        if any(mark in data for mark in _MARKS):
+            codec = upstream_codec(dialect)
+            outcome = codec.read_plain(data)
+            if outcome is None:
+                outcome = fold(codec.read_body(data, DecodeContext()).events)
+            for choice in outcome.choices:
+                for part in choice.parts:
+                    self._note(part)
+
+    def take(self, told: bytes) -> None:
+        """Nothing that is told matters."""
+
+    async def end_stream(self, last: bytes) -> bytes:
+        await self._keep()
+        return last
+
+    async def end_body(self, body: bytes) -> None:
+        del body
+        await self._keep()
+
+    def _note(self, part: Part) -> None:
+        if isinstance(part, Reasoning):
+            own = split_family(part.seals, self._family)[0]
+            if own:
+                self._before.append(structs.replace(part, seals=own))
+        elif isinstance(part, Call) and part.executor == "client" and part.call_id:
+            own = split_family(part.seals, self._family)[0]
+            if self._before or own:
+                self._found[escrow_key(part)] = Escrowed(before=tuple(self._before), seals=own)
+                self._before = []
+
+    async def _keep(self) -> None:
+        found, self._found = self._found, {}
+        if not found:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._holder.ask(
+                    "put_seals", lambda store: store.put_seals(self._owner, self._family, found)
+                )
+        except (StoreError, TimeoutError) as error:
+            logger.warning("the seals of %d calls could not be kept: %s", len(found), error)
+
+
+def seen_by(escrow: Escrow, change: Change | None) -> Change:
+    """The same change, whose outcome the escrow sees."""
+    if change is None:
+        return escrow.see
+    return lambda event: chain.from_iterable(map(escrow.see, change(event)))
+
+
+async def restore(holder: StoreHolder, owner: str, family: Family, request: Request) -> Request:
+    """The request with the seals that are kept for its calls; the very same if there are none."""
+    calls = {
+        escrow_key(part)
+        for turn in request.turns
+        if turn.role == "assistant"
+        for part in turn.parts
+        if isinstance(part, Call) and part.executor == "client"
+    }
+    if not calls:
+        return request
+    kept: dict[str, Escrowed] = {}
+    with suppress(StoreError, TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            kept = await holder.ask(
+                "get_seals", lambda store: store.get_seals(owner, family, calls)
+            )
+    return put_back(request, kept) if kept else request
+
+
+def put_back(request: Request, kept: Mapping[str, Escrowed]) -> Request:
+    """The request with what was kept for its calls before them. Pure."""
+    turns = tuple(
+        _filled(turn, kept) if turn.role == "assistant" else turn for turn in request.turns
+    )
+    return structs.replace(request, turns=turns)
+
+
+def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
+    if not any(isinstance(part, Call) and escrow_key(part) in kept for part in turn.parts):
+        return turn
+    # What the client still has of these thoughts is their text: said already, and without a seal no use.
+    parts = [part for part in turn.parts if not (isinstance(part, Reasoning) and not part.seals)]
+    filled: list[Part] = []
+    for part in parts:
+        escrowed = kept.get(escrow_key(part)) if isinstance(part, Call) else None
+        if escrowed is None or not isinstance(part, Call):
+            filled.append(part)
+            continue
+        is_first = not any(isinstance(each, Call) for each in filled)
+        # The thoughts before the first call came before the words that came with it.
+        place = 0 if is_first else len(filled)
+        filled[place:place] = escrowed.before
+        filled.append(structs.replace(part, seals=(*part.seals, *_new(part, escrowed))))
+    return structs.replace(turn, parts=tuple(filled))
+
+
+def escrow_key(call: Call) -> str:
+    """What a call is known by: its id, and what it says.
+
+    There are servers that count their calls from one in every answer: the thoughts before another call are not wanted.
+    """
+    try:
+        value = _ordered(loads(call.input))
+    except MalformedJson:
+        value = call.input
+    told = dumps([call.name, call.namespace, value])
+    return f"{call.call_id} {blake2b(told, digest_size=8).hexdigest()}"
+
+
+def _ordered(value: object) -> object:
+    """JSON without the order of its members, which clients that parse a call need not keep."""
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        return {name: _ordered(members[name]) for name in sorted(members)}
+    if isinstance(value, list):
+        return [_ordered(each) for each in cast("list[object]", value)]
+    return value
+
+
+def _new(call: Call, escrowed: Escrowed) -> Iterable[Seal]:
+    return (seal for seal in escrowed.seals if seal not in call.seals)

@@ -1,0 +1,292 @@
+"""One answer on its way into the store, while it is told.
+
+    take(told)* ─► end_stream(last)      a stream: stored before its last bytes leave
+    end_body(body)                       a body: stored before it leaves
+    close()                              whatever became of it
+
+A store that fails makes the response fail: its end is taken back and a failure told instead, or an error is raised where
+nothing was told yet. A response that runs for a while is begun in the store, so that others see that it runs; one that
+continues another by a claim is begun before anything is sent.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec import Struct, structs
+
+from dragoman.core.failures import error_info
+from dragoman.core.seals import Family
+from dragoman.dialects.responses import read_opening
+from dragoman.errors import StoreConflict, StoreError, StoreMissing
+from dragoman.model.outcome import ErrorInfo
+from dragoman.model.parts import Dialect
+from dragoman.model.request import Request
+from dragoman.server.state.endings import Ended, fail_last, read_ended_body, read_ended_stream
+from dragoman.server.state.holding import StoreHolder
+from dragoman.store.base import Key, Store
+from dragoman.store.records import Draft, Ending
+
+__all__ = ("Keeper", "Kept", "cancelled_error")
+
+logger = logging.getLogger(__name__)
+
+# Of a stream as told, to be told again. Its events are some ten times what they tell; beyond this only that is kept.
+MAX_STREAM_BYTES = 64 * 1024 * 1024
+# Of storing a response under an id that others use at the same time.
+_TRIES = 3
+
+
+def cancelled_error() -> ErrorInfo:
+    """What the client of a response is told that somebody cancelled."""
+    return ErrorInfo(kind="cancelled", message="the response was cancelled", code="cancelled")
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What is to be kept of a request.
+
+    request: what was asked this time; response_id: what the answer is called where we name it.
+    parent, inherits, claims: see `store.records.Draft`.
+    """
+
+    owner: str
+    door: Dialect
+    request: Request
+    response_id: str
+    parent: str | None = None
+    inherits: bool = False
+    claims: bool = False
+
+
+class Keeper:
+    """Keeps one answer. `stop`: ends its exchange with this error."""
+
+    __slots__ = (
+        "_beginning",
+        "_created",
+        "_holder",
+        "_is_over",
+        "_kept",
+        "_pieces",
+        "_size",
+        "_stop",
+        "_told_id",
+        "family",
+        "is_begun",
+        "since",
+        "upstream",
+    )
+
+    def __init__(
+        self, holder: StoreHolder, kept: Kept, stop: Callable[[ErrorInfo], None], now: float
+    ) -> None:
+        self._holder = holder
+        self._kept = kept
+        self._stop = stop
+        self._created = now
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._told_id = ""
+        self._beginning: asyncio.Task[None] | None = None
+        self._is_over = False
+        self.is_begun = False
+        self.since = 0.0
+        self.upstream = ""
+        self.family: Family | str = ""
+
+    @property
+    def response_id(self) -> str:
+        """What the answer is called where we name it."""
+        return self._kept.response_id
+
+    @property
+    def parent(self) -> str | None:
+        return self._kept.parent
+
+    @property
+    def names_itself(self) -> bool:
+        """Whether the answer must have our id: it was promised, or it tells what it continues."""
+        return self._kept.parent is not None
+
+    @property
+    def key(self) -> Key | None:
+        if self._kept.claims:
+            return self._kept.owner, self._kept.response_id
+        if not self._told_id and self._pieces and self._kept.door == "responses":
+            self._told_id = read_opening(self._pieces[0])[0]
+        return (self._kept.owner, self._told_id) if self._told_id else None
+
+    async def claim(self) -> None:
+        """Begin a response that continues another by a claim, before anything is sent.
+
+        Raises:
+            StoreError
+        """
+        draft = self._draft(self._kept.response_id)
+        await self._holder.ask("begin", lambda store: store.begin(draft))
+        self.is_begun = True
+        self._holder.running.add(self)
+
+    def take(self, told: bytes) -> None:
+        """More of a stream has been told."""
+        if not self._pieces:
+            self.since = time.monotonic()
+            self._holder.running.add(self)
+        self._size += len(told)
+        if self._size <= MAX_STREAM_BYTES:
+            self._pieces.append(told)
+
+    async def end_stream(self, last: bytes) -> bytes:
+        """Store the stream that ends with `last`. What is to be told: the same, or that it failed."""
+        door = self._kept.door
+        stream = b"".join([*self._pieces, last])
+        is_whole = self._size + len(last) <= MAX_STREAM_BYTES
+        if not is_whole and door != "responses":
+            return fail_last(door, last, _too_large())  # no frame of it tells the whole answer
+        ended = read_ended_stream(door, last, lambda: stream)
+        if ended is None:
+            return last
+        try:
+            is_cancelled = await self._store(ended, stream if is_whole else None)
+        except StoreError as error:
+            logger.warning("response %s could not be stored: %s", ended.id, error.message)
+            return fail_last(door, last, _unstored(error))
+        if is_cancelled and ended.status != "failed":
+            return fail_last(door, last, cancelled_error())
+        return last
+
+    async def end_body(self, body: bytes) -> None:
+        """Store a body that is about to be told.
+
+        Raises:
+            StoreError: it is not stored, and must not be told.
+        """
+        ended = read_ended_body(self._kept.door, body)
+        if ended is not None:
+            await self._store(ended, None)
+
+    def close(self) -> None:
+        """The exchange is over. What was begun and never ended is cancelled; what was never told is forgotten."""
+        self._holder.running.discard(self)
+        if not self._is_over and (self.is_begun or self._beginning is not None):
+            self._is_over = True
+            self._holder.spawn(self._abandon())
+
+    def begin_soon(self) -> None:
+        """Have others see that it runs."""
+        if self._beginning is None and not self._is_over and self.key is not None:
+            self._beginning = self._holder.spawn(self._begin())
+
+    async def begin_now(self) -> None:
+        """The same, and wait for it."""
+        self.begin_soon()
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+
+    def lose(self) -> None:
+        self._stop(cancelled_error())
+
+    async def _begin(self) -> None:
+        response_id, body = read_opening(self._pieces[0])
+        draft = self._draft(response_id, body)
+        with suppress(StoreError):  # it is tried once more, with the end
+            await self._holder.ask("begin", lambda store: store.begin(draft))
+            self.is_begun = True
+
+    async def _store(self, ended: Ended, stream: bytes | None) -> bool:
+        """Whether it has been cancelled meanwhile, and is not stored."""
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+        ending = Ending(
+            status=ended.status,
+            answer=ended.answer,
+            body=ended.body,
+            stream=stream,
+            open_calls=ended.waiting,
+            upstream=self.upstream,
+            family=self.family,
+        )
+        status = await self._holder.ask("store", lambda store: self._write(store, ended.id, ending))
+        self._is_over = True
+        return status == "cancelled"
+
+    async def _write(self, store: Store, response_id: str, ending: Ending) -> str:
+        owner = self._kept.owner
+        if self.is_begun and self.key == (owner, response_id):
+            try:
+                return await store.finish(owner, response_id, ending)
+            except StoreMissing:
+                return ending.status  # its owner has deleted it: there is nothing to be kept
+            except StoreConflict:
+                if self._kept.claims:
+                    raise
+        draft = self._draft(response_id)
+        for _ in range(_TRIES):
+            try:
+                await store.put(draft, ending)
+                break
+            except StoreConflict:
+                if self._kept.claims:
+                    raise
+                # An upstream that repeats its ids: the newest counts, and cannot come after itself.
+                if draft.parent is not None and await _comes_after(store, draft):
+                    draft = structs.replace(draft, parent=None)
+                with suppress(StoreMissing):
+                    await store.delete(owner, response_id)
+        # If all of them failed, others were always newer: then this one was stored, and replaced at once.
+        return ending.status
+
+    async def _abandon(self) -> None:
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+        key = self.key
+        if not self.is_begun or key is None:
+            return
+        with suppress(StoreError):
+            if self._pieces:
+                await self._holder.ask("cancel", lambda store: store.cancel(*key))
+            else:
+                await self._holder.ask("forget", lambda store: _forget(store, key))
+
+    def _draft(self, response_id: str, body: bytes = b"") -> Draft:
+        kept = self._kept
+        return Draft(
+            id=response_id,
+            owner=kept.owner,
+            created=self._created,
+            door=kept.door,
+            request=kept.request,
+            model=kept.request.model,
+            parent=kept.parent,
+            inherits=kept.inherits,
+            claims=kept.claims,
+            body=body,
+        )
+
+
+async def _comes_after(store: Store, draft: Draft) -> bool:
+    """Whether what a response continues goes back to one of the same id."""
+    try:
+        links = await store.chain(draft.owner, draft.parent or "")
+    except StoreError:
+        return True  # then nothing is lost with it
+    return any(link.head.id == draft.id for link in links)
+
+
+async def _forget(store: Store, key: Key) -> None:
+    """A response that was begun and of which nobody was told: its claim is given back, and it never was."""
+    await store.cancel(*key)
+    await store.delete(*key)
+
+
+def _too_large() -> ErrorInfo:
+    message = f"expected an answer of at most {MAX_STREAM_BYTES:,} bytes to be kept, got more"
+    return ErrorInfo(kind="too_large", message=message)
+
+
+def _unstored(error: StoreError) -> ErrorInfo:
+    info = error_info(error)
+    message = f"the response could not be stored: {error.message}"
+    return ErrorInfo(kind=info.kind, message=message, status=info.status)

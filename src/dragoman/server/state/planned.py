@@ -1,0 +1,67 @@
+"""What state changes in the plan of an attempt: what the upstream is asked, and how its answer is told and kept. Pure."""
+
+from msgspec import structs
+
+from dragoman.server.answers import AnswerPlan
+from dragoman.server.planning import Asked, Way
+from dragoman.server.state.escrow import FAMILIES, Escrow
+from dragoman.server.state.holding import StoreHolder
+from dragoman.server.state.keeping import Keeper
+from dragoman.server.state.recalling import Recalled
+from dragoman.server.state.refusing import previous_missing
+from dragoman.upstream.settings import UpstreamSettings
+
+__all__ = ("asked_natively", "check_previous", "plan_escrow", "plan_kept")
+
+
+def asked_natively(recalled: Recalled, way: Way) -> Asked | None:
+    """The request as the client sent it, for an upstream that knows what it continues; None for every other.
+
+    Raises:
+        PreviousMissing: it continues what neither we nor the upstream can know.
+    """
+    if not recalled.asked.is_rebuilt:
+        check_previous(recalled.asked, way)
+        return None
+    is_known = recalled.upstream == way.attempt.upstream and way.settings.keeps_responses
+    return recalled.native if is_known and way.is_same else None
+
+
+def check_previous(asked: Asked, way: Way) -> None:
+    """A response that is not ours may be the upstream's, if it speaks of such.
+
+    Raises:
+        PreviousMissing: it cannot be.
+    """
+    previous = asked.request.previous_id
+    if previous is not None and not asked.is_rebuilt and not _may_keep(way.settings):
+        raise previous_missing(previous)
+
+
+def plan_kept(plan: AnswerPlan, keeper: Keeper, way: Way, *, is_native: bool) -> AnswerPlan:
+    """The plan for an answer that is kept whole.
+
+    It has our id where we write it, and must be written where it continues another that the upstream does not know: the
+    upstream would tell of another past.
+    """
+    keeper.upstream = way.attempt.upstream
+    keeper.family = FAMILIES.get(way.dialect, "")
+    if plan.relay != "none" and (is_native or not keeper.names_itself):
+        return structs.replace(plan, keeper=keeper)
+    encode = structs.replace(plan.encode, response_id=keeper.response_id, previous_id=keeper.parent)
+    return structs.replace(plan, keeper=keeper, encode=encode, relay="none")
+
+
+def plan_escrow(plan: AnswerPlan, holder: StoreHolder, owner: str) -> AnswerPlan:
+    """The plan for an answer whose client cannot carry seals, where the upstream may make some."""
+    family = FAMILIES.get(plan.dialect)
+    if family is None:
+        return plan
+    escrow = Escrow(holder, owner, family)
+    losses = {"seal": "carry", **plan.encode.losses}
+    encode = structs.replace(plan.encode, losses=losses)
+    return structs.replace(plan, keeper=escrow, escrow=escrow, encode=encode)
+
+
+def _may_keep(settings: UpstreamSettings) -> bool:
+    return settings.kind == "responses" or "responses" in settings.also

@@ -1,0 +1,241 @@
+"""A store made of an engine: records are packed and unpacked here, scrubbed, cleaned and held to the caps."""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from dragoman.core.surrogates import replace_lone
+from dragoman.store.base import (
+    LEASE_SECONDS,
+    MAX_CHAIN,
+    MAX_CHAIN_BYTES,
+    SWEEP_BATCH,
+    ClaimResult,
+    Key,
+)
+from dragoman.store.engine import Engine, Fresh, Over, Share
+from dragoman.store.packing import (
+    pack_bytes,
+    pack_ending,
+    pack_escrowed,
+    pack_names,
+    pack_request,
+    unpack_answer,
+    unpack_bytes,
+    unpack_escrowed,
+    unpack_request,
+    weigh_answer,
+    weigh_request,
+)
+from dragoman.store.records import (
+    Draft,
+    Ending,
+    Escrowed,
+    Head,
+    Link,
+    Status,
+    StoreStats,
+    Swept,
+    Told,
+)
+from dragoman.store.rows import Row, broken_chain, check_size, head_of, missing
+from dragoman.store.scrubbing import scrub
+from dragoman.store.settings import StoreSettings
+from dragoman.store.working import beside
+
+__all__ = ("KeptStore",)
+
+# Compressed JSON grows about so much when it is read again: what decides where to read it.
+_GROWTH = 8
+
+
+class KeptStore:
+    """`base.Store` over any engine."""
+
+    __slots__ = ("_clock", "_engine", "_settings")
+
+    def __init__(
+        self, engine: Engine, settings: StoreSettings, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+
+    @property
+    def engine(self) -> str:
+        return self._engine.name
+
+    async def begin(self, draft: Draft, *, lease: float = LEASE_SECONDS) -> None:
+        fresh = await self._fresh(draft, lease)
+        await self._engine.insert(fresh, None, self._clock())
+
+    async def renew(
+        self, running: Collection[Key], *, lease: float = LEASE_SECONDS
+    ) -> frozenset[Key]:
+        if not running:
+            return frozenset()
+        now = self._clock()
+        # By the names they were given: what is told of them must be found among what was asked.
+        asked = {_key(owner, response_id): (owner, response_id) for owner, response_id in running}
+        lost = await self._engine.renew(list(asked), now + lease, now)
+        return frozenset([asked[key] for key in lost])
+
+    async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
+        over = await self._over(ending)
+        return await self._engine.finish(_key(owner, response_id), over, self._clock())
+
+    async def put(self, draft: Draft, ending: Ending) -> None:
+        fresh = await self._fresh(draft, 0.0)
+        over = await self._over(ending)
+        await self._engine.insert(fresh, over, self._clock())
+
+    async def head(self, owner: str, response_id: str) -> Head:
+        now = self._clock()
+        row = await self._engine.row(_key(owner, response_id), now)
+        if row is None:
+            raise missing(response_id)
+        return head_of(row, now)
+
+    async def told(self, owner: str, response_id: str, *, stream: bool = False) -> Told:
+        now = self._clock()
+        content = await self._engine.content(_key(owner, response_id), now, stream=stream)
+        if content is None:
+            raise missing(response_id)
+        size = (len(content.body) + len(content.stream or b"")) * _GROWTH
+        body = await beside(size, unpack_bytes, content.body)
+        told = content.stream
+        if told is not None:
+            told = await beside(size, unpack_bytes, told)
+        return Told(head_of(content.row, now), body, told)
+
+    async def chain(
+        self, owner: str, response_id: str, *, depth: int = MAX_CHAIN
+    ) -> tuple[Link, ...]:
+        now = self._clock()
+        most = min(depth, MAX_CHAIN)
+        shares = await self._engine.chain(_key(owner, response_id), now, depth=most)
+        if not shares:
+            raise missing(response_id)
+        size = sum(len(share.request) + len(share.answer or b"") for share in shares)
+        oldest = shares[-1].row
+        if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
+            raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
+        return await beside(size * _GROWTH, _links, shares, now)
+
+    async def claim(
+        self, owner: str, response_id: str, *, by: str, lease: float = LEASE_SECONDS
+    ) -> ClaimResult:
+        now = self._clock()
+        return await self._engine.claim(_key(owner, response_id), _clean(by), now + lease, now)
+
+    async def release(self, owner: str, response_id: str, *, by: str) -> None:
+        await self._engine.release(_key(owner, response_id), _clean(by))
+
+    async def cancel(self, owner: str, response_id: str) -> Status:
+        return await self._engine.cancel(_key(owner, response_id), self._clock())
+
+    async def delete(self, owner: str, response_id: str) -> None:
+        if not await self._engine.delete(_key(owner, response_id), self._clock()):
+            raise missing(response_id)
+
+    async def put_seals(self, owner: str, family: str, escrow: Mapping[str, Escrowed]) -> None:
+        if not escrow:
+            return
+        packed = {_clean(call_id): pack_escrowed(value) for call_id, value in escrow.items()}
+        for data in packed.values():
+            check_size(len(data), self._settings, "the seals of a call")
+        expires = self._clock() + self._settings.ttl
+        await self._engine.put_seals(_clean(owner), _clean(family), packed, expires)
+
+    async def get_seals(
+        self, owner: str, family: str, call_ids: Collection[str]
+    ) -> dict[str, Escrowed]:
+        if not call_ids:
+            return {}
+        names = {call_id: _clean(call_id) for call_id in call_ids}
+        places = set(names.values())
+        now = self._clock()
+        found = await self._engine.get_seals(_clean(owner), _clean(family), places, now)
+        return {
+            call_id: unpack_escrowed(found[name])
+            for call_id, name in names.items()
+            if name in found
+        }
+
+    async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:
+        return await self._engine.expire(self._clock(), limit)
+
+    async def stats(self) -> StoreStats:
+        return await self._engine.stats()
+
+    async def ping(self) -> None:
+        await self._engine.ping()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    async def _fresh(self, draft: Draft, lease: float) -> Fresh:
+        request = scrub(draft.request)
+        packed = await beside(weigh_request(request), pack_request, request)
+        body = pack_bytes(draft.body)
+        size = len(packed) + len(body)
+        check_size(size, self._settings, "a request")
+        parent = None if draft.parent is None else _clean(draft.parent)
+        row = Row(
+            id=_clean(draft.id),
+            owner=_clean(draft.owner),
+            parent=parent,
+            created=draft.created,
+            expires=0.0,
+            status="in_progress",
+            lease=self._clock() + lease,
+            door=draft.door,
+            model=_clean(draft.model),
+            upstream="",
+            family="",
+            inherits=draft.inherits,
+            claims=draft.claims and parent is not None,
+            open_calls="",
+            claimed_by=None,
+            claimed_until=None,
+            size=size,
+        )
+        return Fresh(row, packed, body)
+
+    async def _over(self, ending: Ending) -> Over:
+        size = weigh_answer(ending.answer) + len(ending.body) + len(ending.stream or b"")
+        packed = await beside(size, pack_ending, ending)
+        over = Over(
+            status=ending.status,
+            open_calls=pack_names(ending.open_calls),
+            upstream=_clean(ending.upstream),
+            family=_clean(ending.family),
+            answer=packed[0],
+            body=packed[1],
+            stream=packed[2],
+        )
+        check_size(over.size, self._settings, "an answer")
+        return over
+
+
+def _links(shares: list[Share], now: float) -> tuple[Link, ...]:
+    return tuple(
+        [
+            Link(
+                head_of(share.row, now),
+                unpack_request(share.request),
+                None if share.answer is None else unpack_answer(share.answer),
+            )
+            for share in reversed(shares)
+        ]
+    )
+
+
+def _key(owner: str, response_id: str) -> Key:
+    return _clean(owner), _clean(response_id)
+
+
+def _clean(text: str) -> str:
+    """Text that every database takes: ids come from URLs and models from anybody."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return replace_lone(text).replace("\0", "\ufffd")

@@ -1,0 +1,271 @@
+"""The store in memory, for tests and runs that need no tomorrow: one process, nothing survives it.
+
+It keeps the bytes that other engines keep, and holds to the same caps; these at once, since there is no disk to grow on.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec import Struct, structs
+
+from dragoman.store.base import MAX_CHAIN_BYTES, ClaimResult, Key
+from dragoman.store.engine import Content, Fresh, Over, Share
+from dragoman.store.records import Status, StoreStats, Swept
+from dragoman.store.rows import (
+    Row,
+    claim_result,
+    claim_taken,
+    exists,
+    gives_back,
+    head_of,
+    is_over,
+    lifetime,
+    missing,
+)
+from dragoman.store.settings import StoreSettings
+
+__all__ = ("MemoryEngine",)
+
+# When the cap is met, this share is freed at once: looking for what is oldest reads every row.
+_FREED = 1 / 16
+
+_Place = tuple[str, str, str]
+
+
+class _Kept(Struct):
+    row: Row
+    request: bytes
+    body: bytes
+    answer: bytes | None = None
+    stream: bytes | None = None
+
+
+class _Sealed(Struct, frozen=True):
+    data: bytes
+    expires: float
+
+
+class MemoryEngine:
+    """Dictionaries. Nothing here waits, so every operation is a transaction."""
+
+    __slots__ = ("_kept", "_sealed", "_settings", "_size")
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._kept: dict[Key, _Kept] = {}
+        self._sealed: dict[_Place, _Sealed] = {}
+        self._size = 0
+
+    @property
+    def name(self) -> str:
+        return "memory"
+
+    async def insert(self, fresh: Fresh, over: Over | None, now: float) -> None:
+        # A copy: the row is changed here, and must not change in the hands of whoever made it.
+        row = structs.replace(fresh.row)
+        key = (row.owner, row.id)
+        if self._live(key, now) is not None:
+            raise exists(row.id)
+        above = self._parent(row)
+        above = above if above is not None and above.row.expires > now else None
+        if row.claims and (above is None or above.row.claimed_by != row.id):
+            raise claim_taken(row.id, row.parent)
+        life = lifetime(now, self._settings.ttl, None if above is None else above.row.expires)
+        row.expires = life.expires
+        if life.renews:
+            for ancestor in self._upwards(above, now):
+                ancestor.row.expires = max(ancestor.row.expires, life.expires)
+        self._drop(key)
+        kept = self._kept[key] = _Kept(row, fresh.request, fresh.body)
+        self._size += row.size
+        if over is not None:
+            self._end(kept, over)
+        self._make_room()
+
+    async def finish(self, key: Key, over: Over, now: float) -> Status:
+        kept = self._find(key, now)
+        if is_over(kept.row):
+            return "cancelled"
+        self._end(kept, over)
+        self._make_room()
+        return over.status
+
+    async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]:
+        lost: set[Key] = set()
+        for key in running:
+            kept = self._live(key, now)
+            if kept is None or kept.row.status != "in_progress":
+                lost.add(key)
+                continue
+            kept.row.lease = until
+            claimed = self._claimed(kept.row)
+            if claimed is not None:
+                claimed.claimed_until = until
+        return frozenset(lost)
+
+    async def row(self, key: Key, now: float) -> Row | None:
+        kept = self._live(key, now)
+        return None if kept is None else kept.row
+
+    async def content(self, key: Key, now: float, *, stream: bool) -> Content | None:
+        kept = self._live(key, now)
+        return (
+            None if kept is None else Content(kept.row, kept.body, kept.stream if stream else None)
+        )
+
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[Share]:
+        shares: list[Share] = []
+        size = 0
+        for kept in self._upwards(self._live(key, now), now):
+            shares.append(Share(kept.row, kept.request, kept.answer))
+            size += len(kept.request) + len(kept.answer or b"")
+            if len(shares) >= depth or size > MAX_CHAIN_BYTES:
+                break
+        return shares
+
+    async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
+        row = self._find(key, now).row
+        result = claim_result(head_of(row, now), by)
+        if result == "won":
+            row.claimed_by, row.claimed_until = by, until
+        return result
+
+    async def release(self, key: Key, by: str) -> None:
+        kept = self._kept.get(key)
+        if kept is not None and kept.row.claimed_by == by and kept.row.claimed_until is not None:
+            _give_back(kept.row)
+
+    async def cancel(self, key: Key, now: float) -> Status:
+        row = self._find(key, now).row
+        if row.status == "in_progress":
+            row.status = "cancelled"
+            claimed = self._claimed(row)
+            if claimed is not None:
+                _give_back(claimed)
+        return row.status
+
+    async def delete(self, key: Key, now: float) -> bool:
+        is_found = self._live(key, now) is not None
+        self._drop(key)
+        return is_found
+
+    async def put_seals(
+        self, owner: str, family: str, sealed: Mapping[str, bytes], expires: float
+    ) -> None:
+        for call_id, data in sealed.items():
+            place = (owner, family, call_id)
+            self._unseal(place)
+            self._sealed[place] = _Sealed(data, expires)
+            self._size += len(data)
+        self._make_room()
+
+    async def get_seals(
+        self, owner: str, family: str, call_ids: Collection[str], now: float
+    ) -> dict[str, bytes]:
+        found = [(call_id, self._sealed.get((owner, family, call_id))) for call_id in call_ids]
+        return {
+            call_id: sealed.data
+            for call_id, sealed in found
+            if sealed is not None and sealed.expires > now
+        }
+
+    async def expire(self, now: float, limit: int) -> Swept:
+        before = self._size
+        old = [key for key, kept in self._kept.items() if kept.row.expires <= now]
+        stale = [place for place, sealed in self._sealed.items() if sealed.expires <= now]
+        for key in old[:limit]:
+            self._drop(key)
+        for place in stale[:limit]:
+            self._unseal(place)
+        return Swept(
+            responses=min(len(old), limit),
+            seals=min(len(stale), limit),
+            size=before - self._size,
+            more=max(len(old), len(stale)) > limit,
+        )
+
+    async def stats(self) -> StoreStats:
+        return StoreStats(responses=len(self._kept), seals=len(self._sealed), size=self._size)
+
+    async def ping(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        self._kept.clear()
+        self._sealed.clear()
+        self._size = 0
+
+    def _end(self, kept: _Kept, over: Over) -> None:
+        """Raises StoreConflict: another holds the claim."""
+        row = kept.row
+        if row.claims:
+            claimed = self._claimed(row)
+            if gives_back(over.status):
+                if claimed is not None:
+                    _give_back(claimed)
+            elif claimed is None:
+                raise claim_taken(row.id, row.parent)
+            else:
+                claimed.claimed_until = None
+        self._size -= row.size
+        row.size = len(kept.request) + over.size
+        row.status, row.open_calls = over.status, over.open_calls
+        row.upstream, row.family = over.upstream, over.family
+        self._size += row.size
+        kept.answer, kept.body, kept.stream = over.answer, over.body, over.stream
+
+    def _parent(self, row: Row) -> _Kept | None:
+        return None if row.parent is None else self._kept.get((row.owner, row.parent))
+
+    def _claimed(self, row: Row) -> Row | None:
+        """The row on which this one holds a claim."""
+        parent = self._parent(row) if row.claims else None
+        return parent.row if parent is not None and parent.row.claimed_by == row.id else None
+
+    def _upwards(self, kept: _Kept | None, now: float) -> Iterator[_Kept]:
+        while kept is not None and kept.row.expires > now:
+            yield kept
+            kept = self._parent(kept.row)
+
+    def _live(self, key: Key, now: float) -> _Kept | None:
+        kept = self._kept.get(key)
+        return kept if kept is not None and kept.row.expires > now else None
+
+    def _find(self, key: Key, now: float) -> _Kept:
+        kept = self._live(key, now)
+        if kept is None:
+            raise missing(key[1])
+        return kept
+
+    def _drop(self, key: Key) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._size -= kept.row.size
+
+    def _unseal(self, place: _Place) -> None:
+        sealed = self._sealed.pop(place, None)
+        if sealed is not None:
+            self._size -= len(sealed.data)
+
+    def _make_room(self) -> None:
+        """Drop what expires first until there is room again."""
+        most = self._settings.max_bytes
+        if self._size <= most:
+            return
+        goal = most - int(most * _FREED)
+        oldest: list[tuple[float, Key | _Place]] = [
+            *((kept.row.expires, key) for key, kept in self._kept.items()),
+            *((sealed.expires, place) for place, sealed in self._sealed.items()),
+        ]
+        # The last one stays: alone it is within the cap, and it may be what was just acknowledged.
+        for _, place in sorted(oldest, key=lambda entry: entry[0])[:-1]:
+            if self._size <= goal:
+                return
+            if len(place) == 2:
+                self._drop(place)
+            else:
+                self._unseal(place)
+
+
+def _give_back(row: Row) -> None:
+    row.claimed_by = None
+    row.claimed_until = None

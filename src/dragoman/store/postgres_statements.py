@@ -1,0 +1,204 @@
+"""What the PostgreSQL store asks of its database. Values are parameters, always; the texts are constants.
+
+They are put together once, as bytes: psycopg looks those up in a cache, and would compose other kinds anew each time.
+"""
+
+from typing import LiteralString
+
+from psycopg import sql
+
+from dragoman.store.rows import COLUMNS
+
+__all__ = (
+    "CANCEL",
+    "CHAIN",
+    "CLAIM",
+    "DELETE",
+    "DELETE_EXPIRED",
+    "FILES",
+    "FINISH",
+    "GET_SEALS",
+    "INSERT",
+    "LOCK",
+    "OLDEST",
+    "PUT_SEALS",
+    "RELEASE",
+    "RENEW",
+    "SELECT",
+    "SELECT_CONTENT",
+    "SELECT_STREAM",
+    "SETTLE",
+    "STATS",
+    "SWEEP",
+    "WRITTEN",
+)
+
+WRITTEN = (*COLUMNS, "request", "answer", "body", "stream")
+"""The columns of the table, in the order they are written."""
+
+_TYPES: dict[str, LiteralString] = {
+    "request": "bytea",
+    "answer": "bytea",
+    "body": "bytea",
+    "stream": "bytea",
+    "created": "float8",
+    "lease": "float8",
+    "claimed_until": "float8",
+    "inherits": "boolean",
+    "claims": "boolean",
+    "size": "int8",
+}
+_NAMES = sql.SQL(", ").join([sql.Identifier("r", name) for name in COLUMNS])
+_TABLES = (sql.Identifier("dragoman_responses"), sql.Identifier("dragoman_seals"))
+
+
+def _statement(text: LiteralString) -> bytes:
+    """`{row}` stands for the columns of a row."""
+    return sql.SQL(text).format(row=_NAMES).as_bytes()
+
+
+def _for_each_table(text: LiteralString) -> tuple[bytes, bytes]:
+    """The statement for responses, and for seals."""
+    responses, seals = [sql.SQL(text).format(table=table).as_bytes() for table in _TABLES]
+    return responses, seals
+
+
+def _value(name: str) -> sql.Composable:
+    """A parameter with its type: without one, a value that is missing would be text."""
+    kind = _TYPES.get(name, "text")
+    place = sql.Placeholder(name, "b" if kind == "bytea" else "s")
+    return sql.SQL("{}::{}").format(place, sql.SQL(kind))
+
+
+_LIVE: LiteralString = "r.owner = %(owner)s AND r.id = %(id)s AND r.expires > %(now)s"
+SELECT = _statement("SELECT {row} FROM dragoman_responses r WHERE " + _LIVE)
+SELECT_CONTENT = _statement("SELECT {row}, r.body FROM dragoman_responses r WHERE " + _LIVE)
+SELECT_STREAM = _statement(
+    "SELECT {row}, r.body, r.stream FROM dragoman_responses r WHERE " + _LIVE
+)
+LOCK = _statement("SELECT {row} FROM dragoman_responses r WHERE " + _LIVE + " FOR UPDATE")
+CHAIN = _statement(
+    """
+    WITH RECURSIVE up AS (
+        SELECT r.*, 1 AS depth, octet_length(r.request) + coalesce(octet_length(r.answer), 0)::int8 AS weight
+        FROM (SELECT {row}, r.request, r.answer FROM dragoman_responses r WHERE """
+    + _LIVE
+    + """) r
+        UNION ALL
+        SELECT r.*, up.depth + 1, up.weight + octet_length(r.request) + coalesce(octet_length(r.answer), 0)
+        FROM up CROSS JOIN LATERAL (
+            SELECT {row}, r.request, r.answer FROM dragoman_responses r
+            WHERE r.owner = %(owner)s AND r.id = up.parent AND r.expires > %(now)s
+        ) r
+        WHERE up.depth < %(depth)s AND up.weight <= %(most)s
+    )
+    SELECT {row}, r.request, r.answer FROM up r ORDER BY depth
+    """
+)
+_LIFE = sql.SQL(
+    """
+    CASE WHEN above.expires IS NULL THEN %(expires)s WHEN above.expires >= %(expires)s THEN above.expires
+        ELSE %(later)s END
+    """
+)
+# A parent that lives long enough gives its expiry; else all ancestors are pushed forward together with the new row.
+INSERT = (
+    sql.SQL(
+        """
+    WITH RECURSIVE above AS (
+        SELECT expires FROM dragoman_responses
+        WHERE owner = %(owner)s AND id = %(parent)s AND expires > %(now)s
+    ), stale AS (
+        SELECT id, parent FROM dragoman_responses
+        WHERE owner = %(owner)s AND id = %(parent)s AND expires > %(now)s AND expires < %(expires)s
+        UNION
+        SELECT r.id, r.parent FROM stale JOIN dragoman_responses r ON r.owner = %(owner)s AND r.id = stale.parent
+        WHERE r.expires < %(later)s
+    ), renewed AS (
+        UPDATE dragoman_responses r SET expires = %(later)s FROM stale
+        WHERE r.owner = %(owner)s AND r.id = stale.id AND r.expires < %(later)s
+    )
+    INSERT INTO dragoman_responses ({names})
+    SELECT {values} FROM (SELECT (SELECT expires FROM above) AS expires) above
+    ON CONFLICT (owner, id) DO NOTHING RETURNING 1
+    """
+    )
+    .format(
+        names=sql.SQL(", ").join(map(sql.Identifier, WRITTEN)),
+        values=sql.SQL(", ").join(
+            [_LIFE if name == "expires" else _value(name) for name in WRITTEN]
+        ),
+    )
+    .as_bytes()
+)
+FINISH = """
+    UPDATE dragoman_responses SET status = %(status)s, open_calls = %(open_calls)s, upstream = %(upstream)s,
+        family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
+        size = octet_length(request) + %(size)s
+    WHERE owner = %(owner)s AND id = %(id)s AND expires > %(now)s AND status = 'in_progress' AND claims = %(claims)s
+    RETURNING 1
+"""
+CLAIM = """
+    UPDATE dragoman_responses SET claimed_by = %(by)s, claimed_until = %(until)s
+    WHERE owner = %(owner)s AND id = %(id)s
+"""
+SETTLE = """
+    UPDATE dragoman_responses SET claimed_until = NULL
+    WHERE owner = %(owner)s AND id = %(id)s AND claimed_by = %(by)s RETURNING 1
+"""
+CANCEL = (
+    "UPDATE dragoman_responses SET status = 'cancelled' WHERE owner = %(owner)s AND id = %(id)s"
+)
+DELETE = "DELETE FROM dragoman_responses WHERE owner = %(owner)s AND id = %(id)s RETURNING expires > %(now)s"
+DELETE_EXPIRED = (
+    "DELETE FROM dragoman_responses WHERE owner = %(owner)s AND id = %(id)s AND expires <= %(now)s"
+)
+RELEASE = """
+    UPDATE dragoman_responses SET claimed_by = NULL, claimed_until = NULL
+    WHERE owner = %(owner)s AND id = %(id)s AND claimed_by = %(by)s AND claimed_until IS NOT NULL
+"""
+RENEW = """
+    WITH running AS (SELECT * FROM unnest(%(owners)s::text[], %(ids)s::text[]) AS k (owner, id)),
+    renewed AS (
+        UPDATE dragoman_responses r SET lease = %(until)s FROM running k
+        WHERE r.owner = k.owner AND r.id = k.id AND r.expires > %(now)s AND r.status = 'in_progress'
+        RETURNING r.owner, r.id, r.parent, r.claims
+    ), claims AS (
+        UPDATE dragoman_responses p SET claimed_until = %(until)s FROM renewed c
+        WHERE c.claims AND p.owner = c.owner AND p.id = c.parent AND p.claimed_by = c.id
+    )
+    SELECT k.owner, k.id FROM running k WHERE NOT EXISTS (SELECT FROM renewed c WHERE c.owner = k.owner AND c.id = k.id)
+"""
+PUT_SEALS = """
+    INSERT INTO dragoman_seals (owner, family, call_id, expires, size, data)
+    SELECT %(owner)s, %(family)s, k.call_id, %(expires)s, octet_length(k.data), k.data
+    FROM unnest(%(names)s::text[], %(values)b::bytea[]) AS k (call_id, data)
+    ON CONFLICT (owner, family, call_id)
+        DO UPDATE SET expires = EXCLUDED.expires, size = EXCLUDED.size, data = EXCLUDED.data
+"""
+GET_SEALS = """
+    SELECT call_id, data FROM dragoman_seals
+    WHERE owner = %(owner)s AND family = %(family)s AND call_id = ANY(%(names)s) AND expires > %(now)s
+"""
+FILES = (
+    "SELECT pg_total_relation_size('dragoman_responses') + pg_total_relation_size('dragoman_seals')"
+)
+OLDEST = """
+    SELECT expires, size FROM (
+        (SELECT expires, size FROM dragoman_responses WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
+        UNION ALL
+        (SELECT expires, size FROM dragoman_seals WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
+    ) s ORDER BY expires LIMIT %(limit)s
+"""
+# Nodes that sweep at the same time take different rows, and none waits for a row that is in use.
+SWEEP = _for_each_table(
+    """
+    WITH gone AS (
+        DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM {table} WHERE expires <= %(until)s ORDER BY expires FOR UPDATE SKIP LOCKED
+        )) RETURNING size
+    )
+    SELECT count(*), coalesce(sum(size), 0)::int8 FROM gone
+    """
+)
+STATS = _for_each_table("SELECT count(*), coalesce(sum(size), 0)::int8 FROM {table}")

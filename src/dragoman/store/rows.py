@@ -1,0 +1,169 @@
+"""What an engine keeps of a response beside its content, and what follows from it. Pure: the time is an argument.
+
+Engines with transactions of their own read a row, ask here, and write; PostgreSQL's most frequent statements say the
+same in SQL, and one suite of tests holds both to it.
+"""
+
+from msgspec import Struct
+
+from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
+from dragoman.model.parts import Dialect
+from dragoman.store.base import MAX_CHAIN, MAX_CHAIN_BYTES, ClaimResult
+from dragoman.store.packing import unpack_names
+from dragoman.store.records import EndStatus, Head, Status
+from dragoman.store.settings import StoreSettings
+
+__all__ = (
+    "COLUMNS",
+    "STEP",
+    "Lifetime",
+    "Row",
+    "broken_chain",
+    "check_size",
+    "claim_result",
+    "claim_taken",
+    "exists",
+    "gives_back",
+    "head_of",
+    "is_over",
+    "lifetime",
+    "missing",
+)
+
+STEP = 1 / 64
+"""A conversation that goes on pushes the expiry of its beginning forward. Doing so in steps of this share of the time to
+live spares nearly all of those writes; what goes on lives up to that share longer."""
+
+
+class Row(Struct, kw_only=False):
+    """One row. `lease`: until when it may run unseen. `claimed_until` is None for a claim that is settled."""
+
+    id: str
+    owner: str
+    parent: str | None
+    created: float
+    expires: float
+    status: Status
+    lease: float
+    door: Dialect
+    model: str
+    upstream: str
+    family: str
+    inherits: bool
+    claims: bool
+    open_calls: str
+    claimed_by: str | None
+    claimed_until: float | None
+    size: int
+
+
+COLUMNS = Row.__struct_fields__
+"""The names of a row's columns, in the order of its fields."""
+
+
+class Lifetime(Struct, frozen=True):
+    """When a new row expires. `renews`: its ancestors are to live as long."""
+
+    expires: float
+    renews: bool
+
+
+def lifetime(now: float, ttl: float, parent: float | None) -> Lifetime:
+    """`parent` is when the parent expires; None if there is none."""
+    expires = now + ttl
+    if parent is None:
+        return Lifetime(expires, renews=False)
+    if parent >= expires:
+        return Lifetime(parent, renews=False)
+    return Lifetime(expires + ttl * STEP, renews=True)
+
+
+def head_of(row: Row, now: float) -> Head:
+    """What is told of a row at this moment."""
+    held = row.claimed_by is not None and (row.claimed_until is None or row.claimed_until > now)
+    return Head(
+        id=row.id,
+        owner=row.owner,
+        created=row.created,
+        expires=row.expires,
+        status="failed" if row.status == "in_progress" and row.lease <= now else row.status,
+        door=row.door,
+        model=row.model,
+        parent=row.parent,
+        inherits=bool(row.inherits),
+        open_calls=unpack_names(row.open_calls),
+        upstream=row.upstream,
+        family=row.family,
+        continued_by=row.claimed_by if held else None,
+        is_settled=held and row.claimed_until is None,
+        size=row.size,
+    )
+
+
+def is_over(row: Row) -> bool:
+    """Whether an ending comes too late because the response was cancelled.
+
+    Raises:
+        StoreConflict: it comes too late because there was one.
+    """
+    if row.status not in ("in_progress", "cancelled"):
+        raise _ended_before(row.id, row.status)
+    return row.status == "cancelled"
+
+
+def claim_result(head: Head, by: str) -> ClaimResult:
+    if head.status == "in_progress":
+        return "running"
+    if head.is_settled or head.continued_by not in (None, by):
+        return "taken"
+    return "won"
+
+
+def gives_back(status: EndStatus) -> bool:
+    """Whether a response that ends so gives back its claim: another attempt may continue what it could not."""
+    return status in ("failed", "cancelled")
+
+
+def check_size(size: int, settings: StoreSettings, what: str) -> None:
+    """Raises StoreTooLarge."""
+    for name in ("max_record_bytes", "max_bytes"):
+        limit: int = getattr(settings, name)
+        if size > limit:
+            raise StoreTooLarge(
+                f"expected {what} to take at most {limit:,} bytes in the store ({name}), it takes {size:,}"
+            )
+
+
+def missing(response_id: str) -> StoreMissing:
+    return StoreMissing(
+        f"expected a stored response, none is called {response_id!r} (any more)",
+        response_id=response_id,
+    )
+
+
+def exists(response_id: str) -> StoreConflict:
+    return StoreConflict(f"expected a new id, a response called {response_id!r} is stored already")
+
+
+def _ended_before(response_id: str, status: Status) -> StoreConflict:
+    return StoreConflict(f"expected {response_id!r} to be running, it has ended as {status}")
+
+
+def claim_taken(response_id: str, parent: str | None) -> StoreConflict:
+    return StoreConflict(
+        f"expected {response_id!r} to hold the claim on continuing {parent!r}, it does not (any more)"
+    )
+
+
+def broken_chain(oldest: Head, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
+    """Why a chain ends at a response that continues another: it is too long, or the other is gone."""
+    if count >= MAX_CHAIN or size > MAX_CHAIN_BYTES:
+        return StoreTooLarge(
+            f"expected a conversation of at most {MAX_CHAIN:,} responses and {MAX_CHAIN_BYTES:,} bytes, "
+            f"found more before {oldest.id!r}"
+        )
+    parent = oldest.parent or ""
+    return StoreMissing(
+        f"expected the response {parent!r}, which {oldest.id!r} continues, it is not stored (any more)",
+        response_id=parent,
+    )

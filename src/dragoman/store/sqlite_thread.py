@@ -1,0 +1,187 @@
+"""A thread with a connection to one SQLite file, and jobs for it: the event loop never waits for the disk.
+
+Jobs that wait at the same time are done in one transaction (group commit), so that under load a write costs a share of
+a commit. A job is a function over the connection that either raises a `StoreError` before it has written anything, or
+succeeds. When SQLite itself fails, the transaction is undone and each of its jobs is tried again in one of its own: what
+is wrong with one must not fail another's.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TypeVar, cast
+
+from msgspec import Struct
+
+from dragoman.errors import StoreDamaged, StoreError, StoreUnavailable
+
+__all__ = ("BUSY_SECONDS", "SqliteThread", "translated")
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], object]
+
+BUSY_SECONDS = 5.0
+"""How long another process may hold the file. A commit takes milliseconds, a sweep some tens of them."""
+
+# Beyond the busy time there is the work itself; a disk that takes longer is as good as gone.
+_WAIT_SECONDS = 15.0
+# One for every stream that a worker process may have open.
+_MAX_WAITING = 4096
+# Bounds how long the first of a batch waits for the last.
+_MAX_BATCH = 256
+
+
+class _Job(Struct, eq=False):
+    work: Work
+    future: "asyncio.Future[object]"
+    result: object = None
+    error: StoreError | None = None
+
+
+class SqliteThread:
+    """Jobs in order, on a connection of its own. `writes`: in transactions."""
+
+    def __init__(
+        self, open_connection: Callable[[], sqlite3.Connection], *, name: str, writes: bool
+    ) -> None:
+        self._open = open_connection
+        self._writes = writes
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: set[_Job] = set()
+        self._is_last = False
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._is_closing = False
+        self._connection: sqlite3.Connection | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of a job, when it is on disk.
+
+        Raises:
+            StoreUnavailable: the file cannot be used, is locked for too long, or too much waits for it.
+            StoreDamaged: it is no database of ours. And what the job raises.
+        """
+        if self._is_closing:
+            raise StoreUnavailable("expected an open store, it is closed")
+        if len(self._jobs) >= _MAX_WAITING:
+            raise StoreUnavailable(
+                f"expected at most {_MAX_WAITING:,} waiting operations on the store, there are more"
+            )
+        future: asyncio.Future[object] = self._loop.create_future()
+        job = _Job(work, future)
+        self._jobs.add(job)
+        self._queue.put(job)
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                return cast("T", await future)
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"expected the store to answer within {_WAIT_SECONDS:g} seconds, it did not"
+            ) from None
+
+    async def close(self) -> None:
+        """Do what was asked for and let go of the file."""
+        self.stop()
+        await asyncio.shield(self._ended)
+        self._thread.join()
+
+    def stop(self) -> None:
+        """The thread ends when it has done what was asked for."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._queue.put(None)
+
+    def _run(self) -> None:
+        try:
+            while batch := self._next():
+                self._do(batch)
+                self._tell(self._answer, batch)
+        finally:
+            # Also if a job broke the thread: whoever waits, or comes later, is told.
+            self._is_closing = True
+            self._let_go()
+            self._tell(self._end, None)
+
+    def _next(self) -> list[_Job]:
+        """All that waits, as far as one transaction should go; empty at the end."""
+        batch: list[_Job] = []
+        job = None if self._is_last else self._queue.get()
+        while job is not None:
+            batch.append(job)
+            if len(batch) >= _MAX_BATCH:
+                return batch
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return batch
+        self._is_last = True
+        return batch
+
+    def _end(self, _: None) -> None:
+        left = list(self._jobs)
+        for job in left:
+            job.error = StoreUnavailable("expected the store to answer, its thread has ended")
+        self._answer(left)
+        self._ended.set_result(None)
+
+    def _tell(self, callback: Callable[[T], object], value: T) -> None:
+        # The loop may have ended without closing the store: then there is nobody to tell.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, value)
+
+    def _answer(self, batch: list[_Job]) -> None:
+        self._jobs.difference_update(batch)
+        for job in batch:
+            if job.future.done():
+                continue
+            if job.error is None:
+                job.future.set_result(job.result)
+            else:
+                job.future.set_exception(job.error)
+
+    def _do(self, batch: list[_Job]) -> None:
+        try:
+            self._do_together(batch)
+        except (sqlite3.Error, StoreError) as error:
+            self._let_go()
+            if len(batch) == 1:
+                batch[0].error = translated(error)
+                return
+            for job in batch:
+                job.error = None
+                self._do([job])
+
+    def _do_together(self, batch: list[_Job]) -> None:
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._open()
+        if self._writes:
+            connection.execute("BEGIN IMMEDIATE")
+        for job in batch:
+            try:
+                job.result = job.work(connection)
+            except StoreError as error:
+                job.error = error
+        if self._writes:
+            connection.execute("COMMIT")
+
+    def _let_go(self) -> None:
+        """Undo what is not committed; the next job opens the file anew, which may have become another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def translated(error: sqlite3.Error | StoreError) -> StoreError:
+    """What an error of SQLite means here; our own stay as they are."""
+    if isinstance(error, StoreError):
+        return error
+    name: str = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
+        return StoreDamaged(f"expected a database of this program: {error} ({name})")
+    return StoreUnavailable(f"expected the store's file to be usable: {error} ({name})")

@@ -1,0 +1,167 @@
+"""Codex's login, from its own `auth.json`: read when it is first needed and again when the file changes, never written.
+
+    {"auth_mode": "chatgpt", "OPENAI_API_KEY": null, "last_refresh": "…",
+     "tokens": {"access_token": JWT, "id_token": JWT, "refresh_token": "…", "account_id": "…"}}
+
+A file made by `codex login --with-api-key` has a key and no tokens. Renewing a login is left to Codex, which does it when
+it is used: two programs that renew one login invalidate each other's. Nothing of the file is ever put into a message, and
+a login does not show its token when it is printed.
+"""
+
+import binascii
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Mapping
+from os import stat_result
+from pathlib import Path
+
+from msgspec import Struct
+
+from dragoman._json import as_object
+from dragoman.core.fields import Fields, read_float, read_object, read_text
+from dragoman.errors import MalformedJson, UpstreamError
+from dragoman.model.outcome import ErrorKind
+
+__all__ = ("Login", "LoginFile", "auth_path", "login_error", "read_login")
+
+FILE_NAME = "auth.json"
+HOME_VARIABLE = "CODEX_HOME"
+
+# Codex writes some kilobytes.
+_MAX_FILE = 1024 * 1024
+_AUTHENTICATION: ErrorKind = "authentication"
+_CLAIMS = "https://api.openai.com/auth"
+_ACCOUNT = "chatgpt_account_id"
+_HOW = "run `codex login`"
+
+
+class Login(Struct, frozen=True):
+    """What a request is sent with. `expires_at`: seconds since 1970, None if the token does not say."""
+
+    token: str
+    account_id: str | None = None
+    expires_at: float | None = None
+    is_api_key: bool = False
+
+    def __repr__(self) -> str:
+        return f"Login(expires_at={self.expires_at}, is_api_key={self.is_api_key})"
+
+
+class LoginFile:
+    """The login in a file, as it is now. Looking whether the file has changed costs microseconds."""
+
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        self.path = path
+        self._now = now
+        self._seen: tuple[int, int, int] | None = None
+        self._login: Login | None = None
+
+    def current(self) -> Login:
+        """The login to use.
+
+        Raises:
+            UpstreamError: kind `authentication`: there is none, it cannot be read, or it has expired.
+        """
+        try:
+            found = _mark(self.path.stat())
+        except OSError as error:
+            raise self._missing(error) from error
+        if self._login is None or found != self._seen:
+            self._login = None
+            self._login = read_login(self._read(), self.path)
+            self._seen = found
+        login = self._login
+        if login.expires_at is not None and login.expires_at <= self._now():
+            raise login_error(f"the ChatGPT login in {self.path} has expired")
+        return login
+
+    def reread(self) -> Login:
+        """The same, without trusting the file's date.
+
+        Raises:
+            UpstreamError: as `current`.
+        """
+        self._login = None
+        return self.current()
+
+    def _read(self) -> bytes:
+        try:
+            with self.path.open("rb") as stream:
+                data = stream.read(_MAX_FILE + 1)
+        except OSError as error:
+            raise self._missing(error) from error
+        if len(data) > _MAX_FILE:
+            raise login_error(f"{self.path} is too large to be Codex's {FILE_NAME}")
+        return data
+
+    def _missing(self, error: OSError) -> UpstreamError:
+        if isinstance(error, FileNotFoundError):
+            return login_error(f"there is no Codex login: {self.path} does not exist")
+        return login_error(f"{self.path} cannot be read ({error.strerror or type(error).__name__})")
+
+
+def auth_path(named: str | None, environ: Mapping[str, str]) -> Path:
+    """Where the login is: the file an operator names, else Codex's own place."""
+    if named is not None:
+        return Path(named).expanduser()
+    home = environ.get(HOME_VARIABLE)
+    return (Path(home) if home else Path.home() / ".codex") / FILE_NAME
+
+
+def read_login(data: bytes, where: object = FILE_NAME) -> Login:
+    """The login that a file holds. ChatGPT's tokens are preferred to a key, unless the file says which it means.
+
+    Raises:
+        UpstreamError: kind `authentication`: it holds none.
+    """
+    try:
+        fields = as_object(data)
+    except MalformedJson:  # whose message quotes the file
+        raise login_error(f"{where} is not Codex's {FILE_NAME}: expected a JSON object") from None
+    tokens = read_object(fields.get("tokens"))
+    access = _text(tokens, "access_token")
+    key = _text(fields, "OPENAI_API_KEY")
+    mode = (_text(fields, "auth_mode") or "").lower().replace("_", "")
+    if key is not None and (mode == "apikey" or (access is None and not mode)):
+        return Login(key, is_api_key=True)
+    if access is None:
+        raise login_error(f"{where} holds neither ChatGPT's tokens nor an API key")
+    claims = _claims(access)
+    return Login(access, _account(tokens, claims), read_float(claims, "exp"))
+
+
+def login_error(problem: str) -> UpstreamError:
+    """What a caller is told, whatever is wrong: what it is, and that logging in again cures it."""
+    error = UpstreamError(f"{problem}; {_HOW}")
+    error.kind = _AUTHENTICATION
+    error.status = 401
+    return error
+
+
+def _mark(found: stat_result) -> tuple[int, int, int]:
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _account(tokens: Fields, access: Fields) -> str | None:
+    """The file says it; older ones leave it to the tokens."""
+    told = _text(tokens, "account_id") or _text(read_object(access.get(_CLAIMS)), _ACCOUNT)
+    if told is not None:
+        return told
+    identity = _claims(_text(tokens, "id_token") or "")
+    return _text(read_object(identity.get(_CLAIMS)), _ACCOUNT)
+
+
+def _claims(token: str) -> Fields:
+    """What a JWT says. Whether it is genuine is for the backend to judge; a token of another form says nothing."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        return as_object(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (MalformedJson, binascii.Error, ValueError):
+        return {}
+
+
+def _text(fields: Fields, key: str) -> str | None:
+    """A value that can stand in a header."""
+    value = (read_text(fields, key) or "").strip()
+    return value if value and value.isascii() and value.isprintable() else None

@@ -1,0 +1,137 @@
+"""Requests to the ChatGPT Codex backend: with Codex's login, and with the headers that backend knows sessions by.
+
+The body comes shaped (`shaping.py`); the answer is a Responses stream like any other. An `auth.json` with an API key
+leads to OpenAI's public API, as it does in Codex, unless an operator names an address.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+
+from msgspec import structs
+
+from dragoman._json import as_object, loads
+from dragoman.errors import MalformedJson, UpstreamError
+from dragoman.model.parts import Dialect
+from dragoman.upstream.base import Reply, UpstreamRequest
+from dragoman.upstream.chatgpt_codex.credentials import Login, LoginFile, login_error
+from dragoman.upstream.chatgpt_codex.shaping import BASE_URL
+from dragoman.upstream.http import HttpUpstream, Probe
+from dragoman.upstream.settings import UpstreamSettings
+
+__all__ = ("ChatGptCodexUpstream",)
+
+_API_URL = "https://api.openai.com/v1"
+
+# Who asks, where the client is not Codex itself, which says so in a header of its own.
+ORIGINATOR = "dragoman"
+_BETA = "responses=experimental"
+_SESSION = ("session-id", "session_id")
+_CACHE_KEY = b'"prompt_cache_key"'
+_LONGEST_SESSION = 128
+
+
+class ChatGptCodexUpstream:
+    """The backend with one login. Its settings are complete: they have an address.
+
+    Raises:
+        ConfigError: the address or a header cannot be sent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: UpstreamSettings,
+        *,
+        auth_file: Path,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self.name = name
+        # An answer to a key is looked for elsewhere than one to a login; each has its own connections.
+        as_responses = structs.replace(settings, kind="responses", also=(), api_key=None)
+        self._backend = HttpUpstream(name, as_responses, key=None)
+        self._api = self._backend
+        if settings.base_url == BASE_URL:
+            public = structs.replace(as_responses, base_url=_API_URL)
+            self._api = HttpUpstream(name, public, key=None)
+        self._logins = LoginFile(auth_file, now)
+        self._configured = frozenset(header.lower() for header in settings.headers)
+
+    def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 -- it speaks one
+        return "responses"
+
+    async def send(self, request: UpstreamRequest) -> Reply:
+        login = self._logins.current()
+        reply = await self._ask(request, login)
+        if reply.status != 401:
+            return reply
+        reply.close()
+        # Codex may have renewed it a moment ago.
+        renewed = self._logins.reread()
+        if renewed == login:
+            raise self._refused(login)
+        reply = await self._ask(request, renewed)
+        if reply.status == 401:
+            reply.close()
+            raise self._refused(renewed)
+        return reply
+
+    async def probe(self) -> Probe:
+        """Whether there is a login, and whether the backend takes it."""
+        try:
+            login = self._logins.current()
+        except UpstreamError as error:
+            return Probe(ok=False, status=None, detail=error.message)
+        found = await self._place(login).probe(self._credentials(login))
+        if found.status in (401, 403):
+            return structs.replace(found, detail=self._refused(login).message)
+        if (
+            found.status == 400
+        ):  # it wants to know the version of a client that it does not ask others for
+            return Probe(ok=True, status=400, detail="reached; it does not list its models")
+        return found
+
+    async def close(self) -> None:
+        await self._backend.close()
+        if self._api is not self._backend:
+            await self._api.close()
+
+    async def _ask(self, request: UpstreamRequest, login: Login) -> Reply:
+        headers = self._credentials(login)
+        if "originator" not in request.headers and "originator" not in self._configured:
+            headers["originator"] = ORIGINATOR
+        session = _session(request)
+        if session is not None and "session-id" not in self._configured:
+            headers["session-id"] = session
+        # The client's own key has no business there.
+        without_key = structs.replace(request, client_key=None)
+        return await self._place(login).send(without_key, headers)
+
+    def _place(self, login: Login) -> HttpUpstream:
+        return self._api if login.is_api_key else self._backend
+
+    def _credentials(self, login: Login) -> dict[str, str]:
+        headers = {"authorization": f"Bearer {login.token}"}
+        if login.account_id is not None:
+            headers["chatgpt-account-id"] = login.account_id
+        if not login.is_api_key and "openai-beta" not in self._configured:
+            headers["openai-beta"] = _BETA
+        return headers
+
+    def _refused(self, login: Login) -> UpstreamError:
+        what = "API key" if login.is_api_key else "ChatGPT login"
+        return login_error(f"the {what} in {self._logins.path} was refused")
+
+
+def _session(request: UpstreamRequest) -> str | None:
+    """Requests of one conversation should meet the same cache: they are told together by the key that they share."""
+    if any(name in request.headers for name in _SESSION) or _CACHE_KEY not in request.body:
+        return None
+    try:
+        raw = as_object(request.body).get("prompt_cache_key")
+        key = None if raw is None else loads(bytes(raw))
+    except MalformedJson:
+        return None
+    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_SESSION:
+        return None
+    return key if key.isascii() and key.isprintable() else None

@@ -1,0 +1,295 @@
+"""One running `codex app-server`: its handshake, its requests and ours, and whose message is whose.
+
+A child serves many threads at once over one pipe. It lives from `start` to its end, of its own or by `close`; what was
+going on then fails. When it is started again is `seat`'s to say.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from msgspec import Struct
+
+from dragoman._json import Raw, as_object, loads
+from dragoman.errors import FrameTooLarge, MalformedJson, UpstreamError
+from dragoman.upstream.codex import jsonrpc
+from dragoman.upstream.codex.jsonrpc import MAX_LINE_BYTES, LineSplitter, Message, read_message
+from dragoman.upstream.codex.limits import has_limits
+from dragoman.upstream.codex.opening import overrides_of
+from dragoman.upstream.codex.process import GRACE_SECONDS, Process, spawn
+from dragoman.upstream.codex.refusals import decline
+from dragoman.upstream.codex.stderr import Murmur
+from dragoman.upstream.codex.turn import Turn
+from dragoman.upstream.codex.watch import TOOL_CALL
+
+__all__ = ("Child", "Launch")
+
+logger = logging.getLogger(__name__)
+
+# What a child answers by itself takes milliseconds; one that does not answer at all is ended.
+RPC_SECONDS = 30.0
+_CLIENT_INFO = {"name": "dragoman", "title": "Dragoman", "version": "1"}
+_CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
+_OVERLOADED = -32001
+_INVALID = -32600
+_NO_THREAD = -32602
+# A program that prints no protocol at all prints a lot.
+_GARBAGE_SHOWN = 5
+_EXCERPT = 200
+
+_Result = dict[str, Raw]
+
+
+class Launch(Struct, frozen=True, kw_only=True):
+    """How a child is started. `folder` is an empty one: there is nothing in it that Codex could read or change."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: str
+    patience: float
+
+
+class Child:
+    """Made by `Child.start`. `ended` is set when it is gone; `turns` are those that go on or wait, by their thread."""
+
+    def __init__(self, launch: Launch, process: Process) -> None:
+        self.turns: dict[str, Turn] = {}
+        self.ended = asyncio.Event()
+        self.limits: bytes | None = None
+        self.agent = ""
+        self.overrides: dict[str, object] = {}
+        self._name = launch.name
+        self._process = process
+        self._numbers = 0
+        self._asked: dict[int, asyncio.Future[Message]] = {}
+        self._late: dict[int, Callable[[Message], None]] = {}
+        self._murmur = Murmur()
+        self._garbage = 0
+        self._tasks = [
+            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._log_errors()),
+            asyncio.create_task(self._mind()),
+        ]
+
+    @classmethod
+    async def start(cls, launch: Launch) -> "Child":
+        """A child that has been greeted and answers.
+
+        Raises:
+            UpstreamError: it cannot be started, or does not speak the protocol in time.
+        """
+        process = await spawn(launch.name, launch.command, launch.environment, launch.folder)
+        child = cls(launch, process)
+        is_greeted = False
+        try:
+            async with asyncio.timeout(launch.patience):
+                await child._greet()
+            is_greeted = True
+        except TimeoutError as error:
+            raise child._fault(
+                f"did not answer the handshake within {launch.patience:g} s", "timeout"
+            ) from error
+        finally:
+            if not is_greeted:
+                await child.close(0.0)
+        return child
+
+    @property
+    def last_words(self) -> str:
+        """How it ended, with what it said last."""
+        said = " | ".join(self._murmur.last)
+        how = f"{self._command_words()} {self._process.how_it_ended}"
+        return f"{how}; it said last: {said}" if said else how
+
+    async def request(
+        self, method: str, params: object, on_late: Callable[[Message], None] | None = None
+    ) -> _Result:
+        """Ask the child something.
+
+        on_late: told an answer that comes when nobody waits for it any more.
+
+        Raises:
+            UpstreamError: it refuses, is gone, or does not answer.
+        """
+        if self.ended.is_set():
+            raise self._lost()
+        self._numbers += 1
+        number = self._numbers
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        self._process.write(jsonrpc.request(number, method, params))
+        try:
+            async with asyncio.timeout(RPC_SECONDS):
+                await self._process.drain()
+                message = await future
+        except TimeoutError as error:
+            self._process.kill()
+            raise self._fault(
+                f"did not answer {method} within {RPC_SECONDS:g} s", "timeout"
+            ) from error
+        finally:
+            del self._asked[number]
+            # Whoever waits for a future and is cancelled cancels it too.
+            if on_late is not None and (not future.done() or future.cancelled()):
+                self._late[number] = on_late
+        if message.is_error:
+            raise self._refused(method, *message.error())
+        return message.result()
+
+    def write(self, line: bytes) -> None:
+        self._process.write(line)
+
+    def interrupt(self, thread_id: str, turn_id: str) -> None:
+        """Stop a turn; how that goes does not matter any more."""
+        self._tell("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+
+    def release(self, thread_id: str) -> None:
+        """Forget a thread; with nobody listening the child does so too."""
+        self.turns.pop(thread_id, None)
+        self._tell("thread/unsubscribe", {"threadId": thread_id})
+
+    async def close(self, grace: float | None = None) -> None:
+        """End it, and wait until it is gone."""
+        await self._process.end(GRACE_SECONDS if grace is None else grace)
+        await asyncio.gather(*self._tasks)
+
+    # --- what it says ------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        splitter = LineSplitter(MAX_LINE_BYTES)
+        try:
+            while data := await self._process.read():
+                for line in splitter.feed(data):
+                    try:
+                        self._hear(line)
+                    except MalformedJson:  # deep inside, where only whoever it concerns has looked
+                        self._hear_garbage(line)
+        except FrameTooLarge as error:
+            logger.error("%s: %s", self._command_words(), error.message)  # noqa: TRY400 - the message says all
+            self._process.kill()
+            while await self._process.read():
+                pass  # a pipe that is not read to its end keeps a dead process waiting
+        finally:
+            self._process.close_input()
+            await self._process.wait()
+            self._end()
+
+    def _hear(self, line: bytes) -> None:
+        message = read_message(line)
+        if message is None:
+            self._hear_garbage(line)
+        elif not message.method:
+            self._hear_answer(message)
+        elif message.id:
+            self._hear_request(message)
+        elif message.thread:
+            turn = self.turns.get(message.thread)
+            if turn is not None:
+                turn.deliver(message)
+        elif message.method == "account/rateLimits/updated":
+            self._hear_limits(message)
+
+    def _hear_garbage(self, line: bytes) -> None:
+        self._garbage += 1
+        if self._garbage <= _GARBAGE_SHOWN:
+            shown = line[:_EXCERPT].decode("utf-8", "replace")
+            logger.warning("%s: expected JSON-RPC, got %r", self._command_words(), shown)
+
+    def _hear_answer(self, message: Message) -> None:
+        if not message.id.isdigit():
+            return
+        number = int(message.id)
+        future = self._asked.get(number)
+        late = self._late.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(message)
+        elif late is not None:
+            late(message)
+
+    def _hear_request(self, message: Message) -> None:
+        turn = self.turns.get(message.thread)
+        if message.method == TOOL_CALL and turn is not None and not turn.is_released:
+            turn.deliver(message)
+        elif message.method == TOOL_CALL:
+            self.write(jsonrpc.refusal(message.id, _NO_THREAD, "nobody waits for this call"))
+        else:
+            logger.info("%s asked for %s; declined", self._command_words(), message.method[:100])
+            self.write(decline(message.method, message.id))
+
+    def _hear_limits(self, message: Message) -> None:
+        """The account's: they concern whoever is being answered."""
+        if has_limits(message.line):
+            self.limits = message.line
+            for turn in tuple(self.turns.values()):
+                turn.deliver(message)
+
+    async def _log_errors(self) -> None:
+        while data := await self._process.read_errors():
+            for line in self._murmur.feed(data, time.monotonic()):
+                logger.info("%s: %s", self._command_words(), line)
+
+    async def _mind(self) -> None:
+        """A launcher that is gone leaves the program behind, whose input is closed then; what still lives is killed."""
+        await self._process.wait()
+        self._process.close_input()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                await self.ended.wait()
+        except TimeoutError:
+            self._process.kill()
+
+    def _end(self) -> None:
+        self.ended.set()
+        error = self._lost()
+        for future in self._asked.values():
+            with suppress(asyncio.InvalidStateError):  # answered in the last moment
+                future.set_exception(error)
+        for turn in tuple(self.turns.values()):
+            turn.fail(self._lost())
+        self.turns.clear()
+
+    # --- what we say -------------------------------------------------------------------------------------------------
+
+    async def _greet(self) -> None:
+        params = {"clientInfo": _CLIENT_INFO, "capabilities": _CAPABILITIES}
+        greeting = await self.request("initialize", params)
+        agent = loads(bytes(greeting.get("userAgent", b'""')))
+        self.agent = agent if isinstance(agent, str) else ""
+        self.write(jsonrpc.notification("initialized"))
+        # Without it the operator's MCP servers could not be switched off: then nothing is served.
+        config = await self.request("config/read", {"includeLayers": False})
+        self.overrides = overrides_of(as_object(bytes(config.get("config", b"{}"))))
+
+    def _tell(self, method: str, params: object) -> None:
+        """A request whose answer nobody waits for."""
+        if not self.ended.is_set():
+            self._numbers += 1
+            self._process.write(jsonrpc.request(self._numbers, method, params))
+
+    def _command_words(self) -> str:
+        return f"upstream {self._name!r}: app-server {self._process.pid}"
+
+    def _lost(self) -> UpstreamError:
+        error = UpstreamError(self.last_words)
+        error.kind = "truncated"
+        return error
+
+    def _fault(self, what: str, kind: str) -> UpstreamError:
+        said = " | ".join(self._murmur.last)
+        error = UpstreamError(
+            f"{self._command_words()} {what}" + (f"; it said last: {said}" if said else "")
+        )
+        error.kind = kind
+        error.status = 504 if kind == "timeout" else 502
+        return error
+
+    def _refused(self, method: str, code: int, message: str) -> UpstreamError:
+        error = UpstreamError(f"upstream {self._name!r} refused {method}: {message}")
+        if code == _OVERLOADED:
+            error.kind, error.status = "overloaded", 503
+        elif code == _INVALID:
+            error.kind, error.status = "invalid_request", 400
+        return error

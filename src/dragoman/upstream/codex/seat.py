@@ -1,0 +1,115 @@
+"""A place for a child: whoever sits there is started, watched, and replaced when it dies, with growing waits."""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+
+from dragoman.errors import UpstreamError
+from dragoman.upstream.codex.child import Child, Launch
+from dragoman.upstream.codex.restart import SETTLED_SECONDS, wait_before
+
+__all__ = ("Seat",)
+
+logger = logging.getLogger(__name__)
+
+# A client waits this long without noticing; what takes longer it is told.
+SHORT_REST = 2.0
+
+
+class Seat:
+    """Empty until somebody asks for its child, or `start` says that somebody will."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._child: Child | None = None
+        self._trouble: str | None = None
+        self._resting_until: float | None = None
+        self._failures = 0  # in all
+        self._changed = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def load(self) -> int:
+        """How many turns go on or wait there."""
+        return len(self._child.turns) if self._child is not None else 0
+
+    @property
+    def trouble(self) -> str | None:
+        """Why there is no child, if there should be one."""
+        return None if self._child is not None else self._trouble
+
+    def start(self) -> None:
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
+
+    async def child(self) -> Child:
+        """The child, as soon as it is ready; a start that is near is waited for.
+
+        Raises:
+            UpstreamError: it cannot be started, or died and is not started again soon.
+        """
+        self.start()
+        failures = self._failures
+        while True:
+            if self._child is not None and not self._child.ended.is_set():
+                return self._child
+            until = self._resting_until
+            if until is not None and (
+                self._failures > failures or until - time.monotonic() > SHORT_REST
+            ):
+                raise _unavailable(self._trouble or "there is no app-server")
+            # The keeper wakes us in any case: a start has a time limit of its own.
+            changed = self._changed
+            await changed.wait()
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+            self._keeper = None
+
+    async def _keep(self) -> None:
+        failures = 0
+        try:
+            while True:
+                lived = await self._serve()
+                failures = 1 if lived >= SETTLED_SECONDS else failures + 1
+                self._failures += 1
+                wait = wait_before(failures)
+                logger.warning("%s; started again in %g s", self._trouble, wait)
+                if wait:
+                    self._resting_until = time.monotonic() + wait
+                    self._wake()
+                    await asyncio.sleep(wait)
+                    self._resting_until = None
+        finally:
+            child, self._child = self._child, None
+            if child is not None:
+                await child.close()
+
+    async def _serve(self) -> float:
+        """One child, from its start to its end. How long it has served."""
+        try:
+            child = await Child.start(self._launch)
+        except UpstreamError as error:
+            self._trouble = error.message
+            return 0.0
+        began = time.monotonic()
+        self._child = child
+        self._wake()
+        await child.ended.wait()
+        self._child, self._trouble = None, child.last_words
+        await child.close()
+        return time.monotonic() - began
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _unavailable(message: str) -> UpstreamError:
+    error = UpstreamError(message)
+    error.status = 503
+    return error

@@ -1,0 +1,266 @@
+"""Codex as an upstream: a request becomes a turn of an app-server, or goes on with one that waits for its results.
+
+    a request ──► does it continue a held turn?  ──yes──► its results are answered, the same turn streams on
+                                                └──no───► a fresh thread: its history injected, a turn started
+
+Both ways lead to the same conversation with the model. A turn whose calls the client has been told of is held, for a
+time; every other thread is forgotten when its answer ends.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+
+from dragoman._json import Raw, as_object, loads
+from dragoman.errors import UpstreamError
+from dragoman.model.parts import Dialect
+from dragoman.upstream.base import UpstreamRequest
+from dragoman.upstream.codex import jsonrpc
+from dragoman.upstream.codex.child import Child, Launch
+from dragoman.upstream.codex.continuation import Asked, Continuation, digests, read_asked
+from dragoman.upstream.codex.held import HeldTurns, Waiting
+from dragoman.upstream.codex.jsonrpc import Message
+from dragoman.upstream.codex.limits import limit_headers
+from dragoman.upstream.codex.opening import thread_params, tool_names
+from dragoman.upstream.codex.reply import SETTLE_SECONDS, CodexReply
+from dragoman.upstream.codex.seat import Seat
+from dragoman.upstream.codex.turn import Turn
+from dragoman.upstream.http import Probe
+from dragoman.upstream.settings import UpstreamSettings
+
+__all__ = ("CodexUpstream", "child_environment")
+
+# Keys of this gateway's own callers, which are none of the child's business.
+_PRIVATE = frozenset({"DRAGOMAN_API_KEYS", "DRAGOMAN_UPSTREAM_KEY"})
+_STREAM = "text/event-stream"
+
+
+class CodexUpstream:
+    """One or several children, and the turns that wait. `settle`: see `reply.SETTLE_SECONDS`."""
+
+    settle = SETTLE_SECONDS
+
+    def __init__(
+        self, name: str, settings: UpstreamSettings, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._settings = settings
+        self._environ = os.environ if environ is None else environ
+        self._folder: str | None = None
+        self._seats: list[Seat] = []
+        self._held: HeldTurns[_Held] = HeldTurns(settings.held_ttl, settings.held_max)
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 - whoever asks, Codex speaks its own
+        return "codex"
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be answered, if that is so: no child is there, and each has failed."""
+        troubles = [seat.trouble for seat in self._seats]
+        return troubles[0] if troubles and None not in troubles else None
+
+    def start(self) -> None:
+        """Start the children, before anybody asks for them."""
+        for seat in self._all_seats():
+            seat.start()
+
+    async def send(self, request: UpstreamRequest) -> CodexReply:
+        asked = read_asked(request.body)
+        found = self._held.take(asked)
+        if found is not None:
+            held, told = found
+            if await self._continue(held, told, asked):
+                return self._reply(held.child, held.turn)
+        return await self._begin(asked)
+
+    async def probe(self) -> Probe:
+        """Start a child: that shows whether the program is there and speaks the protocol."""
+        try:
+            child = await self._all_seats()[0].child()
+        except UpstreamError as error:
+            return Probe(ok=False, status=None, detail=error.message)
+        return Probe(ok=True, status=None, detail=f"started; {child.agent or 'it answers'}")
+
+    async def close(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for held in self._held.clear():
+            held.turn.abandon()
+        seats, self._seats = self._seats, []
+        async with asyncio.TaskGroup() as group:
+            for seat in seats:
+                group.create_task(seat.close())
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            self._folder = None
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def _begin(self, asked: Asked) -> CodexReply:
+        seat = min(self._all_seats(), key=lambda each: each.load)
+        child = await seat.child()
+        held = _Held(child, asked)
+        thread_id, model = await self._open_thread(child, asked.thread)
+        turn = held.turn = Turn(
+            child,
+            thread_id,
+            model=model,
+            tools=tool_names(asked.thread),
+            on_pause=lambda _: self._hold(held),
+            on_end=lambda _: self._held.drop(held),
+        )
+        child.turns[thread_id] = turn
+        turn.announce(child.limits)
+        is_running = False
+        try:
+            if asked.items:
+                injected = {"threadId": thread_id, "items": asked.items}
+                await child.request("thread/inject_items", injected)
+            turn.requested()
+            params: dict[str, object] = {"threadId": thread_id, "input": []}
+            params |= as_object(bytes(asked.turn))
+            started = await child.request(
+                "turn/start", params, lambda late: turn.begin(_turn_id(late.result()))
+            )
+            turn.begin(_turn_id(started))
+            is_running = True
+        finally:
+            if not is_running:
+                turn.abandon()
+        return self._reply(child, turn)
+
+    async def _open_thread(self, child: Child, thread: Raw) -> tuple[str, str]:
+        """A fresh thread: its id, and the model it talks to."""
+
+        def discard(late: Message) -> None:
+            child.release(_text(late.result().get("thread"), "id"))
+
+        params = thread_params(thread, child.overrides, self._empty_folder())
+        result = await child.request("thread/start", params, discard)
+        thread_id = _text(result.get("thread"), "id")
+        if not thread_id:
+            raise UpstreamError(f"upstream {self.name!r}: expected a thread's id, got none")
+        model = loads(bytes(result.get("model", b'""')))
+        return thread_id, model if isinstance(model, str) else ""
+
+    async def _continue(self, held: "_Held", told: Continuation, asked: Asked) -> bool:
+        """Answer the calls of a held turn. False if that is not possible after all."""
+        turn, child = held.turn, held.child
+        waiting = turn.watch.waiting
+        is_told = False
+        try:
+            if told.steer:
+                params = {
+                    "threadId": turn.thread_id,
+                    "expectedTurnId": turn.turn_id,
+                    "input": told.steer,
+                }
+                await child.request("turn/steer", params)
+            if turn.is_paused and not child.ended.is_set():
+                held.remember(asked)
+                lines = [
+                    jsonrpc.answer(number, told.results[call_id])
+                    for call_id, number in waiting.items()
+                ]
+                turn.answer(lines, child.limits)
+                is_told = True
+        except UpstreamError:
+            return False
+        finally:
+            if not is_told:
+                turn.abandon()
+        return is_told
+
+    def _hold(self, held: "_Held") -> None:
+        now = time.monotonic()
+        waiting = Waiting(
+            held,
+            frozenset(held.turn.watch.waiting),
+            held.settings,
+            held.said,
+            now,
+        )
+        for gone in self._held.hold(waiting):
+            gone.turn.abandon()
+        if self._sweeping is None:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        # Late by a tenth at most; a turn that is held a little longer costs nothing.
+        self._sweeping = loop.call_later(max(self._settings.held_ttl / 10, 0.01), self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        for held in self._held.expired(time.monotonic()):
+            held.turn.abandon()
+        if len(self._held):
+            self._sweep_later()
+
+    def _reply(self, child: Child, turn: Turn) -> CodexReply:
+        return CodexReply(
+            self.name,
+            turn,
+            {"content-type": _STREAM, **limit_headers(child.limits)},
+            first_timeout=self._settings.first_byte_timeout,
+            idle_timeout=self._settings.idle_timeout,
+            settle=self.settle,
+        )
+
+    # --- children ----------------------------------------------------------------------------------------------------
+
+    def _all_seats(self) -> list[Seat]:
+        if not self._seats:
+            launch = Launch(
+                name=self.name,
+                command=self._settings.command,
+                environment=child_environment(self._settings, self._environ),
+                folder=self._empty_folder(),
+                patience=self._settings.connect_timeout,
+            )
+            self._seats = [Seat(launch) for _ in range(self._settings.children)]
+        return self._seats
+
+    def _empty_folder(self) -> str:
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="dragoman-codex-")
+        return self._folder
+
+
+class _Held:
+    """A turn, its child, and what there is to know of the request that it answers: not the request, which may be large."""
+
+    turn: Turn
+    settings: bytes
+    said: tuple[bytes, ...]
+
+    def __init__(self, child: Child, asked: Asked) -> None:
+        self.child = child
+        self.remember(asked)
+
+    def remember(self, asked: Asked) -> None:
+        self.settings, self.said = asked.settings, digests(asked.items)
+
+
+def child_environment(settings: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """What a child knows of this process's environment, with what the operator adds."""
+    found = {name: value for name, value in environ.items() if name not in _PRIVATE}
+    # Its words go to a log, not to a screen.
+    found["NO_COLOR"] = "1"
+    if settings.codex_home is not None:
+        found["CODEX_HOME"] = os.path.expanduser(settings.codex_home)  # noqa: PTH111 - a string is wanted
+    return {**found, **settings.env}
+
+
+def _turn_id(result: Mapping[str, Raw]) -> str:
+    return _text(result.get("turn"), "id")
+
+
+def _text(holder: Raw | None, key: str) -> str:
+    fields = as_object(bytes(holder)) if holder is not None else {}
+    value = loads(bytes(fields.get(key, b'""')))
+    return value if isinstance(value, str) else ""

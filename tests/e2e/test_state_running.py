@@ -1,0 +1,213 @@
+"""Responses while they run, and when the store is not there: seen, cancelled, left alone; never told and not stored."""
+
+import json
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from gateway_harness import wait_until
+from plain_http import ask, fetch, plain_body, streaming
+from stage import Stage, running_stage
+from vendor_wire import Answer, Said, Tool, stream
+
+from dragoman.server.settings import ServerSettings
+from dragoman.store.settings import StoreSettings
+from dragoman.testing import ScriptedReply, Wait
+
+CALLING = Answer((Tool("call_1", "get_weather", ('{"city":', '"Paris"}')),))
+DONE = Answer((Said(("It is ", "sunny.")),))
+TOOLS = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]
+# Nobody listens on port 1: it refuses at once.
+NOWHERE = StoreSettings(url="postgresql://nobody@127.0.0.1:1/nothing")
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    server = ServerSettings(shutdown_grace=0.3, keep_alive_interval=0.1)
+    with running_stage(server=server) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bereft() -> Iterator[Stage]:
+    """A gateway whose database is not there."""
+    with running_stage(store=NOWHERE) as running:
+        yield running
+
+
+def held(dialect: str, answer: Answer, event: threading.Event) -> ScriptedReply:
+    """An answer whose end waits for the event."""
+    told = stream(dialect, answer)
+    cut = told.index(b"\n\n", len(told) // 2) + 2
+    return ScriptedReply(
+        content_type="text/event-stream", chunks=[told[:cut], Wait(event), told[cut:]]
+    )
+
+
+class Running:
+    """A stream that has begun. `events` grows as it is read."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self.events: list[Json] = []
+
+    def next(self) -> Json:
+        for line in self._lines:
+            if line.startswith("data: "):
+                self.events.append(json.loads(line.removeprefix("data: ")))
+                return self.events[-1]
+        raise AssertionError("the stream has ended")
+
+    def rest(self) -> list[Json]:
+        while self.events[-1]["type"] not in ("response.completed", "response.failed"):
+            self.next()
+        return self.events
+
+
+@contextmanager
+def running(stage: Stage, body: Json) -> Generator[tuple[Running, str]]:
+    with streaming(stage.url, "responses", {**body, "stream": True}) as response:
+        told = Running(response.iter_lines())
+        yield told, f"{stage.url}/v1/responses/{told.next()['response']['id']}"
+
+
+def test_a_response_that_runs_is_seen_and_not_continued(stage: Stage) -> None:
+    event = threading.Event()
+    scene = stage.scene("chat", held("chat", CALLING, event))
+    with running(stage, plain_body("responses", scene.model, tools=TOOLS)) as (told, path):
+        assert fetch("GET", path).json()["status"] == "in_progress"
+        assert fetch("GET", f"{path}?stream=true").status_code == 409
+        outputs = b'{"tool_outputs":[{"call_id":"call_1","output":"x"}]}'
+        refused = fetch("POST", f"{path}/submit_tool_outputs", content=outputs)
+        assert refused.status_code == 409
+        assert refused.json()["error"]["code"] == "response_in_progress"
+        previous = {"previous_response_id": path.rpartition("/")[2]}
+        again = ask(stage.url, "responses", plain_body("responses", scene.model, **previous))
+        assert again.status_code == 409
+        event.set()
+        assert told.rest()[-1]["type"] == "response.completed"
+    assert fetch("GET", path).json()["status"] == "completed"
+
+
+def test_a_response_that_is_cancelled_ends_and_its_client_is_told(stage: Stage) -> None:
+    event = threading.Event()
+    scene = stage.scene("chat", held("chat", DONE, event))
+    with running(stage, plain_body("responses", scene.model)) as (told, path):
+        cancelled = fetch("POST", f"{path}/cancel")
+        assert cancelled.status_code == 200
+        assert cancelled.json()["status"] == "cancelled"
+        last = told.rest()[-1]
+        assert last["type"] == "response.failed"
+        assert "cancelled" in last["response"]["error"]["message"]
+    wait_until(lambda: scene.requests[0].closed_at is not None)
+    event.set()
+    assert fetch("GET", path).json()["status"] == "cancelled"
+    # Cancelling what is over changes nothing.
+    assert fetch("POST", f"{path}/cancel").json()["status"] == "cancelled"
+
+
+def test_a_response_that_is_over_cannot_be_cancelled(stage: Stage) -> None:
+    scene = stage.scene("chat", DONE)
+    told = ask(stage.url, "responses", plain_body("responses", scene.model)).json()
+    path = f"{stage.url}/responses/{told['id']}"
+    assert fetch("POST", f"{path}/cancel").json() == told
+
+
+def test_a_response_that_is_deleted_while_it_runs_ends_too(stage: Stage) -> None:
+    event = threading.Event()
+    scene = stage.scene("messages", held("messages", DONE, event))
+    with running(stage, plain_body("responses", scene.model)) as (told, path):
+        assert fetch("DELETE", path).json()["deleted"] is True
+        assert told.rest()[-1]["type"] == "response.failed"
+    event.set()
+    assert fetch("GET", path).status_code == 404
+
+
+def test_a_response_whose_client_leaves_is_cancelled(stage: Stage) -> None:
+    event = threading.Event()
+    scene = stage.scene("chat", held("chat", DONE, event))
+    with running(stage, plain_body("responses", scene.model)) as (_, path):
+        assert fetch("GET", path).json()["status"] == "in_progress"
+    wait_until(lambda: fetch("GET", path).json()["status"] == "cancelled")
+    event.set()
+
+
+def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
+    event = threading.Event()
+    scene = stage.scene("chat", held("chat", CALLING, event))
+    body = plain_body("responses", scene.model, tools=TOOLS, stream=True)
+    headers = {"x-dragoman-profile": "required-action"}
+    told: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: told.append(ask(stage.url, "responses", body, headers))
+    )
+    thread.start()
+    wait_until(lambda: bool(scene.requests))
+    event.wait(0.5)
+    event.set()
+    thread.join(10)
+    events = [
+        json.loads(line.removeprefix(b"data: "))
+        for line in told[0].content.splitlines()
+        if line.startswith(b"data: ")
+    ]
+    assert "ping" in [each["type"] for each in events]
+    assert [each["sequence_number"] for each in events] == list(range(len(events)))
+    # Told again, the stream is without them: they kept a connection open that is gone.
+    path = f"{stage.url}/v1/responses/{events[0]['response']['id']}?stream=true"
+    again = fetch("GET", path).content
+    assert b"ping" not in again
+    assert [line for line in told[0].content.splitlines() if b"ping" not in line and line] == [
+        line for line in again.splitlines() if line
+    ]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_a_stream_that_cannot_be_stored_has_failed(bereft: Stage, dialect: str) -> None:
+    scene = bereft.scene(dialect, CALLING)
+    body = plain_body("responses", scene.model, tools=TOOLS, stream=True)
+    headers = {"x-dragoman-profile": "required-action"}
+    answer = ask(bereft.url, "responses", body, headers)
+    events = [
+        json.loads(line.removeprefix(b"data: "))
+        for line in answer.content.splitlines()
+        if line.startswith(b"data: ")
+    ]
+    assert events[-1]["type"] == "response.failed"
+    assert "could not be stored" in events[-1]["response"]["error"]["message"]
+    assert events[-1]["response"]["status"] == "failed"
+    assert "required_action" not in json.dumps(events[-1])
+    assert "response.required_action" not in [event["type"] for event in events]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+def test_what_needs_the_store_fails_clearly_without_it(bereft: Stage) -> None:
+    scene = bereft.scene("chat", DONE, DONE, DONE)
+    body = plain_body("responses", scene.model)
+    refused = ask(bereft.url, "responses", body)
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "server_is_overloaded"
+    previous = {**body, "previous_response_id": "resp_1", "store": False}
+    assert ask(bereft.url, "responses", previous).status_code == 503
+    assert fetch("GET", f"{bereft.url}/v1/responses/resp_1").status_code == 503
+    thread = plain_body("messages", scene.model, thread={"type": "create"}, stream=True)
+    told = ask(bereft.url, "messages", thread)
+    assert b"event: error" in told.content
+    assert b"message_stop" not in told.content
+
+
+def test_what_does_not_need_the_store_goes_on_without_it(bereft: Stage) -> None:
+    scene = bereft.scene("messages", DONE, DONE, DONE)
+    assert ask(
+        bereft.url, "responses", plain_body("responses", scene.model, store=False)
+    ).is_success
+    assert ask(bereft.url, "chat", plain_body("chat", scene.model)).is_success
+    assert ask(bereft.url, "messages", plain_body("messages", scene.model)).is_success
+    ready = fetch("GET", f"{bereft.url}/readyz")
+    assert ready.status_code == 200
+    assert "store" in ready.json()
+    metrics = fetch("GET", f"{bereft.url}/metrics").text
+    assert 'outcome="error"' in metrics

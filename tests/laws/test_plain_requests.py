@@ -1,0 +1,189 @@
+"""A request read and written by its type alone is what it is when read field by field and written part by part.
+
+Every request here is compared as it is and with each of its members changed in turn.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from corpus_cases import DIALECTS, FolderCase, folder_cases
+from dragoman.core.results import ERROR_MARK
+from dragoman.dialects.chat import plain_request as chat_request
+from dragoman.dialects.messages import plain_request as messages_request
+from dragoman.dialects.registry import codec
+from dragoman.dialects.responses import plain_request as responses_request
+from dragoman.errors import RequestRefused
+from plain_variants import PLAIN, never, slowly, variants
+
+
+def always(*_values: object) -> bool:
+    """Takes the long way."""
+    return True
+
+
+READERS = {
+    "chat": chat_request.read_plain,
+    "responses": responses_request.read_plain,
+    "messages": messages_request.read_plain,
+}
+LONG_WAYS: dict[str, Callable[..., object]] = {
+    **{f"dragoman.dialects.{dialect}.request.read_plain": never for dialect in DIALECTS},
+    "dragoman.dialects.chat.read_turns.read_plain": never,
+    "dragoman.dialects.responses.history.read_plain": never,
+    "dragoman.dialects.messages.history.read_content": never,
+}
+LONG_WRITING: dict[str, Callable[..., object]] = {
+    "dragoman.dialects.chat.write_turns.bare_text": never,
+    "dragoman.dialects.responses.conversation.bare_text": never,
+    "dragoman.dialects.chat.request.has_seldom_settings": always,
+    "dragoman.dialects.responses.request.has_seldom_settings": always,
+    "dragoman.dialects.messages.request.has_seldom_settings": always,
+}
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "chat": {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "text": "be kind"}], "name": None},
+            {"role": "user", "content": "look", "name": "ada"},
+            {
+                "role": "assistant",
+                "content": "Ümlaut",
+                "refusal": None,
+                "tool_calls": PLAIN["chat"]["choices"][0]["message"]["tool_calls"],
+            },
+            {"role": "tool", "tool_call_id": "call_0", "content": "a"},
+            {"role": "tool", "tool_call_id": "call_1", "content": ERROR_MARK + "b"},
+        ],
+    },
+    "responses": {
+        "model": "m",
+        "input": [
+            {"role": "user", "content": "look"},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "now"}]},
+            {**PLAIN["responses"]["output"][1], "phase": None},
+            *PLAIN["responses"]["output"],
+            {"type": "function_call_output", "call_id": "call_0", "output": "a", "id": "fco_1"},
+            {"type": "function_call_output", "call_id": "call_1", "output": ERROR_MARK + "b"},
+        ],
+    },
+    "messages": {
+        "model": "m",
+        "max_tokens": 9,
+        "system": [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            {"role": "user", "content": "half a character: \ud83d"},
+            {"role": "user", "content": [{"type": "text", "text": "look"}]},
+            {"role": "assistant", "content": PLAIN["messages"]["content"]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_0", "content": "a"},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "toolu_1",
+                        "content": "b",
+                        "is_error": True,
+                        "cache_control": None,
+                    },
+                ],
+            },
+        ],
+    },
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "chat": {
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "stream": False,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 100,
+        "temperature": 0.5,
+    },
+    "responses": {
+        "instructions": "be kind",
+        "tools": [{"type": "function", "name": "look", "parameters": SCHEMA}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "stream": True,
+        "max_output_tokens": 100,
+        "temperature": 1,
+        "store": False,
+    },
+    "messages": {
+        "tools": [{"name": "look", "input_schema": SCHEMA}],
+        "stream": False,
+        "temperature": 1,
+        "metadata": {"user_id": "ada"},
+    },
+}
+MISPLACED: dict[str, dict[str, Any]] = {
+    "chat": {"messages": [{"role": "user", "content": "a", "tool_call_id": "call_1"}]},
+    "messages": {"system": [{"type": "tool_use", "id": "a", "name": "", "input": {}}]},
+}
+
+
+def plain_request(dialect: str) -> dict[str, Any]:
+    """The request with the usual settings and without what is unusual in its conversation."""
+    whole = {**REQUESTS[dialect], **SETTINGS[dialect]}
+    if dialect == "responses":
+        whole["input"] = [
+            item for item in whole["input"] if "phase" not in item and "summary" not in item
+        ]
+    if dialect == "messages":
+        whole["messages"] = whole["messages"][1:]
+    return whole
+
+
+def check(dialect: str, body: bytes) -> None:
+    """The request is read the same, and written the same for every target."""
+
+    def read() -> object:
+        try:
+            return codec(dialect).decode_request(body)
+        except RequestRefused as error:
+            return (error.message, error.param)
+
+    assert read() == slowly(LONG_WAYS, read)
+    for target in DIALECTS:
+
+        def write(target: str = target) -> object:
+            try:
+                return codec(target).encode_request(codec(dialect).decode_request(body))
+            except RequestRefused as error:
+                return (error.message, error.param)
+
+        assert write() == slowly(LONG_WRITING, write)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_plain_request_is_read_by_its_type(dialect: str) -> None:
+    assert READERS[dialect](json.dumps(plain_request(dialect)).encode()) is not None
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_changed_plain_request_means_the_same(dialect: str) -> None:
+    for request in variants(plain_request(dialect)):
+        check(dialect, json.dumps(request).encode())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_changed_request_means_the_same(dialect: str) -> None:
+    for request in variants(REQUESTS[dialect]):
+        check(dialect, json.dumps(request).encode())
+
+
+@pytest.mark.parametrize("dialect", MISPLACED)
+def test_a_field_out_of_place_means_the_same(dialect: str) -> None:
+    body = json.dumps({**plain_request(dialect), **MISPLACED[dialect]}).encode()
+    assert READERS[dialect](body) is None
+    check(dialect, body)
+
+
+@pytest.mark.parametrize("case", folder_cases("requests"), ids=lambda case: case.name)
+def test_requests_of_the_corpus_mean_the_same(case: FolderCase) -> None:
+    check(case.meta["source"], case.read("request.json"))
