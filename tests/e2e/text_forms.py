@@ -143,5 +143,9 @@ _BY_HAND: dict[str, Form] = {
 
 FORMS: dict[str, Form] = {name: _written(name) for name in PROMPT_FORMATS} | _BY_HAND
 
-CALL_FORMATS = {pattern.name: pattern for pattern in BUILT_IN if pattern not in MARKS}
-"""The formats that are calls, and not mere marks."""
+CALL_FORMATS = {
+    pattern.name: pattern
+    for pattern in BUILT_IN
+    if pattern not in MARKS and pattern.place != "start"
+}
+"""The formats that are calls, and not mere marks, and may stand behind words."""

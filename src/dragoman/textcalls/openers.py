@@ -21,6 +21,7 @@ _THINKING = frozenset(THINKING) | frozenset(THINKING.values())
 _RUNS = frozenset("`~")
 _MAX_TOKEN = 16  # characters of what is remembered, and how many such pieces
 _MAX_TOKENS = 4096
+_SHORTEST_MARK = 2  # a lone `<` or `[` may well be the end of a sentence
 _SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
 
 
@@ -139,6 +140,19 @@ class Openers:
 
     def held_from(self, text: str, start: int) -> int:
         return self._words.held_from(text, start)
+
+    def is_mark(self, text: str) -> bool:
+        """Whether a text is an opener, or the beginning of one that no prose has, and nothing else."""
+        return (
+            len(text) >= _SHORTEST_MARK
+            and not text[0].isalnum()
+            and any(
+                word.startswith(text)
+                for prepared in self._prepared
+                if prepared.pattern.is_sentinel
+                for word in prepared.openers.words
+            )
+        )
 
     def is_about_thinking(self, word: str) -> bool:
         return word in _THINKING

@@ -46,6 +46,7 @@ class ScannedText:
         "is_plain",
         "is_quick",
         "late",
+        "mark",
         "number",
         "told",
         "weaver",
@@ -60,6 +61,7 @@ class ScannedText:
         self.late: list[str] = []  # text that passed so
         self.came = 0
         self.told = 0
+        self.mark = ""  # an opener that was left out because a structured call came instead of what it opens
         self.number = number
         self.choice = choice
         self.finder = finder

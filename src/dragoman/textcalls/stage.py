@@ -262,12 +262,16 @@ class TextCallStage:
     def _start(self, event: PartStarted) -> tuple[Event, ...]:
         choice = self._choice(event.choice)
         self._choice_of[event.part] = event.choice
-        events = self._release(choice, "length")
+        header = event.header
+        events: list[Event] = []
+        if isinstance(header, Call) and header.executor == "client":
+            for text in choice.texts:
+                events += self._drop_mark(text)
+        events += self._release(choice, "length")
         for text in choice.texts:
             # Parts keep their order: a text that has begun comes before what begins now.
             if text.weaver.is_fresh:
                 text.weaver.open_text(events)
-        header = event.header
         if isinstance(header, Call) and header.executor == "client":
             events += self._close(choice)
             if choice.written:
@@ -324,6 +328,11 @@ class TextCallStage:
             return (self._renumber(event),)
         text.catch_up()
         text.came += len(event.text)
+        if text.mark:
+            event, text.mark = (
+                replace(event, text=text.mark + event.text),
+                "",
+            )  # it was text after all
         found = text.finder.feed(event.text)
         events: list[Event] = []
         if found == [TextFound(event.text)] and not text.choice.tail.told:
@@ -417,6 +426,22 @@ class TextCallStage:
         for text in [text for text in choice.texts if text.ended is not None]:
             events += self._settle(text, reason)
         return events
+
+    def _drop_mark(self, text: ScannedText) -> list[Event]:
+        """Leave out the opener, or its beginning, that a server's own parser left before the call it made of the rest."""
+        text.catch_up()
+        held = text.finder.held
+        mark = held.strip()
+        if not mark or not self._openers.is_mark(mark):
+            return []
+        found = text.finder.stop()
+        if found and found[-1] == TextFound(held):
+            del found[-1]
+            text.mark = held
+        self._note_change(text)
+        message = f"{mark!r} stood before a structured call and was left out"
+        self.problems.append(Problem(text.came, "leaked_mark", message))
+        return self._take(text, found)
 
     def _close(self, choice: ScannedChoice) -> list[Event]:
         """A structured call: from here on the text of this choice is text."""

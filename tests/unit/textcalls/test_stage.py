@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import pytest
+
 from dragoman._json import Raw, raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
@@ -125,6 +127,37 @@ def test_structured_call_while_a_text_is_open_releases_what_is_held() -> None:
     told = [Started(), *text[:3], *call_part(1), *text[3:], Finished("tool_calls"), Completed()]
     out = through(made(), told)
     assert shown(out) == [block("1"), "{}"]
+
+
+@pytest.mark.parametrize("mark", ["<function", "<tool_call>", "<tool_call>\n", "[TOOL_CALLS]"])
+def test_opener_that_a_server_left_before_its_structured_call_is_left_out(mark: str) -> None:
+    stage = made()
+    told = [
+        Started(),
+        *text_part(0, f"I look. {mark}"),
+        *call_part(1),
+        Finished("tool_calls"),
+        Completed(),
+    ]
+    out = through(stage, told)
+    assert shown(out) == ["I look. ", "{}"]
+    assert [problem.kind for problem in stage.problems] == ["leaked_mark"]
+    assert stage.has_changed
+
+
+@pytest.mark.parametrize("text", ["a <", "a <b", "I call `<tool_call>`", "<tool_call> is how"])
+def test_text_before_a_structured_call_that_is_no_opener_stays(text: str) -> None:
+    told = [Started(), *text_part(0, text), *call_part(1), Finished("tool_calls"), Completed()]
+    assert shown(through(made(), told)) == [text, "{}"]
+
+
+def test_opener_whose_first_character_went_into_the_reasoning_opens_a_call() -> None:
+    text = "function=f><parameter=a>1</parameter></function>"
+    out = through(made(), [Started(), *text_part(0, text), Finished("stop"), Completed()])
+    assert shown(out) == ['{"a":"1"}']
+    prose = f"I write {text}"
+    out = through(made(), [Started(), *text_part(0, prose), Finished("stop"), Completed()])
+    assert shown(out) == [prose]
 
 
 def test_burst_ends_the_turn_at_the_first_prose_behind_a_call() -> None:

@@ -113,11 +113,8 @@ def read_plain(data: bytes) -> Outcome | None:
             if not item.id.startswith(_MESSAGE) or not all(text.text for text in item.content):
                 return None
             parts.extend(Text(text=text.text, item_id=item.id) for text in item.content)
-    if (
-        len(ids) < len(response.output)
-        or len(call_ids) < calls
-        or not (data.isascii() or is_utf8(data))
-    ):
+    is_unique = len(ids) == len(response.output) and len(call_ids) == calls
+    if not is_unique or not (data.isascii() or is_utf8(data)):
         return None
     usage = read_usage(fields.get("usage"))
     if usage is not None and (usage.input is None or usage.output is None or usage.total is None):

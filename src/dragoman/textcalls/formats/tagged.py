@@ -110,6 +110,20 @@ TAGGED = (
         ),
         closers=("</tool_call>",),
     ),
+    # The same where the first character went into the reasoning channel, as some servers' parsers have it.
+    TextPattern(
+        name="qwen3_coder_headless",
+        openers=("function=",),
+        body=TaggedBody(
+            call=Tag(opens=("<function=", "function="), closes=("</function>",)),
+            parameter=_PARAMETER,
+            forgives=True,
+            wraps=False,
+            many=False,
+        ),
+        closers=("</tool_call>",),
+        place="start",
+    ),
     TextPattern(
         name="seed_oss",
         openers=("<seed:tool_call>",),
