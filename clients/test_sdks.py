@@ -1,5 +1,7 @@
 """The SDKs of Node through the gateway: every way to use them, to every dialect of upstream."""
 
+import urllib.request
+
 import pytest
 
 from clients.scenarios import MODES, SCENARIOS, TOOLS, Mode, check_round_trip, describe
@@ -39,6 +41,29 @@ def test_references_to_stored_items_do_not_part_calls_from_results(
     job = stack.job(mode.client, mode.mode, mode.door, TOOLS)
     seen = node.run({**job, "store": None})
     check_round_trip(stack, mode, seen)
+
+
+def _claims(gateway: Stack) -> float:
+    with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    name = 'dragoman_store_seconds_count{operation="claim",outcome="ok"} '
+    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [mode for mode in MODES if mode.client == "anthropic-messages" and "run" in mode.mode],
+    ids=str,
+)
+def test_the_tool_runner_leaves_its_history_to_the_gateway(
+    gateway: Stack, node: Worker, mode: Mode
+) -> None:
+    """By message threads: each turn but the first continues the one before."""
+    gateway.model.play(Script(SCENARIOS["two-rounds"]))
+    before = _claims(gateway)
+    seen = node.run(gateway.job(mode.client, mode.mode, mode.door, TOOLS))
+    check_round_trip(gateway, mode, seen)
+    assert _claims(gateway) - before == len(gateway.model.heard) - 1 == 2
 
 
 @pytest.mark.parametrize("mode", CUSTOM, ids=str)

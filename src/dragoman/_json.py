@@ -11,7 +11,7 @@ Opaque sub-documents are `Raw`: the bytes as they came.
 
 import json as _stdlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Never, TypeVar, cast
 
 import msgspec
@@ -25,7 +25,9 @@ __all__ = (
     "decode_untyped",
     "dumps",
     "dumps_document",
+    "dumps_each",
     "dumps_text",
+    "dumps_texts",
     "escape_separators",
     "is_prefix",
     "is_strict",
@@ -184,6 +186,26 @@ def dumps_text(text: str) -> bytes:
     except UnicodeEncodeError:
         return _write(text)
     return out if out.isascii() else escape_separators(out)
+
+
+def dumps_texts(texts: Iterable[str], between: bytes) -> bytes:
+    """The same for many, joined by what stands between them, which has no line separator."""
+    try:
+        out = between.join(map(_encode, texts))
+    except UnicodeEncodeError:
+        return between.join(map(dumps_text, texts))
+    return out if out.isascii() else escape_separators(out)
+
+
+def dumps_each(texts: Sequence[str]) -> list[bytes]:
+    """The same for many, each by itself."""
+    try:
+        out = list(map(_encode, texts))
+    except UnicodeEncodeError:
+        return list(map(dumps_text, texts))
+    whole = b"".join(out)
+    is_plain = whole.isascii() or escape_separators(whole) is whole
+    return out if is_plain else list(map(escape_separators, out))
 
 
 def raw(value: object) -> Raw:

@@ -12,6 +12,7 @@ Work is linear: a frame that arrives in many reads is joined once, when its end 
 """
 
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -25,6 +26,7 @@ __all__ = (
     "encode_frame",
     "is_utf8",
     "parse_lines",
+    "portions",
 )
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -39,6 +41,7 @@ _LF, _CR = b"\n\r"
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LONGEST_DONE = 64  # `[DONE]` with all the blanks that anybody was seen to add, and more
+_PORTION = 32_768  # bytes of a large read that are split into frames at a time
 _MAX_RETRY_DIGITS = 9  # a billion milliseconds; more is no reconnection time but an attack on int()
 
 
@@ -281,6 +284,23 @@ class FrameParser:
         if start < len(data):
             self._hold(data[start:])
         return frames
+
+
+def portions(block: bytes) -> Iterator[bytes]:
+    """Whole frames, a few dozen at a time: what is made of them is then still in the processor's reach."""
+    at = 0
+    while len(block) - at > _PORTION:
+        blank = first = block.find(b"\n\n", at + _PORTION)
+        if blank < 0:
+            break
+        # Where more than two line ends follow each other, they make pairs from the first on.
+        while first > at and block[first - 1] == _LF:
+            first -= 1
+        end = blank + 2 - (blank - first) % 2
+        yield block[at:end]
+        at = end
+    if at < len(block):
+        yield block[at:]
 
 
 def _parse_crlf(raw: bytes) -> Frame:

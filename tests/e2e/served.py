@@ -88,9 +88,9 @@ class Served:
         headers = {"content-type": "application/json", "authorization": "Bearer key"}
         try:
             client.request("POST", "/v1/responses", json.dumps(body).encode(), headers)
-            response = client.getresponse()
-            while piece := response.read1(65536):
-                pieces.append(piece)
+            with client.getresponse() as response:
+                while piece := response.read1(65536):
+                    pieces.append(piece)
         except (OSError, http.client.HTTPException):
             pass
         finally:

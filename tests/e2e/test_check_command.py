@@ -62,7 +62,7 @@ def run(folder: Path, *arguments: str, **variables: str) -> "subprocess.Complete
     return subprocess.run(
         (COMMAND, *arguments),
         cwd=folder,
-        env={**clean, **variables},
+        env={**clean, "XDG_STATE_HOME": str(folder / "state"), **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -84,7 +84,10 @@ def test_without_a_configuration_the_rehearsal_is_in_order(tmp_path: Path) -> No
     done = run(tmp_path, "check")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("# no file, with environment, flags and defaults\n[server]\n")
-    assert verdicts(done.stdout) == {"rehearsal": ("ok", "answers by itself")}
+    found = verdicts(done.stdout)
+    assert found.pop("rehearsal") == ("ok", "answers by itself")
+    assert found["store"][0] == "ok"
+    assert len(found) == 1
 
 
 def test_each_upstream_is_tried_with_its_key(tmp_path: Path, address: str) -> None:
@@ -134,6 +137,7 @@ upstream = "right"
         "callers": "ok",
         "bare": "ok",
         "broken": "FAILED",
+        "store": "ok",
     }
     assert "refused" in found["wrong"][1]
     assert "500" in found["broken"][1]
@@ -290,3 +294,34 @@ def test_the_other_commands_work_without_the_extra(tmp_path: Path, bare: str) ->
     ):
         done = run(tmp_path, *command, PYTHONPATH=bare)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "told"),
+    [
+        ("memory:", 0, "ok      memory"),
+        ("sqlite:kept.db", 0, "ok      sqlite"),
+        ("sqlite:", 0, "when there is something to keep"),
+        ("postgresql://x:secret@127.0.0.1:1/x", 1, "FAILED"),
+    ],
+)
+def test_the_store_is_tried_too(tmp_path: Path, url: str, code: int, told: str) -> None:
+    done = run(tmp_path, "check", DRAGOMAN_STORE_URL=url)
+    assert done.returncode == code, done.stdout + done.stderr
+    line = next(each for each in done.stdout.splitlines() if each.startswith("store "))
+    assert told in line
+    assert "secret" not in done.stdout
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_store_that_is_off_is_not_tried(tmp_path: Path) -> None:
+    done = run(tmp_path, "check", DRAGOMAN_STORE_POLICY="off")
+    assert done.returncode == 0
+    assert not any(line.startswith("store ") for line in done.stdout.splitlines())
+
+
+def test_a_store_that_cannot_be_is_told(tmp_path: Path) -> None:
+    done = run(tmp_path, "check", DRAGOMAN_STORE_URL="mysql://x", DRAGOMAN_STORE_TTL="0")
+    assert done.returncode == 2
+    assert "store.url: expected memory:, sqlite:" in done.stderr
+    assert "store.ttl: expected more than 0" in done.stderr

@@ -106,7 +106,7 @@ def test_seals_kept_for_one_key_are_not_put_back_for_another(stage: Stage) -> No
     asking.answer(asking.ask("create").calls[0], "sunny")
     other = stage.scene("messages", DONE)
     openai_client(stage.url, "another-key").chat.completions.create(
-        model=other.model, messages=asking.history, tools=asking._given["tools"]
+        model=other.model, messages=asking.history
     )
     assert SEAL.encode() not in other.requests[0].body
 

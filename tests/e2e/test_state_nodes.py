@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from gateway_harness import wait_until
+from sdk_clients import openai_client
 from served import PATIENCE, Served, serving
 
 from postgres_server import PostgresServer, run_postgres
@@ -38,7 +38,7 @@ def nodes(
 
 
 def client_of(node: Served) -> Any:
-    return openai.OpenAI(api_key="key", base_url=f"{node.url}/v1", max_retries=0, timeout=PATIENCE)
+    return openai_client(node.url, "key")
 
 
 def test_what_one_node_stored_another_continues(nodes: list[Served]) -> None:
@@ -132,3 +132,26 @@ def test_a_database_that_goes_away_comes_back(postgres: PostgresServer, tmp_path
         assert status == 200, told
         assert json.loads(told)["previous_response_id"] == first["id"]
         assert json.loads(node.ask("/readyz")[1]) == {"status": "ready"}
+
+
+def test_by_default_workers_share_a_file_that_survives_them(tmp_path: Path) -> None:
+    file = tmp_path / ".local" / "state" / "dragoman" / "store.db"
+    with serving(tmp_path, {}, "--workers", "2") as node:
+        chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+        assert node.ask("/v1/chat/completions", chat)[0] == 200
+        # It is made when there is something to keep.
+        assert not file.exists()
+        previous = None
+        for number in range(12):
+            body = {"model": MODEL, "input": f"turn {number}", "previous_response_id": previous}
+            status, told = node.ask("/v1/responses", {**body, "stream": number % 2 == 1})
+            assert status == 200, told
+            last = told.rpartition(b"data: ")[2] if number % 2 else told
+            response = json.loads(last)
+            previous = response.get("response", response)["id"]
+        assert file.stat().st_mode & 0o077 == 0
+        node.stop()
+        node.start()
+        status, items = node.ask(f"/v1/responses/{previous}/input_items?limit=100")
+        assert status == 200
+        assert len(json.loads(items)["data"]) == 23

@@ -165,11 +165,14 @@ def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
     ]
 
 
+@pytest.mark.parametrize("profile", ["default", "required-action"])
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_a_stream_that_cannot_be_stored_has_failed(bereft: Stage, dialect: str) -> None:
+def test_a_stream_that_cannot_be_stored_has_failed(
+    bereft: Stage, dialect: str, profile: str
+) -> None:
     scene = bereft.scene(dialect, CALLING)
     body = plain_body("responses", scene.model, tools=TOOLS, stream=True)
-    headers = {"x-dragoman-profile": "required-action"}
+    headers = {"x-dragoman-profile": profile}
     answer = ask(bereft.url, "responses", body, headers)
     events = [
         json.loads(line.removeprefix(b"data: "))
@@ -211,3 +214,44 @@ def test_what_does_not_need_the_store_goes_on_without_it(bereft: Stage) -> None:
     assert "store" in ready.json()
     metrics = fetch("GET", f"{bereft.url}/metrics").text
     assert 'outcome="error"' in metrics
+
+
+def test_what_is_too_large_for_the_store_is_not_told_as_stored() -> None:
+    with running_stage(store=StoreSettings(url="memory:", max_record_bytes=100)) as stage:
+        scene = stage.scene("chat", DONE, DONE)
+        body = plain_body("responses", scene.model)
+        refused = ask(stage.url, "responses", body)
+        assert refused.status_code == 413
+        assert "100 bytes" in refused.json()["error"]["message"]
+        told = ask(stage.url, "responses", {**body, "stream": True})
+        assert b"response.failed" in told.content
+        assert b"response.completed" not in told.content
+
+
+def test_what_has_expired_is_gone() -> None:
+    with running_stage(store=StoreSettings(url="memory:", ttl=0.5)) as stage:
+        scene = stage.scene("chat", DONE, DONE)
+        told = ask(stage.url, "responses", plain_body("responses", scene.model)).json()
+        path = f"{stage.url}/v1/responses/{told['id']}"
+        wait_until(lambda: fetch("GET", path).status_code == 404)
+        previous = plain_body("responses", scene.model, previous_response_id=told["id"])
+        assert ask(stage.url, "responses", previous).status_code == 400
+
+
+def test_credentials_of_tools_are_not_stored(stage: Stage) -> None:
+    scene = stage.scene("responses", DONE)
+    tool = {
+        "type": "mcp",
+        "server_label": "x",
+        "server_url": "https://x",
+        "authorization": "s3cret",
+    }
+    body = plain_body("responses", scene.model, tools=[tool])
+    told = ask(stage.url, "responses", body).json()
+    assert b"s3cret" in scene.requests[0].body
+    path = f"{stage.url}/v1/responses/{told['id']}"
+    assert b"s3cret" not in fetch("GET", f"{path}/input_items").content
+    later = stage.scene("responses", DONE)
+    again = plain_body("responses", later.model, previous_response_id=told["id"])
+    assert ask(stage.url, "responses", again).is_success
+    assert b"s3cret" not in later.requests[0].body

@@ -16,9 +16,15 @@ def never(_piece: bytes, _data: bytes, /) -> None:
     """Understands no frame quickly."""
 
 
+def none(_opening: bytes, _lines: list[bytes], _told: list[Event], /) -> int:
+    """The same for many."""
+    return 0
+
+
 def slow_reader(dialect: str, context: DecodeContext) -> FrameReader:
     reader = codec(dialect).reader(context)
     reader.quick = never  # type: ignore[method-assign]  # what the law compares is reading without it
+    reader.quick_many = none  # type: ignore[method-assign]
     return reader
 
 

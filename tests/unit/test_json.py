@@ -15,7 +15,9 @@ from dragoman._json import (
     as_object,
     dumps,
     dumps_document,
+    dumps_each,
     dumps_text,
+    dumps_texts,
     escape_separators,
     is_prefix,
     is_strict,
@@ -248,3 +250,10 @@ def test_the_pieces_of_a_pair_are_not_a_pair() -> None:
     halves = [dumps_text(half)[1:-1] for half in (HIGH, "\ude00")]
     for first, second in pairwise(halves):
         assert json.loads(b'"' + first + second + b'"') == "\U0001f600"
+
+
+@given(st.lists(texts() | st.sampled_from([HIGH, SEPARATORS, "\u2029a", "é"])))
+def test_texts_written_together_are_those_written_alone(many: list[str]) -> None:
+    alone = [dumps_text(text) for text in many]
+    assert dumps_each(many) == alone
+    assert dumps_texts(many, b" , ") == b" , ".join(alone)

@@ -15,6 +15,7 @@ from dragoman.sse import (
     encode_comment,
     encode_frame,
     parse_lines,
+    portions,
 )
 from strategies import byte_by_byte, chunkings, rechunk
 
@@ -525,3 +526,22 @@ def test_a_block_is_the_pieces_in_one(stream: bytes, data: st.DataObject) -> Non
         else:
             assert block == b"".join(piece + b"\n\n" for piece in pieces)
     assert splitting.close() == leaving.close()
+
+
+@given(
+    st.lists(st.sampled_from([b"data: a", b"\n", b"\n\n", b"\n\n\n", b"x" * 20_000]), max_size=40)
+)
+def test_portions_of_a_block_have_the_frames_of_the_block(words: list[bytes]) -> None:
+    block = b"".join(words) + b"y\n\n"
+    parts = list(portions(block))
+    assert b"".join(parts) == block
+    assert [piece for part in parts for piece in part[:-2].split(b"\n\n")] == block[:-2].split(
+        b"\n\n"
+    )
+
+
+def test_a_block_is_cut_into_portions_of_tens_of_kilobytes() -> None:
+    block = (b"data: " + b"x" * 1_000 + b"\n\n") * 100
+    sizes = [len(part) for part in portions(block)]
+    assert len(sizes) == 4
+    assert max(sizes) < 40_000

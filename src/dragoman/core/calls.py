@@ -65,6 +65,13 @@ class InputBuffer:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
 
+    def keep(self, fragment: str) -> bool:
+        """Take a fragment if it is its own increment beyond doubt; whether it was taken."""
+        if self._state is _INCREMENTAL:
+            self._pieces.append(fragment)
+            return True
+        return False
+
     def push(self, fragment: str) -> str:
         """Take a fragment; give the increment it stands for."""
         if not fragment:

@@ -23,11 +23,11 @@ from msgspec import Struct, field
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
 from dragoman.core.schemas import SchemaRules
 from dragoman.errors import FrameTooLarge, MalformedJson
-from dragoman.model.events import Event, Finished
+from dragoman.model.events import Event, Finished, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem, Repair
 from dragoman.model.parts import CallKind, Dialect
 from dragoman.model.request import Tool
-from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser, is_utf8, parse_lines
+from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser, is_utf8, parse_lines, portions
 
 __all__ = (
     "DecodeContext",
@@ -44,6 +44,8 @@ __all__ = (
 )
 
 _LF = 0x0A
+_FEW = 4  # frames that are not worth being split at their beginnings
+_MANY = 256  # frames that are read at a time
 _LONG_OPENING = 256
 """An event line and `data: ` take less than this: the longest name that a vendor has is of 50 characters."""
 
@@ -142,6 +144,14 @@ class FrameReader(Protocol):
         """
         ...
 
+    def quick_many(self, opening: bytes, lines: list[bytes], told: list[Event], /) -> int:
+        """As `quick`, for frames that came together and begin alike: `lines` is their data, all of it UTF-8.
+
+        Appends what they tell, one event each; how many it read. It ends before a frame that is not plain, and after
+        one that told nothing or in which something was found.
+        """
+        ...
+
     def read(self, frame: Frame) -> tuple[Event, ...]:
         """Raises MalformedJson for a frame that cannot be read; the stream goes on without it."""
         ...
@@ -162,6 +172,12 @@ class StreamEncoder(Protocol):
     def losses(self) -> Sequence[Loss]: ...
 
     def encode(self, event: Event) -> bytes: ...
+
+    def deltas(
+        self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
+    ) -> bytes | None:
+        """Several deltas of one part that go on after one of the same kind; None if they must be encoded one by one."""
+        ...
 
     def close(self) -> bytes:
         """Guarantee a terminal: fails the stream if no terminal event was encoded."""
@@ -254,7 +270,7 @@ class StreamDecoder:
         self._quick: Callable[[bytes, bytes], tuple[Event, ...] | None] = reader.quick
         self._found = reader.found
         self._parser = FrameParser(max_frame)
-        self._count = 0
+        self._count: int = 0
         self._broken = False
         self._opening = b"data: "  # how the last plain frame began, up to its data
 
@@ -291,7 +307,7 @@ class StreamDecoder:
             return events
         block = self._parser.block(data)
         if block is not None:
-            return list(chain.from_iterable(self._tell_block(block))) if block else ()
+            return [event for part in portions(block) for event in self._tell_block(part)]
         return [event for step in self.feed(data) for event in step.events]
 
     def close(self) -> list[Step]:
@@ -357,37 +373,44 @@ class StreamDecoder:
         self._count = before + len(told)
         return told
 
-    def _tell_block(self, block: bytes) -> list[tuple[Event, ...]]:
+    def _tell_block(self, block: bytes) -> list[Event]:
         """The same for frames that came in one read, where most begin alike: as the one in the middle does.
 
         So they are split where such a frame begins, which costs a third of finding each end and each beginning. What is
         then more than one line has other frames behind it.
         """
+        if not (block.isascii() or is_utf8(block)):
+            return [*chain.from_iterable(self._tell(block[:-2].split(b"\n\n")))]
         middle = block.find(b"\n\n", len(block) // 2) + 2
         self._open(block[middle : middle + _LONG_OPENING])
         opening = self._opening
-        quick = self._quick
-        found = self._found
-        before = self._count
+        read = self._reader.quick_many if self._quick is not _say_nothing else _read_none
         lines = block.split(b"\n\n" + opening)
         lines[-1] = lines[-1][:-2]
-        told = self._tell(lines[0].split(b"\n\n"))
-        quick = _say_nothing if self._reader.over else quick
-        for line in lines[1:]:
-            events = None
-            if _LF not in line and (line.isascii() or is_utf8(line)):
-                events = quick(opening, line)
-            if events is None:
-                self._count = before + len(told)
-                told += self._tell((opening + line).split(b"\n\n"))
-                quick = _say_nothing if self._reader.over else quick
-                continue
-            if found:
-                self._count = before + len(told) + 1
-                self._note_found()
-            told.append(events)
-        self._count = before + len(told)
+        told = [*chain.from_iterable(self._tell(lines[0].split(b"\n\n")))]
+        at = 1
+        while at < len(lines):
+            if not self._reader.over:
+                count = read(opening, lines[at : at + _MANY], told)
+                self._count += count
+                if self._found:
+                    self._note_found()
+                at += count
+                if count == _MANY:
+                    continue
+            if at < len(lines):
+                told += self._tell_line(opening + lines[at])
+                at += 1
         return told
+
+    def _tell_line(self, line: bytes) -> Sequence[Event]:
+        """A frame that is not plain, and perhaps others behind it, which begin otherwise."""
+        pieces = line.split(b"\n\n", _FEW)
+        if len(pieces) <= _FEW:
+            return [*chain.from_iterable(self._tell(pieces))]
+        told = [*chain.from_iterable(self._tell(pieces[:1]))]
+        # Each time at most half as many: the block's middle is where it was split.
+        return told + self._tell_block(line[len(pieces[0]) + 2 :] + b"\n\n")
 
     def _open(self, piece: bytes) -> int:
         """Where the data of a plain frame begins; 0 if it is none. The next frame mostly begins alike.
@@ -454,6 +477,11 @@ class StreamDecoder:
 
 def _say_nothing(_piece: bytes, _data: bytes, /) -> None:
     """Stands for `quick` where it would say nothing: for frames named otherwise, and after the end."""
+
+
+def _read_none(_opening: bytes, _lines: list[bytes], _told: list[Event], /) -> int:
+    """Stands for `quick_many` likewise."""
+    return 0
 
 
 def _frame(piece: bytes, start: int) -> Frame:

@@ -7,7 +7,7 @@ alike are handed over as a list of their data, so that they can be passed on as 
 from typing import Protocol
 
 from dragoman.dialects.base import FrameReader, StreamDecoder
-from dragoman.sse import Frame, is_utf8
+from dragoman.sse import Frame, is_utf8, portions
 
 __all__ = ("PassingReader", "RelayDecoder")
 
@@ -19,8 +19,8 @@ class PassingReader(FrameReader, Protocol):
     """A reader that passes frames on."""
 
     def run(self, opening: bytes, lines: list[bytes], start: int, /) -> int:
-        """As `quick`, for frames of one beginning: those from `start` on that are plain. The number of the first that
-        is not.
+        """As `quick`, for frames of one beginning, all of them UTF-8: those from `start` on that are plain. The number
+        of the first that is not, or before which something was found.
         """
         ...
 
@@ -50,11 +50,15 @@ class RelayDecoder(StreamDecoder):
         block = self._parser.block(data)
         if block is None:
             self.feed(data)
-        elif block:
-            self._advance(block)
+        else:
+            for part in portions(block):
+                self._advance(part)
 
     def _advance(self, block: bytes) -> None:
         """Whole frames, most of which begin as the one in the middle does."""
+        if not (block.isascii() or is_utf8(block)):
+            self._tell(block[:-2].split(b"\n\n"))
+            return
         middle = block.find(b"\n\n", len(block) // 2) + 2
         self._open(block[middle : middle + _LONG_OPENING])
         opening = self._opening
@@ -70,11 +74,11 @@ class RelayDecoder(StreamDecoder):
                 if self._found:
                     self._note_found()
             if stop < len(lines):
-                self._tell_line(opening + lines[stop])
+                self._advance_line(opening + lines[stop])
                 stop += 1
             at = stop
 
-    def _tell_line(self, line: bytes) -> None:
+    def _advance_line(self, line: bytes) -> None:
         """A frame that is not plain, and perhaps others behind it, which begin otherwise."""
         pieces = line.split(b"\n\n", _FEW)
         if len(pieces) <= _FEW:

@@ -21,12 +21,13 @@ from dragoman.model.events import (
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo
-from dragoman.sse import Frame, is_utf8
+from dragoman.sse import Frame
 
 __all__ = ("Entry",)
 
 _LF = 0x0A
 _NO_PART = -1
+_SHORT = frozenset({TextDelta, InputDelta})  # what is passed on without being told at once
 
 _STRETCH = 64
 """Deltas whose text is searched at once. Where something begins in it, each of them is searched again by itself."""
@@ -40,6 +41,7 @@ class Entry:
         self.found = reader.found
         self._reader = reader
         self._read_plain = reader.quick
+        self._read_many = reader.quick_many
         self._passage = passage
         self._watch = passage.watch
         self._out = passage.out
@@ -80,37 +82,21 @@ class Entry:
         self._take(_whole(piece, data), data, events)
         return events
 
+    def quick_many(self, _opening: bytes, _lines: list[bytes], _told: list[Event], /) -> int:
+        """A relay's frames are passed on by `run`."""
+        return 0
+
     def run(self, opening: bytes, lines: list[bytes], start: int, /) -> int:
         """See `relay_decoder.PassingReader`."""
-        passage, read, scans = self._passage, self._read_plain, self._hold is not None
-        is_calm, head, part = self._is_calm, self._watch.head, self._lane_part
-        texts: list[str] = []  # of the deltas from `first` on, where they are to be searched
-        at = first = start
+        at = start
         while at < len(lines) and not self.found:
-            line = lines[at]
-            if _LF in line or not (line.isascii() or _is_passable(line)):
+            stretch = lines[at : at + _STRETCH]
+            told: list[Event] = []
+            count = self._read_many(opening, stretch, told)
+            at += count
+            self._pass_many(opening, stretch[:count], told)
+            if count < _STRETCH:
                 break
-            events = read(opening, line)
-            if events is None:
-                break
-            at += 1
-            if events and is_calm and line.startswith(head):
-                event = events[0]
-                if type(event) is TextDelta:
-                    if not scans:
-                        passage.latest = event
-                        continue
-                    if event.part == part and len(texts) < _STRETCH:
-                        texts.append(event.text)
-                        continue
-                elif not texts and type(event) is InputDelta:
-                    passage.latest = event
-                    continue
-            self._pass_run(opening, lines[first : at - 1], texts)
-            self._take(opening + line + BLANK, line, events)
-            first, texts = at, []
-            is_calm, head, part = self._is_calm, self._watch.head, self._lane_part
-        self._pass_run(opening, lines[first:at], texts)
         return at
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
@@ -147,12 +133,6 @@ class Entry:
 
     # --- plain deltas -----------------------------------------------------------------------------------------------------
 
-    @property
-    def _is_calm(self) -> bool:
-        passage = self._passage
-        is_waiting = self._hold is not None and self._hold.frames
-        return passage.is_passing and not passage.is_wary and not is_waiting
-
     def _take(self, raw: bytes, data: bytes, events: tuple[Event, ...]) -> None:
         """A plain delta that was read."""
         passage = self._passage
@@ -176,18 +156,60 @@ class Entry:
             return False
         return type(event) is not ReasoningDelta or not hold.stage.is_thinking
 
-    def _pass_run(self, opening: bytes, lines: list[bytes], texts: list[str]) -> None:
-        """Plain deltas that need no look but at their texts, if these are given."""
-        if texts:
-            text = "".join(texts)
-            if self._begins_in(text) is not None:
-                part = self._lane_part
-                for line, one in zip(lines, texts, strict=True):
-                    self._take(opening + line + BLANK, line, (TextDelta(part, one),))
-                return
-            self._lane(text)
-            self._passage.latest = TextDelta(self._lane_part, texts[-1])
-        self._passage.pass_run(opening, lines)
+    def _pass_many(self, opening: bytes, lines: list[bytes], told: list[Event]) -> None:
+        """Plain deltas that were read together. Of the last nothing may be told, or something found in it."""
+        if self.found or len(told) < len(lines):
+            found = self.found.copy()
+            self.found.clear()
+            self._pass_many(opening, lines[:-1], told[: len(lines) - 1])
+            self.found.extend(found)
+            self._take(opening + lines[-1] + BLANK, lines[-1], tuple(told[len(lines) - 1 :]))
+            return
+        first = 0
+        while first < len(told) and not self._may_pass(lines[first], told[first]):
+            self._take(opening + lines[first] + BLANK, lines[first], (told[first],))
+            first += 1
+        if first:
+            lines, told = lines[first:], told[first:]
+        if not told:
+            return
+        raw = opening + (BLANK + opening).join(lines) + BLANK
+        if self._pass_texts(lines, told, raw):
+            self._passage.pass_run(raw, lines[-1], told[-1])
+            return
+        for line, event in zip(lines, told, strict=True):
+            self._take(opening + line + BLANK, line, (event,))
+
+    def _may_pass(self, line: bytes, event: Event) -> bool:
+        """Whether a delta, and those behind it, may need no look but at their texts."""
+        passage, hold = self._passage, self._hold
+        is_calm = passage.is_passing and not passage.is_wary
+        if (
+            not is_calm
+            or (hold is not None and hold.frames)
+            or not line.startswith(self._watch.head)
+        ):
+            return False
+        if type(event) is TextDelta:
+            return hold is None or event.part == self._lane_part
+        return type(event) is InputDelta
+
+    def _pass_texts(self, lines: list[bytes], told: list[Event], raw: bytes) -> bool:
+        """Whether these deltas pass as they are. Their text is then where the stage finds it."""
+        head = self._watch.head
+        if [line for line in lines if not line.startswith(head)] or not _is_passable(raw):
+            return False
+        part = self._lane_part
+        if self._hold is None:
+            return _SHORT.issuperset(map(type, told))
+        if type(told[0]) is InputDelta:
+            return {InputDelta}.issuperset(map(type, told))
+        texts = [event.text for event in told if type(event) is TextDelta and event.part == part]
+        text = "".join(texts)
+        if len(texts) < len(told) or self._begins_in(text) is not None:
+            return False
+        self._lane(text)
+        return True
 
     # --- a stage that reads the text --------------------------------------------------------------------------------------
 
@@ -281,9 +303,9 @@ def _is_content(event: Event) -> bool:
     return not isinstance(event, Noticed | UsageReported | LimitsReported)
 
 
-def _is_passable(line: bytes) -> bool:
-    """Whether a line that is not ASCII may pass as it is."""
-    return is_utf8(line) and escape_separators(line) is line
+def _is_passable(raw: bytes) -> bool:
+    """Whether no client splits a line of these frames."""
+    return raw.isascii() or escape_separators(raw) is raw
 
 
 def _is_spelled_otherwise(frame: Frame, data: bytes) -> bool:

@@ -5,7 +5,7 @@ all that the frame says; then the frame itself is passed on, and what was told i
 they keep their order. When the stage tells something else than came, what it told of the waiting frames is told instead.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -60,7 +60,7 @@ class Hold:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.frames: deque[Waiting] = deque()
+        self.frames: list[Waiting] = []
         self._size = 0
         self._numbers: dict[int, int] = {}  # of parts: the stage's -> the client's
         self._count = 0
@@ -88,10 +88,12 @@ class Hold:
     def take_paid(self) -> list[Waiting]:
         """The frames that need wait no longer."""
         frames, is_paid = self.frames, self.stage.is_paid
-        taken: list[Waiting] = []
-        while frames and all(map(is_paid, frames[0].debts)):
-            taken.append(frames.popleft())
-            self._size -= len(taken[-1].raw)
+        count = 0
+        while count < len(frames) and all(map(is_paid, frames[count].debts)):
+            self._size -= len(frames[count].raw)
+            count += 1
+        taken = frames[:count]
+        del frames[:count]
         if taken and frames:
             self._keep_what_is_due()
         return taken

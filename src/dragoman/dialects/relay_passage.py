@@ -111,11 +111,11 @@ class Passage:
             self._judge(frame.frame, data, frame.events)
         self._faults = ()
 
-    def pass_run(self, opening: bytes, lines: list[bytes]) -> None:
-        """Plain deltas that need no look: their data, which begin with the watch's `head`. The caller notes them."""
-        if lines:
-            self.last = lines[-1]
-            self.out.append(opening + (BLANK + opening).join(lines) + BLANK)
+    def pass_run(self, raw: bytes, last: bytes, latest: Event) -> None:
+        """Plain deltas that need no look: all begin with the watch's `head`. `last`: the data of the last of them."""
+        self.last = last
+        self.latest = latest
+        self.out.append(raw)
 
     def end(self, events: tuple[Event, ...], faults: Sequence[Fault]) -> None:
         """The wire has ended, with these events that no frame says."""

@@ -5,7 +5,7 @@ that is, and what it looks for, is not known here.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 from dragoman.model.events import Event, InputDelta, TextDelta
@@ -95,10 +95,12 @@ class Scanning:
         while index < len(events):
             event = events[index]
             index += 1
-            if self.passes(event):
+            if type(event) is InputDelta and event.part == self._input:
+                end = self._end_of_input(events, index)
+                told.extend(chain.from_iterable(map(self._restore, events[index - 1 : end])))
+                index = end
+            elif self.passes(event):
                 told.append(event)
-            elif type(event) is InputDelta and event.part == self._input:
-                told.extend(self._restore(event))
             else:
                 for one in self._stage.feed(event):
                     told.extend(self._restore(one))
@@ -125,6 +127,15 @@ class Scanning:
         if not text or self._begins_in(text) is not None:
             return start
         lane(text)
+        return end
+
+    def _end_of_input(self, events: Sequence[Event], start: int) -> int:
+        """Where the input ends that passes as it comes."""
+        part, end = self._input, start
+        for event in islice(events, start, None):
+            if type(event) is not InputDelta or event.part != part:
+                break
+            end += 1
         return end
 
     def _look_ahead(self, event: Event) -> None:

@@ -5,8 +5,8 @@
 A body takes the same road, folded to the whole answer; one that is plain is read to that at once (`read_answer`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ from dragoman.dialects.base import (
 )
 from dragoman.dialects.registry import codec, upstream_codec
 from dragoman.dialects.staging import Stage
-from dragoman.model.events import Event
+from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
 from dragoman.model.parts import Reasoning, Text
 
@@ -74,17 +74,48 @@ class SerialEncoder:
         """The bytes of one event, and of those that waited for it."""
         return b"".join(map(self.dialect.encode, self.serializer.feed(event)))
 
-    def encode_all(self, events: Iterable[Event]) -> bytes:
+    def encode_all(self, events: Sequence[Event]) -> bytes:
         """The same for several events, as one write."""
         serializer = self.serializer
         encode = self.dialect.encode
         out: list[bytes] = []
-        for event in events:
+        at = 0
+        while at < len(events):
+            event = events[at]
+            at += 1
             if serializer.is_idle and type(event) in PASSING:
                 out.append(encode(event))
+                if isinstance(event, TextDelta | InputDelta):
+                    at = self._encode_alike(event, events, at, out)
             else:
                 out.extend(map(encode, serializer.feed(event)))
         return b"".join(out)
+
+    def _encode_alike(
+        self, first: TextDelta | InputDelta, events: Sequence[Event], at: int, out: list[bytes]
+    ) -> int:
+        """The deltas from `at` on that go on where this one ended; the number of the first event that is none."""
+        part = first.part
+        texts: list[str] = []
+        if type(first) is InputDelta:
+            for event in islice(events, at, None):
+                if type(event) is not InputDelta or event.part != part:
+                    break
+                texts.append(event.text)
+        else:
+            for event in islice(events, at, None):
+                if type(event) is not TextDelta or event.part != part or event.logprobs is not None:
+                    break
+                texts.append(event.text)
+        if not texts:
+            return at
+        end = at + len(texts)
+        together = self.dialect.deltas(type(first), part, texts)
+        if together is None:
+            out.extend(map(self.dialect.encode, events[at:end]))
+        else:
+            out.append(together)
+        return end
 
     def close(self) -> bytes:
         """Guarantee a terminal: fails the stream if no terminal event was encoded."""

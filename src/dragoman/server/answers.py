@@ -38,6 +38,7 @@ from dragoman.server.contracted import (
     completed,
 )
 from dragoman.server.doors import Door
+from dragoman.server.late_stage import LateStage
 from dragoman.server.line import Pending, settle
 from dragoman.server.state.escrow import Escrow, seen_by
 from dragoman.sse import encode_comment
@@ -53,6 +54,9 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 
 
 Profile = Literal["default", "required_action"]
+
+
+_NOTHING_TOLD = Tally()  # nobody writes to it: whoever tells an answer has a tally of its own
 
 
 class AnswerKeeper(Protocol):
@@ -87,7 +91,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     encode: EncodeContext
     names: NameMap | None
     stage: Change | None
-    written: TextCallStage | None = None
+    written: TextCallStage | LateStage | None = None
     relay: Literal["none", "repair", "exact"]
     contract: Contract | None = None
     grace: float = 0.0
@@ -95,7 +99,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     escrow: Escrow | None = None
 
     @property
-    def scan(self) -> TextCallStage | None:
+    def scan(self) -> TextCallStage | LateStage | None:
         """The stage, where it does nothing but find calls in the text: then it need not see all of it."""
         return self.written if self.contract is None else None
 
@@ -117,6 +121,7 @@ class Answer:
         "_on_body",
         "_pending",
         "_plan",
+        "contract",
         "is_stream",
         "losses",
         "problems",
@@ -126,12 +131,13 @@ class Answer:
     def __init__(
         self, plan: AnswerPlan, client: Client, on_body: Callable[[TranslatedBody], None]
     ) -> None:
-        self.tally = Tally()
+        self.tally = _NOTHING_TOLD
         self.problems: tuple[Problem, ...] = ()
         self.losses: tuple[Loss, ...] = ()
         self.is_stream = (
             False  # its end was told by the stream itself: that of the reply may still be due
         )
+        self.contract = plan.contract  # what may end it before the upstream does
         self._plan = plan
         self._client = client
         self._on_body = on_body
@@ -142,21 +148,18 @@ class Answer:
         self._pending: Pending = None
         self._fault: Exception | None = None
 
-    @property
-    def text_problems(self) -> tuple[Problem, ...]:
-        """What was irregular in calls that the model wrote as text: why a block stayed text."""
+    def all_problems(self) -> tuple[Problem, ...]:
+        """What was irregular, also in calls that the model wrote as text: why a block stayed text."""
         written = self._plan.written
         if written is None or not written.problems:
-            return ()
-        return tuple(
-            Problem(problem.frame, f"text_{problem.kind}", problem.message)
-            for problem in written.problems
+            return self.problems
+        return (
+            *self.problems,
+            *(
+                Problem(problem.frame, f"text_{problem.kind}", problem.message)
+                for problem in written.problems
+            ),
         )
-
-    @property
-    def contract(self) -> Contract | None:
-        """What may have ended it before the upstream did."""
-        return self._plan.contract
 
     async def tell(self, reply: Reply) -> ErrorInfo | None:
         """Tell the whole reply. An error is returned if nothing has been forwarded when it comes."""
@@ -171,7 +174,9 @@ class Answer:
             first = await reply.read() if whole is None else whole
         except GatewayError as error:
             return await self._give_up(error_info(error))
-        self.is_stream = _is_stream(reply.headers.get("content-type", ""), first)
+        # JSON opens with a brace, and no stream does, whatever the content type says.
+        if first[:1] != b"{":
+            self.is_stream = _is_stream(reply.headers.get("content-type", ""), first)
         if self.is_stream:
             if self._plan.wants_stream:
                 return await self._tell_stream(reply, first)
@@ -322,31 +327,32 @@ class Answer:
 
     def _tell_body(self, data: bytes) -> TranslatedBody:
         plan = self._plan
-        door = plan.door.dialect
+        contract = plan.contract
         if plan.relay != "none":
             told, self.tally = relay_body(
                 data,
-                door,
+                plan.door.dialect,
                 decode=plan.decode,
                 encode=plan.encode,
                 names=plan.names,
-                stage=plan.scan,
+                stage=plan.written,  # there is no contract where an answer is relayed
                 exact=plan.relay == "exact",
             )
-        else:
-            if plan.contract is not None:
-                plan.contract.hear_end()
-            told, self.tally = interpret_body(
-                data,
-                plan.dialect,
-                door,
-                decode=plan.decode,
-                encode=plan.encode,
-                names=plan.names,
-                stage=None if plan.scan is not None else plan.stage,
-                scan=plan.scan,
-            )
-        return completed(told, plan.contract)
+            return told
+        if contract is not None:
+            contract.hear_end()
+        scan = plan.written if contract is None else None
+        told, self.tally = interpret_body(
+            data,
+            plan.dialect,
+            plan.door.dialect,
+            decode=plan.decode,
+            encode=plan.encode,
+            names=plan.names,
+            stage=None if scan is not None else plan.stage,
+            scan=scan,
+        )
+        return told if contract is None else completed(told, contract)
 
     def _respond(self, told: TranslatedBody) -> ErrorInfo | None:
         self.problems, self.losses = told.problems, told.losses

@@ -1,11 +1,14 @@
 """Who is calling: a key in `Authorization: Bearer`, `x-api-key` or `api-key`, against the operator's keys.
 
-Pure. Keys are compared as SHA-256 digests, every one of them every time, in constant time: neither the length of a key
-nor how much of it was right can be told from the time an answer takes. Whether an address may be listened on without
-keys is decided where the gateway is configured.
+Pure. Keys are compared as SHA-256 digests, every one of them, in constant time: neither the length of a key nor how
+much of it was right can be told from the time an answer takes. A key that was accepted is found in a dictionary the next
+time. That tells nothing either: Python hashes what came with a secret of the process, and looks at the bytes only where
+all of the hash is that of the key. Whether an address may be listened on without keys is decided where the gateway is
+configured.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 
@@ -16,6 +19,8 @@ from dragoman.store.base import owner_of
 
 __all__ = ("Caller", "KeyRing")
 
+_CACHED_GUESTS = 256  # callers of a gateway without keys, at a time
+_LONGEST_CACHED = 512
 _ID_LENGTH = (
     8  # hex digits: enough to tell callers apart in a debug log, far too few to find a key by
 )
@@ -40,11 +45,13 @@ _ANYONE = Caller()
 class KeyRing:
     """The operator's keys. Without any, everyone is served, and a key that is given is kept for the upstream."""
 
-    __slots__ = ("_digests",)
+    __slots__ = ("_accepted", "_digests", "_guest")
 
     def __init__(self, api_keys: Iterable[str] = ()) -> None:
         keys = [key.encode("utf-8") for key in api_keys]
         self._digests = [(sha256(key).digest(), _caller(key)) for key in keys]
+        self._accepted: dict[bytes, Caller] = {}  # the operator's keys that came alone
+        self._guest = lru_cache(_CACHED_GUESTS)(_caller)
 
     @property
     def is_open(self) -> bool:
@@ -59,7 +66,11 @@ class KeyRing:
         """
         given = _given(headers)
         if not self._digests:
-            return _caller(given[0]) if given else _ANYONE
+            if not given:
+                return _ANYONE
+            return (self._guest if len(given[0]) <= _LONGEST_CACHED else _caller)(given[0])
+        if len(given) == 1 and (caller := self._accepted.get(given[0])) is not None:
+            return caller
         known: Caller | None = None
         other: bytes | None = None
         for key in given:
@@ -71,7 +82,10 @@ class KeyRing:
         if known is None:
             return None
         # A key of this gateway is no upstream's business.
-        return Caller(None if other is None else _text(other), known.id, known.owner)
+        caller = Caller(None if other is None else _text(other), known.id, known.owner)
+        if len(given) == 1:
+            self._accepted[given[0]] = caller
+        return caller
 
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:
         """What to tell a caller that `identify` does not know."""

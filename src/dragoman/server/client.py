@@ -81,8 +81,11 @@ class Client:
 
     def respond(self, status: int, body: bytes, headers: Headers = ()) -> Pending:
         """A whole answer in JSON."""
-        self._start(status, self._clock())
-        self.finished = True
+        self.started = self.finished = True
+        self.status = status
+        self.first_write = self._clock()
+        if self.on_start is not None:
+            self.on_start()
         self.bytes_out += len(body)
         told = self.reply_headers if status == 200 else ()
         return self._line.respond(status, [_JSON, *headers, *self.headers, *told], body)

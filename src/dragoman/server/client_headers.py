@@ -17,7 +17,11 @@ class ClientHeaders(Mapping[str, str]):
         return self._raw[name.encode("latin-1")].decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name.decode("latin-1") for name in self._raw])
+        if not self._raw:
+            return iter(())
+        return iter(
+            b"\n".join(self._raw).decode("latin-1").split("\n")
+        )  # HTTP has no name with one
 
     def __len__(self) -> int:
         return len(self._raw)

@@ -30,7 +30,7 @@ from dragoman.textcalls.prompting import PROMPT_FORMATS
 from dragoman.textcalls.prompting.losses import LOSSES as PROMPT_LOSSES
 from dragoman.upstream.chatgpt_codex.shaping import BASE_URL as CHATGPT_CODEX_URL
 from dragoman.upstream.chatgpt_codex.shaping import LOSSES as CHATGPT_CODEX_LOSSES
-from dragoman.upstream.codex import INSTALL_HINT
+from dragoman.upstream.codex.process import INSTALL_HINT
 from dragoman.upstream.headers import NOT_CONFIGURABLE
 from dragoman.upstream.settings import ModelLimits, RetrySettings, Route, UpstreamSettings
 

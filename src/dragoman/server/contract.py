@@ -31,6 +31,7 @@ __all__ = (
     "Terms",
     "contract_request",
     "formats_under",
+    "is_contracted",
     "make_contract",
     "stage_without_tools",
     "terms_of",
@@ -62,6 +63,12 @@ class Terms(Struct, frozen=True):
         return MODE_HEADER, self.policy.mode.encode()
 
 
+def is_contracted(chat: ChatSettings, upstream: UpstreamSettings) -> bool:
+    """Whether there are terms for every request, also for one that asks for none."""
+    is_codex = str(upstream.kind) == _CODEX
+    return is_codex or upstream.output_mode is not None or chat != _DEFAULTS
+
+
 def terms_of(
     chat: ChatSettings, upstream: UpstreamSettings, headers: Mapping[bytes, bytes]
 ) -> Terms | None:
@@ -71,10 +78,9 @@ def terms_of(
         RequestRefused: the header names no mode.
     """
     asked = headers.get(MODE_HEADER)
-    is_codex = str(upstream.kind) == _CODEX
-    is_told = upstream.output_mode is not None or chat != _DEFAULTS
-    if asked is None and not is_codex and not is_told:
+    if asked is None and not is_contracted(chat, upstream):
         return None
+    is_codex = str(upstream.kind) == _CODEX
     mode = _mode(chat, upstream, asked)
     finishes = (chat.error_after_calls or ("finish" if is_codex else "fail")) == "finish"
     written = chat.written_results

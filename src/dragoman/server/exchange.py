@@ -9,7 +9,6 @@ decided (routes, retries, limits, dialects) is decided by pure functions elsewhe
 import asyncio
 import logging
 from collections.abc import Awaitable
-from math import ceil
 from random import getrandbits, random
 from typing import TYPE_CHECKING
 
@@ -21,15 +20,17 @@ from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo, Loss
 from dragoman.model.parts import Dialect
+from dragoman.server.answer_headers import LOSS_HEADER, error_headers, loss_header
 from dragoman.server.answers import Answer, AnswerPlan, failed_stream, read_whole
 from dragoman.server.bodies import ClientGone, read_body
 from dragoman.server.client import Client
 from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.codex import is_codex, is_told_in_stream, patient
+from dragoman.server.contract import MODE_HEADER
 from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
 from dragoman.server.limits import check_depth, check_headers, check_tools
 from dragoman.server.line import Headers, Line, settle
-from dragoman.server.planning import Asked, Way, plan_answer, plan_sending
+from dragoman.server.planning import Asked, plan_answer, plan_sending
 from dragoman.server.ratelimits import limit_headers
 from dragoman.server.records import RequestRecord
 from dragoman.server.refusals import Refusal
@@ -39,6 +40,7 @@ from dragoman.server.state.keeping import Keeper
 from dragoman.server.state.planned import asked_natively, check_previous, plan_escrow, plan_kept
 from dragoman.server.state.recalling import Asking, Recalled, recall, recall_submitted
 from dragoman.server.telemetry import AttemptAction
+from dragoman.server.ways import Way
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.headers import response_headers_for
 from dragoman.upstream.retry import Decision, Failure, Fallback, GiveUp, Retry, decide, failure_of
@@ -47,7 +49,7 @@ from dragoman.upstream.transport import HttpReply
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
 
-__all__ = ("Exchange", "error_headers", "loss_header")
+__all__ = ("Exchange",)
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +57,6 @@ logger = logging.getLogger(__name__)
 MAX_ERROR_BYTES = 1024 * 1024
 # After an answer has ended only the end of its HTTP body is due; a connection not worth the wait is cut.
 DRAIN_SECONDS = 1.0
-# Servers refuse header lines beyond 8 KB; the log has all of it.
-MAX_LOSS_HEADER = 1024
 
 
 _ACTIONS: dict[type[Decision], AttemptAction] = {
@@ -113,7 +113,7 @@ class Exchange:
         self.client.on_start = self._forget_asked
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
         self.is_over = False
-        self._began = gateway.clock()
+        self._began = self.client.last_write  # now, that is
         self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._answer: Answer | None = None
@@ -142,13 +142,19 @@ class Exchange:
                 body = await read_body(line.receive, self._raw_headers, limit, whole=body)
             if not is_called:
                 gateway.watch_soon(self)
-            is_served = await self._understand(body)
+            recalling = self._understand(body)
             # Streams last: nothing but `_asked`, which goes with the first byte, may hold the request meanwhile.
             del body
-            if is_served:
-                await self._attempt()
-            else:
+            if recalling is not None:
+                await self._recall(recalling)
+            del recalling
+            if self._door.dialect == "messages" and self._is_thread():
                 await settle(self.client.respond(400, THREADS_UNSUPPORTED))
+                return
+            plan = gateway.router.plan(self.record.model)
+            failed = await self._try(plan[0])
+            if failed is not None:
+                await self._try_on([*plan], failed)
         except ClientGone:
             self.record.client_gone = True
         except asyncio.CancelledError:
@@ -163,16 +169,7 @@ class Exchange:
                 ErrorInfo(kind="server", message="the gateway failed; its log has the reason")
             )
         finally:
-            self.is_over = True
-            line.on_leave(None)
-            if self._watcher is not None:
-                self._watcher.cancel()
-            gateway.forget(self)
-            if self._keeper is not None:
-                self._keeper.close()
-            self._write_record()
-            # Both know this exchange: without that they go at once, and the collector has nothing to look for.
-            self.client.on_start = self._answer = None
+            self._end()
 
     def stop(self, reason: ErrorInfo) -> None:
         """End the exchange now: its client is told `reason`."""
@@ -186,25 +183,32 @@ class Exchange:
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
-    async def _understand(self, body: bytes) -> bool:
-        """Read what is asked, and what it continues. False: it asks for a thread, which only its own refusal fits."""
+    def _understand(self, body: bytes) -> Awaitable[Recalled] | None:
+        """Read what is asked; what it continues is to be awaited."""
         settings = self._gateway.settings.server
         self.record.bytes_in = len(body)
         check_depth(body, settings.max_depth)
         store = self._gateway.store
         if self._submits is not None:
-            await self._recall(recall_submitted(store, self._submits, body, self._asking()))
-            return True
+            return recall_submitted(store, self._submits, body, self._asking())
         request = self._door.codec.decode_request(body)
         self._asked = asked = Asked(body, request)
         self.record.model = request.model
-        check_tools(request, settings.max_tools)
-        if self._door.dialect == "chat":
-            return True
-        if not store.is_on:
-            return not asks_for_thread(self._door, request)
-        await self._recall(recall(store, self._door.dialect, asked, self._asking()))
-        return True
+        if len(request.tools) > settings.max_tools:
+            check_tools(request, settings.max_tools)
+        door = self._door
+        if door.dialect == "chat" or not self._gateway.is_storing:
+            return None
+        if door.dialect == "messages" and not asks_for_thread(door, request):
+            return None
+        return recall(store, self._door.dialect, asked, self._asking())
+
+    def _is_thread(self) -> bool:
+        """Whether it asks for a thread that nobody keeps, which only its own refusal fits."""
+        asked = self._asked
+        if asked is None or self._gateway.is_storing:
+            return False
+        return asks_for_thread(self._door, asked.request)
 
     def _asking(self) -> Asking:
         number = f"{getrandbits(96):024x}"
@@ -242,17 +246,11 @@ class Exchange:
             self.record.client_gone = True
             self._task.cancel()
 
-    async def _attempt(self) -> None:
+    async def _try_on(self, plan: list[Attempt], failed: _Failed | None) -> None:
         """Try the planned upstreams in order until one has answered, or the policy gives up."""
         gateway = self._gateway
-        plan = list(gateway.router.plan(self.record.model))
-        tries = 0
-        while True:
-            tries += 1
-            self.record.attempts += 1
-            failed = await self._try(plan[0])
-            if failed is None:
-                return
+        tries = 1
+        while failed is not None:
             error, failure = failed
             decision = decide(
                 gateway.settings.retry,
@@ -270,23 +268,38 @@ class Exchange:
                     plan.pop(0)
                     tries = 0
                 case GiveUp():
+                    if self._keeper is not None:
+                        await self._keeper.give_up()
                     await self._refuse(error)
                     return
+            tries += 1
+            failed = await self._try(plan[0])
 
     async def _try(self, attempt: Attempt) -> _Failed | None:
         """One upstream, once. What failed is returned if nothing was forwarded."""
         gateway = self._gateway
-        upstream = gateway.upstreams[attempt.upstream]
-        settings = gateway.settings.upstreams[attempt.upstream]
-        terms = gateway.terms(self._door, settings, self._headers)
-        way = Way(self._door, upstream.dialect_for(self._door.dialect), attempt, settings, terms)
-        self.record.upstream = attempt.upstream
-        self.record.upstream_model = attempt.model
-        asked = await self._asked_for(way)
+        record = self.record
+        record.attempts += 1
+        way = gateway.ways.find(self._door, attempt)
+        terms = None
+        if way.is_contracted or MODE_HEADER in self._headers:
+            terms = gateway.terms(self._door, way.settings, self._headers)
+            way = structs.replace(way, terms=terms)
+        record.upstream = attempt.upstream
+        record.upstream_model = attempt.model
+        asked = self._asked
+        if asked is None:
+            raise AssertionError("nothing is sent after an answer has begun")
+        if (
+            self._recalled is not None
+            or asked.request.previous_id is not None
+            or gateway.is_storing
+        ):
+            asked = await self._asked_for(asked, way)
         sent, plan = self._prepare(asked, way)
         del asked
         try:
-            reply = await upstream.send(sent)
+            reply = await gateway.upstreams[attempt.upstream].send(sent)
         except GatewayError as error:
             info = error_info(error)
             return info, Failure(kind=info.kind)
@@ -301,13 +314,13 @@ class Exchange:
             told = await answer.tell(reply)
             return None if told is None else (told, Failure(kind=told.kind))
         finally:
-            await self._let_go(reply)
+            if self._answer is not None and self._answer.is_stream and self.client.finished:
+                await self._let_go(reply)
+            else:
+                reply.close()
 
-    async def _asked_for(self, way: Way) -> Asked:
+    async def _asked_for(self, asked: Asked, way: Way) -> Asked:
         """What this upstream is asked: with what it must be told of the past, and with what was kept for it alone."""
-        asked = self._asked
-        if asked is None:
-            raise AssertionError("nothing is sent after an answer has begun")
         if self._recalled is not None:
             return asked_natively(self._recalled, way) or asked
         if self._door.dialect == "responses":
@@ -324,12 +337,13 @@ class Exchange:
         """What is sent, and how the answer to it is read."""
         gateway = self._gateway
         request = asked.request
-        self.record.stream = request.stream is True
-        stream = self.record.stream or way.settings.always_stream
+        record = self.record
+        record.stream = request.stream is True
+        stream = record.stream or way.settings.always_stream
         sending = plan_sending(asked, way, stream=stream)
         encoded = sending.encoded
         self._losses = list(sending.losses)
-        self.record.repairs = encoded.repairs
+        record.repairs = encoded.repairs
         sent = UpstreamRequest(
             dialect=way.dialect,
             body=encoded.body,
@@ -349,7 +363,7 @@ class Exchange:
         )
         if self._keeper is not None:
             plan = plan_kept(plan, self._keeper, way, is_native=not asked.is_rebuilt)
-        elif self._door.dialect == "chat" and gateway.store.is_on:
+        elif gateway.is_storing and self._door.dialect == "chat":
             plan = plan_escrow(plan, gateway.store, self._owner)
         return sent, plan
 
@@ -362,7 +376,7 @@ class Exchange:
             told += limits
             self._gateway.limits.note_headers(self.record.upstream, reply.headers)
         if self._losses:
-            told.append((b"x-dragoman-loss", loss_header(self._losses)))
+            told.append(loss_header(self._losses))
         self.client.reply_headers = told
 
     async def _read_error(self, reply: Reply, dialect: Dialect) -> _Failed:
@@ -380,15 +394,13 @@ class Exchange:
         return info, failure
 
     async def _let_go(self, reply: Reply) -> None:
-        """Give the connection back if the upstream ends the answer it has told, else cut it."""
-        answer = self._answer
+        """After a stream that is told: give the connection back if the upstream ends the answer, else cut it."""
         try:
-            if answer is not None and answer.is_stream and self.client.finished:
-                if isinstance(reply, HttpReply) and reply.is_over:
-                    return
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    while await reply.read():
-                        pass
+            if isinstance(reply, HttpReply) and reply.is_over:
+                return
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while await reply.read():
+                    pass
         except (GatewayError, TimeoutError):
             pass
         finally:
@@ -398,9 +410,8 @@ class Exchange:
         """A body's losses are known before it is sent: they go into the header too."""
         if told.losses:
             losses = (*self._losses, *told.losses)
-            header = (b"x-dragoman-loss", loss_header(losses))
-            kept = [pair for pair in self.client.reply_headers if pair[0] != header[0]]
-            self.client.reply_headers = [*kept, header]
+            kept = [pair for pair in self.client.reply_headers if pair[0] != LOSS_HEADER]
+            self.client.reply_headers = [*kept, loss_header(losses)]
         contract = None if self._answer is None else self._answer.contract
         if contract is not None:
             self.client.reply_headers = [*self.client.reply_headers, *contract.report().headers]
@@ -441,6 +452,19 @@ class Exchange:
         if task is not None:
             task.uncancel()
 
+    def _end(self) -> None:
+        """Whatever became of it: it is over."""
+        self.is_over = True
+        self._line.on_leave(None)
+        if self._watcher is not None:
+            self._watcher.cancel()
+        self._gateway.forget(self)
+        if self._keeper is not None:
+            self._keeper.close()
+        self._write_record()
+        # They know this exchange: without that they go at once, and the collector has nothing to look for.
+        self.client.on_start = self._answer = self._keeper = self._recalled = None
+
     def _write_record(self) -> None:
         record = self.record
         client = self.client
@@ -453,8 +477,9 @@ class Exchange:
         answer = self._answer
         if answer is not None:
             tally = answer.tally
-            record.call_count = tally.call_count
-            record.call_names = tuple(tally.names)
+            if tally.call_count:
+                record.call_count = tally.call_count
+                record.call_names = tuple(tally.names)
             record.finish = tally.finish
             if tally.usage is not None:
                 record.input_tokens = tally.usage.input
@@ -464,24 +489,10 @@ class Exchange:
             if tally.error is not None:
                 record.error_kind = tally.error.kind
                 record.error = tally.error.message
-            record.problems = (*answer.problems, *answer.text_problems)
+            record.problems = answer.all_problems()
             if answer.contract is not None:
                 record.contract = answer.contract.report()
             self._losses += answer.losses
-        record.losses = tuple(self._losses)
+        if self._losses:
+            record.losses = tuple(self._losses)
         self._gateway.note(record)
-
-
-def error_headers(error: ErrorInfo, present: Headers = ()) -> Headers:
-    """When to come back, if the error says so and no header does yet: whole seconds, never too early."""
-    if error.retry_after is None or any(name == b"retry-after" for name, _ in present):
-        return ()
-    return ((b"retry-after", b"%d" % max(0, ceil(error.retry_after))),)
-
-
-def loss_header(losses: "list[Loss] | tuple[Loss, ...]") -> bytes:
-    """`code at=where action, …`, printable and of bounded length."""
-    text = ", ".join([f"{loss.code};at={loss.where or '-'};{loss.action}" for loss in losses])
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
-    return text[:MAX_LOSS_HEADER].encode("ascii")

@@ -28,11 +28,12 @@ from dragoman.server.routing import Router
 from dragoman.server.settings import Settings
 from dragoman.server.state.holding import StoreHolder
 from dragoman.server.telemetry import Telemetry
+from dragoman.server.ways import Ways
 from dragoman.store.settings import StoreSettings
 from dragoman.upstream.base import Supervised, Upstream
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
-from dragoman.upstream.codex import CodexUpstream
+from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.rehearsal import RehearsalUpstream
 from dragoman.upstream.settings import UpstreamSettings
@@ -55,6 +56,7 @@ class Gateway:
         self.settings = settings
         self.router = Router(settings)
         self.keys = KeyRing(settings.server.api_keys)
+        self._is_open = self.keys.is_open
         self.cors = Cors(settings.server.cors_origins)
         self.slots = StreamSlots(settings.server.max_streams)
         self.telemetry = Telemetry(settings)
@@ -64,11 +66,13 @@ class Gateway:
             self.telemetry.store_asked,
             self.telemetry.store_swept,
         )
+        self.is_storing = self.store.is_on
         self.exchanges: set[Exchange] = set()
         self.upstreams: dict[str, Upstream] = {
             name: make_upstream(name, upstream) for name, upstream in settings.upstreams.items()
         }
         self._dump = self._start_dump()
+        self.ways = Ways(settings, self.upstreams)
         self.clock = time.monotonic
         self.wall_clock = time.time
         self.is_stopping = False
@@ -146,16 +150,25 @@ class Gateway:
         Raises:
             TooManyStreams: every slot is taken.
         """
-        self.slots.acquire()
+        slots, telemetry = self.slots, self.telemetry
+        if slots.open >= slots.limit:
+            slots.acquire()  # which refuses
+        slots.open += 1
         self.exchanges.add(exchange)
-        self.telemetry.opened()
+        if telemetry.is_shared:
+            telemetry.opened()
+        else:
+            telemetry.open += 1
 
     def forget(self, exchange: Exchange) -> None:
         """An exchange is over, whether or not it was begun."""
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
-            self.telemetry.closed()
-            self.slots.release()
+            self.slots.open -= 1
+            if self.telemetry.is_shared:
+                self.telemetry.closed()
+            else:
+                self.telemetry.open -= 1
         if self.is_stopping and not self.exchanges:
             self._is_empty.set()
 
@@ -212,7 +225,7 @@ class Gateway:
         Raises:
             Unauthorized: one without a key of the operator's. Forbidden: a web page, where no keys are asked for.
         """
-        if self.keys.is_open:
+        if self._is_open:
             check_origin(self.cors, headers)
         caller = self.keys.identify(headers)
         if caller is None:

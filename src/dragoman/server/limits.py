@@ -83,17 +83,17 @@ def _brackets(body: bytes) -> bytes:
 class StreamSlots:
     """Counts open exchanges. `with slots:` takes a slot and gives it back; any number of blocks may be open."""
 
-    __slots__ = ("_limit", "open")
+    __slots__ = ("limit", "open")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self.open = 0
 
     def acquire(self) -> None:
         """Raises TooManyStreams: all are taken."""
-        if self.open >= self._limit:
+        if self.open >= self.limit:
             raise TooManyStreams(
-                f"expected fewer than {self._limit} requests at a time (server.max_streams); "
+                f"expected fewer than {self.limit} requests at a time (server.max_streams); "
                 "every slot is taken, try again in 1 s",
                 code="too_many_streams",
             )

@@ -13,12 +13,12 @@ from dragoman._json import dumps
 from dragoman.core.failures import error_info, status_of
 from dragoman.errors import GatewayError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
+from dragoman.server.answer_headers import error_headers
 from dragoman.server.bodies import read_body
 from dragoman.server.catalog import dialect_of_caller, find_model, list_models
 from dragoman.server.client import Headers
 from dragoman.server.counting import count_tokens
 from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door, door_of_path
-from dragoman.server.exchange import error_headers
 from dragoman.server.gateway import Gateway
 from dragoman.server.redaction import clean, redact
 from dragoman.server.refusals import Refusal

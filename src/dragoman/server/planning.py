@@ -10,28 +10,25 @@ from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
 from dragoman.model.outcome import Loss, Repair
-from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
 from dragoman.server.answers import AnswerPlan, Profile
 from dragoman.server.contract import (
-    Terms,
     contract_request,
     formats_under,
     make_contract,
     stage_without_tools,
 )
-from dragoman.server.doors import Door
-from dragoman.server.routing import Attempt
-from dragoman.server.targets import target_of
+from dragoman.server.late_stage import LateStage, sought_in
+from dragoman.server.ways import Way
 from dragoman.textcalls.prompting import needs_prompting, prompt_tools
 from dragoman.textcalls.stage import TextCallStage, stage_for
 from dragoman.textcalls.tail import TailPolicy
 from dragoman.upstream.chatgpt_codex.shaping import shape_request
-from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = ("Asked", "Sending", "Way", "plan_answer", "plan_sending")
 
 _NO_REPAIRS: tuple[Repair, ...] = ()
+_AUTO = ("auto",)
 
 
 class Asked(Struct, frozen=True, gc=False):
@@ -43,21 +40,6 @@ class Asked(Struct, frozen=True, gc=False):
     body: bytes
     request: Request
     is_rebuilt: bool = False
-
-
-class Way(Struct, frozen=True, gc=False):
-    """The way of one attempt: through which door, to which upstream, in which dialect."""
-
-    door: Door
-    dialect: Dialect
-    attempt: Attempt
-    settings: UpstreamSettings
-    terms: Terms | None = None  # the contract of the Chat door, where there is one
-
-    @property
-    def is_same(self) -> bool:
-        """Whether both sides speak the same dialect."""
-        return self.dialect == self.door.dialect
 
 
 class Sending(Struct, frozen=True, gc=False):
@@ -77,7 +59,7 @@ def plan_sending(asked: Asked, way: Way, *, stream: bool) -> Sending:
     """
     model = way.attempt.model
     settings = way.settings
-    target = target_of(settings, way.dialect, model)
+    target = way.target
     wanted, repairs = asked.request, _NO_REPAIRS
     if way.terms is not None:
         wanted, repairs = contract_request(wanted, way.terms)
@@ -101,7 +83,8 @@ def plan_sending(asked: Asked, way: Way, *, stream: bool) -> Sending:
     else:
         request = structs.replace(wanted, model=model, stream=stream)
         encoded = upstream_codec(way.dialect).encode_request(request, target, settings.losses)
-    encoded = _shaped(encoded, way, repairs)
+    if repairs or settings.kind == "chatgpt-codex":
+        encoded = _shaped(encoded, way, repairs)
     tools = _offered(asked.request.tools, encoded.names)
     return Sending(encoded, encoded.names, tools, encoded.losses)
 
@@ -135,19 +118,26 @@ def plan_answer(
     )
     # Who wants answers exactly as they come wants their text as it comes.
     is_exact = is_relayed and settings.passthrough == "exact"
-    stage = None if is_exact else _stage(request, sending, way, seed)
-    change = None if stage is None else stage.feed
     names: NameMap | None = sending.names
-    contract = None
+    wants_stream = request.stream is True
+    contract, change = None, None
+    written: TextCallStage | LateStage | None = None
     if way.terms is not None:
+        written = stage = _stage(request, sending, way, seed)
         contract = make_contract(
             way.terms, request, names=sending.names, written=stage, upstream=settings
         )
         change, names = contract.feed, None  # it sees to the names itself
+    elif not is_exact:
+        if wants_stream or request.tool_choice is not None or settings.prompted_tools is not None:
+            written = _stage(request, sending, way, seed)
+        elif sending.tools and settings.text_calls:
+            written = _late_stage(sending, way, seed)
+        change = None if written is None else written.feed
     return AnswerPlan(
         door=way.door,
         dialect=way.dialect,
-        wants_stream=request.stream is True,
+        wants_stream=wants_stream,
         decode=DecodeContext(
             tools=sending.tools,
             choices=request.choices or 1,
@@ -161,17 +151,24 @@ def plan_answer(
             seed=seed,
             include_usage=request.include_usage is True or way.door.dialect != "chat",
             profile=profile,
-            legacy_functions=_is_legacy(request.tools),
+            legacy_functions=way.door.dialect == "chat" and _is_legacy(request.tools),
             losses=settings.losses,
             last_comment=None if contract is None else contract.comment,
         ),
         names=names,
         stage=change,
-        written=stage,
+        written=written,
         contract=contract,
         grace=0.0 if way.terms is None else way.terms.grace,
         relay=settings.passthrough if is_relayed else "none",
     )
+
+
+def _late_stage(sending: Sending, way: Way, seed: str) -> LateStage | None:
+    """What finds calls in the text of a whole answer, where nothing narrows what may be called."""
+    formats = way.settings.text_calls
+    sought = sought_in(sending.tools, "auto" if formats == _AUTO else formats, way.attempt.model)
+    return None if sought is None else LateStage(sought, seed)
 
 
 def _stage(request: Request, sending: Sending, way: Way, seed: str) -> TextCallStage | None:
@@ -197,7 +194,7 @@ def _stage(request: Request, sending: Sending, way: Way, seed: str) -> TextCallS
         choice = None
     return stage_for(
         structs.replace(request, tools=tools, tool_choice=choice),
-        formats="auto" if formats == ("auto",) else formats,
+        formats="auto" if formats == _AUTO else formats,
         model=way.attempt.model,
         policy=TailPolicy() if way.terms is None else way.terms.tail,
         seed=seed,
@@ -206,7 +203,10 @@ def _stage(request: Request, sending: Sending, way: Way, seed: str) -> TextCallS
 
 def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
     """The tools by the names the upstream knows them by."""
-    if all(wire == name and space is None for (space, name), wire in names.wires.items()):
+    for (space, name), wire in names.wires.items():
+        if wire != name or space is not None:
+            break
+    else:
         return tools  # the very tuple: what was made of it is remembered
     offered: list[Tool] = []
     for tool in tools:

@@ -1,19 +1,21 @@
-"""Trying the upstreams of a configuration: does each answer, and take its key?"""
+"""Trying the upstreams of a configuration: does each answer, and take its key? And the store: is it there?"""
 
 import asyncio
 from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, StoreError
 from dragoman.server.masking import MASK, PASS_ON
+from dragoman.store.opening import default_path, open_store
+from dragoman.store.settings import StoreSettings
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
-from dragoman.upstream.codex import CodexUpstream
+from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.settings import UpstreamSettings
 
-__all__ = ("Finding", "probe_all")
+__all__ = ("Finding", "probe_all", "probe_store")
 
 # A person waits for it; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
@@ -39,6 +41,27 @@ async def probe_all(
             for name, settings in upstreams.items()
         ]
     return [task.result() for task in tasks]
+
+
+async def probe_store(
+    settings: StoreSettings | None, environ: Mapping[str, str], patience: float = PATIENCE
+) -> Finding | None:
+    """Open the store and close it again; None if nothing is kept. A file of the user's own is not made for that."""
+    if settings is None or settings.policy == "off":
+        return None
+    if settings.url == "sqlite:" and not default_path(environ).exists():
+        where = f"sqlite, in {default_path(environ)} when there is something to keep"
+        return Finding("store", is_ok=True, detail=where)
+    try:
+        async with asyncio.timeout(patience):
+            store = await open_store(settings)
+            engine = store.engine
+            await store.close()
+    except TimeoutError:
+        return Finding("store", is_ok=False, detail=f"no answer within {patience:g} s")
+    except (ConfigError, StoreError) as error:
+        return Finding("store", is_ok=False, detail=error.message)
+    return Finding("store", is_ok=True, detail=engine)
 
 
 def _key(settings: UpstreamSettings, environ: Mapping[str, str]) -> str | None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import cast
 
-from httptools import HttpRequestParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -44,7 +44,7 @@ class GatewayProtocol(HttpToolsProtocol):
     """One connection. What it holds counts: there is one per open stream."""
 
     # Beside uvicorn's own attributes: with more than thirty of them a dictionary of its own would be made for each.
-    __slots__ = ("_directly", "_head_bytes", "_idle_since", "_is_in_head", "_running")
+    __slots__ = ("_coming", "_directly", "_head_bytes", "_idle_since", "_is_in_head", "_running")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
@@ -56,6 +56,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._head_bytes = 0
         self._idle_since = 0.0
+        self._coming: Turn | None = None  # the one whose request is being read
         self._running: Turn | None = None  # with pipelining not always the last one that came
 
     def data_received(self, data: bytes) -> None:
@@ -65,7 +66,16 @@ class GatewayProtocol(HttpToolsProtocol):
                 self.transport.write(_REFUSAL)
                 self.transport.close()
                 return
-        super().data_received(data)
+        # As uvicorn's own, without the keep-alive's timer, which is left alone (see `_unset_keepalive_if_required`).
+        try:
+            self.parser.feed_data(data)  # pyright: ignore[reportOptionalMemberAccess] -- it is None after the end
+        except HttpParserError:
+            message = "Invalid HTTP request received."
+            self.logger.warning(message)
+            self.send_400_response(message)
+        except HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -86,16 +96,19 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        is_next = self._is_idle()
+        cycle = self.cycle  # None at first, whatever uvicorn says
+        is_next = not cycle or cycle.response_complete
         if not is_next and self.pipeline is _EMPTY:
             self.pipeline = deque()
         direct = self._direct(self.parser)
         if direct is None:
+            self._coming = None
             self._make_scope()
             super().on_headers_complete()
             return
         turn, serve = direct
         self.headers = []
+        self._coming = turn
         self.cycle = cast("RequestResponseCycle", turn)
         if is_next:
             self._start_turn(turn, serve)
@@ -104,16 +117,15 @@ class GatewayProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((self.cycle, cast("ASGI3Application", serve)))
 
     def on_body(self, body: bytes) -> None:
-        turn = cast("object", self.cycle)
-        if type(turn) is Turn:
-            turn.add(body)
+        if self._coming is not None:
+            self._coming.add(body)
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        turn = cast("object", self.cycle)
-        if type(turn) is Turn:
-            turn.complete()
+        if self._coming is not None:
+            self._coming.complete()
+            self._coming = None
         else:
             super().on_message_complete()
 
@@ -161,7 +173,8 @@ class GatewayProtocol(HttpToolsProtocol):
             super().on_response_complete()
         else:
             self.server_state.total_requests += 1
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
 
     def _unset_keepalive_if_required(self) -> None:
         """Left armed from one request to the next: it looks at the clock when it is due."""

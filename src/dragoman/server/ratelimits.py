@@ -47,7 +47,7 @@ def limit_headers(
     door: Dialect, dialect: Dialect, upstream_headers: Mapping[str, str], now: float
 ) -> Headers:
     """The headers for a client at `door`, from those of an upstream that speaks `dialect`. `now`: seconds since 1970."""
-    found = [name for name in upstream_headers if _is_ours(name)]
+    found = _found(tuple(upstream_headers))
     if not found:
         return []
     if (door == "messages") == (dialect == "messages"):
@@ -68,6 +68,12 @@ def limit_headers(
 
 
 # The names are the same from answer to answer; most answers have none of ours, and finding that out should cost little.
+@lru_cache(maxsize=128)
+def _found(names: tuple[str, ...]) -> list[str]:
+    """Those that concern limits. Not to be changed."""
+    return [name for name in names if _is_ours(name)]
+
+
 @lru_cache(maxsize=512)
 def _is_ours(name: str) -> bool:
     return name in _RETRY or name.startswith((_OPENAI, *_ANTHROPIC_FAMILIES)) or _is_codex(name)

@@ -166,16 +166,16 @@ class Telemetry:
 
     def __init__(self, settings: Settings) -> None:
         self._registry = CollectorRegistry()
-        self._is_shared = is_shared()
-        if not self._is_shared:
+        self.is_shared = is_shared()
+        if not self.is_shared:
             ProcessCollector(registry=self._registry)
         self._meters = _Meters(self._registry)
         self._limits = _LimitMeters(self._registry)
         self._store = _StoreMeters(self._registry)
         self._meters.build.labels(version("dragoman")).set(1)
-        self._open = 0
-        if not self._is_shared:
-            self._meters.open.set_function(lambda: self._open)
+        self.open = 0
+        if not self.is_shared:
+            self._meters.open.set_function(lambda: self.open)
         self._log = RequestLog(settings.log)
         self._upstreams = frozenset(settings.upstreams)
         self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
@@ -187,14 +187,14 @@ class Telemetry:
 
     def opened(self) -> None:
         """A request is being served from now on; `closed` when it no longer is."""
-        self._open += 1
-        if self._is_shared:
+        self.open += 1
+        if self.is_shared:
             self._meters.open.inc()
 
     def closed(self) -> None:
         """The request of an `opened` is over."""
-        self._open -= 1
-        if self._is_shared:
+        self.open -= 1
+        if self.is_shared:
             self._meters.open.dec()
 
     def attempt_failed(self, upstream: str, kind: str, action: AttemptAction) -> None:
@@ -241,7 +241,7 @@ class Telemetry:
 
     def render(self) -> tuple[str, bytes]:
         """The content type and the text for `/metrics`; of all workers if there are several."""
-        registry = collect_shared() if self._is_shared else self._registry
+        registry = collect_shared() if self.is_shared else self._registry
         return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_WithoutCreated(registry))
 
     def _count_usual(self, usual: _Usual, group: list[RequestRecord]) -> None:

@@ -114,12 +114,14 @@ class Turn:
             self._size += len(data)
             if self._size > HIGH_WATER_LIMIT:
                 self._flow.pause_reading()
-            self.set()
+            if self._waiter is not None:
+                self.set()
 
     def complete(self) -> None:
         """That was all of the body."""
         self.more_body = False
-        self.set()
+        if self._waiter is not None:
+            self.set()
 
     def end(self, task: asyncio.Task[None]) -> None:
         """Whoever answered is done. An answer without an end must not pass for a whole one."""
@@ -139,7 +141,10 @@ class Turn:
         return headers
 
     def take_body(self) -> bytes | None:
-        return None if self.more_body else self._taken()
+        if self.more_body:
+            return None
+        pieces = self._pieces
+        return pieces.pop() if len(pieces) == 1 and not self._flow.read_paused else self._taken()
 
     async def receive(self) -> Message:
         if not self._pieces and self.more_body and not self._is_over():
@@ -207,7 +212,8 @@ class Turn:
 
     def _complete(self) -> None:
         self.response_complete = True
-        self.set()
+        if self._waiter is not None:
+            self.set()
         if not self.keep_alive:
             self._transport.close()
         self._connection.on_response_complete()
@@ -220,5 +226,6 @@ class Turn:
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         self._size = 0
-        self._flow.resume_reading()  # also to hear of the client's leaving
+        if self._flow.read_paused:
+            self._flow.resume_reading()  # also to hear of the client's leaving
         return data

@@ -1,15 +1,17 @@
 """Values as the bytes an engine keeps, and back: compact JSON, compressed where that helps.
 
-The first byte says how the rest is to be read, so that another way can be added beside these. zlib at its fastest takes
-70 µs for the 63 KB of a streamed answer with three hundred deltas, whose frames all look alike, and leaves 2 KB of them;
-writing the 63 KB to a database costs more than that.
+The first byte says how the rest is to be read, so that another way can be added beside these. Zstandard, which comes with
+the server's dependencies, takes 37 µs for the 136 KB of a streamed answer with six hundred deltas, whose frames all look
+alike, and leaves 2.6 KB of them; zlib, where it is not installed, 172 µs. Writing all of it to a database costs more.
 
 A lone surrogate has no UTF-8 and no place in a database: it becomes U+FFFD, as in requests that are read. Opaque JSON
 keeps its bytes, but for that.
 """
 
+import threading
 import zlib
-from typing import cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from dragoman._json import FAST_FAILURES, Raw, decode_untyped, dumps_document, loads
 from dragoman.core.surrogates import replace_lone
@@ -34,8 +36,13 @@ __all__ = (
     "weigh_request",
 )
 
-_PLAIN, _ZLIB = b"\x00", b"\x01"
+if TYPE_CHECKING:
+    from zstandard import ZstdCompressor
+
+_PLAIN, _ZLIB, _ZSTD = b"\x00", b"\x01", b"\x02"
 _LEVEL = 1
+# What is read back is held whole; a header that promises more is broken, or somebody's joke.
+_MAX_SIZE = 1024 * 1024 * 1024
 # Below this a header and a dictionary of repetitions gain nothing.
 _WORTH_COMPRESSING = 256
 
@@ -90,11 +97,29 @@ def unpack_bytes(data: bytes) -> bytes:
     way, rest = data[:1], data[1:]
     if way == _PLAIN:
         return rest
+    if way == _ZSTD:
+        return _unpack_zstd(rest)
     if way != _ZLIB:
-        raise StoreDamaged(f"expected a stored value to begin with 00 or 01, got {way.hex()!r}")
+        raise StoreDamaged(f"expected a stored value to begin with 00 to 02, got {way.hex()!r}")
     try:
         return zlib.decompress(rest)
     except zlib.error as error:
+        raise StoreDamaged(
+            f"expected compressed bytes in the store, got others: {error}"
+        ) from error
+
+
+def _unpack_zstd(data: bytes) -> bytes:
+    try:
+        import zstandard  # noqa: PLC0415 - of the extra `server`
+    except ImportError as error:
+        message = "expected Zstandard for a stored value, it is not installed: dragoman[server]"
+        raise StoreDamaged(message) from error
+    try:
+        if zstandard.frame_content_size(data) > _MAX_SIZE:
+            raise StoreDamaged(f"expected a stored value of at most {_MAX_SIZE:,} bytes, got more")
+        return zstandard.ZstdDecompressor().decompress(data)
+    except zstandard.ZstdError as error:
         raise StoreDamaged(
             f"expected compressed bytes in the store, got others: {error}"
         ) from error
@@ -136,10 +161,34 @@ def _pack(value: object) -> bytes:
 def pack_bytes(data: bytes) -> bytes:
     """Compressed where that helps."""
     if len(data) >= _WORTH_COMPRESSING:
-        small = zlib.compress(data, _LEVEL)
-        if len(small) < len(data):
-            return _ZLIB + small
+        compressor = _local.compressor()
+        if compressor is not None:
+            packed = _ZSTD + compressor.compress(data)
+        else:
+            packed = _ZLIB + zlib.compress(data, _LEVEL)
+        if len(packed) <= len(data):
+            return packed
     return _PLAIN + data
+
+
+class _Local(threading.local):
+    """A compressor of each thread's own: they are not safe for several."""
+
+    def __init__(self) -> None:
+        self._is_known = False
+        self._compressor: ZstdCompressor | None = None
+
+    def compressor(self) -> "ZstdCompressor | None":
+        if not self._is_known:
+            self._is_known = True
+            with suppress(ImportError):
+                from zstandard import ZstdCompressor  # noqa: PLC0415 - of the extra `server`
+
+                self._compressor = ZstdCompressor(level=_LEVEL)
+        return self._compressor
+
+
+_local = _Local()
 
 
 def _json_of(value: object) -> bytes:

@@ -1,7 +1,7 @@
 """A thread with a connection to one SQLite file, and jobs for it: the event loop never waits for the disk.
 
-Jobs that wait at the same time are done in one transaction (group commit), so that under load a write costs a share of
-a commit. A job is a function over the connection that either raises a `StoreError` before it has written anything, or
+Jobs that wait at the same time are done in one transaction (group commit), and under load they wait a moment for one
+another, so that a write costs a share of a commit. A job is a function over the connection that either raises a `StoreError` before it has written anything, or
 succeeds. When SQLite itself fails, the transaction is undone and each of its jobs is tried again in one of its own: what
 is wrong with one must not fail another's.
 """
@@ -9,6 +9,8 @@ is wrong with one must not fail another's.
 import asyncio
 import sqlite3
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -32,6 +34,9 @@ _WAIT_SECONDS = 15.0
 _MAX_WAITING = 4096
 # Bounds how long the first of a batch waits for the last.
 _MAX_BATCH = 256
+# A commit costs as much as ten writes. Where commits follow one another faster than this, the next waits for company: the
+# end of an answer comes so much later, and storing it costs half.
+_GATHER_SECONDS = 0.01
 
 
 class _Job(Struct, eq=False):
@@ -52,6 +57,7 @@ class SqliteThread:
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
         self._is_last = False
+        self._commits: deque[float] = deque((0.0, 0.0), maxlen=2)
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._is_closing = False
@@ -111,6 +117,8 @@ class SqliteThread:
         """All that waits, as far as one transaction should go; empty at the end."""
         batch: list[_Job] = []
         job = None if self._is_last else self._queue.get()
+        if self._writes and job is not None:
+            self._gather()
         while job is not None:
             batch.append(job)
             if len(batch) >= _MAX_BATCH:
@@ -121,6 +129,13 @@ class SqliteThread:
                 return batch
         self._is_last = True
         return batch
+
+    def _gather(self) -> None:
+        """Wait for others that want to write, if it looks as if there were some."""
+        before, last = self._commits
+        now = time.monotonic()
+        if now - before < 2 * _GATHER_SECONDS and now - last < _GATHER_SECONDS:
+            time.sleep(last + _GATHER_SECONDS - now)
 
     def _end(self, _: None) -> None:
         left = list(self._jobs)
@@ -169,6 +184,7 @@ class SqliteThread:
                 job.error = error
         if self._writes:
             connection.execute("COMMIT")
+            self._commits.append(time.monotonic())
 
     def _let_go(self) -> None:
         """Undo what is not committed; the next job opens the file anew, which may have become another."""

@@ -3,7 +3,7 @@
 Nothing here knows HTTP, a dialect's fields or a client. `http.py` speaks to servers, `rehearsal/` answers by itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
@@ -65,7 +65,7 @@ class Upstream(Protocol):
         """The dialect to speak with it when the client speaks `door`."""
         ...
 
-    async def send(self, request: UpstreamRequest) -> Reply:
+    def send(self, request: UpstreamRequest) -> Coroutine[object, object, Reply]:
         """The reply, as soon as its status and headers are known, whatever the status.
 
         Raises:

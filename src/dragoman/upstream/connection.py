@@ -30,6 +30,11 @@ MAX_COPY = 64 * 1024
 # Loops count time in milliseconds and may wake a little early.
 CLOCK_GRAIN = 0.002
 
+# The names that servers send; what else one sends is decoded each time.
+MAX_NAMES = 512
+MAX_NAME = 64
+_names: dict[bytes, str] = {}
+
 _PARSER_FAILURES = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
 
@@ -111,34 +116,27 @@ class Connection(asyncio.Protocol):
 
     # What the pool does with it.
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether a new request may be written."""
+    def is_usable(self, longest_rest: float) -> bool:
+        """Whether a new request may be written: it is open, and has not rested longer than so many seconds."""
         return (
             self._state is _IDLE
             and self._transport is not None
             and not self._transport.is_closing()
+            and self._loop.time() - self.idle_since < longest_rest
         )
 
-    @property
-    def age(self) -> float:
-        """How long it has rested, in seconds."""
-        return self._loop.time() - self.idle_since
-
-    @property
-    def is_reusable(self) -> bool:
-        """Whether the answer is over and both sides mean to go on."""
-        return (
-            self._state is _DONE
-            and self._may_be_kept
-            and self._transport is not None
-            and not self._transport.is_closing()
+    def rest(self) -> bool:
+        """Forget the answer, if it is over and both sides mean to go on: the connection waits for another request."""
+        transport = self._transport
+        if (
+            self._state is not _DONE
+            or not self._may_be_kept
+            or transport is None
+            or transport.is_closing()
             # The server has answered without reading all of the request.
-            and self._transport.get_write_buffer_size() == 0
-        )
-
-    def rest(self) -> None:
-        """Forget the answer; the connection waits for another request."""
+            or transport.get_write_buffer_size() != 0
+        ):
+            return False
         self.has_served = True
         self._state = _IDLE
         self._pieces.clear()
@@ -147,6 +145,7 @@ class Connection(asyncio.Protocol):
         if self._is_paused:
             self._resume()
         self.idle_since = self._loop.time()
+        return True
 
     def abort(self) -> None:
         """Close at once, whatever is still to be written."""
@@ -172,25 +171,22 @@ class Connection(asyncio.Protocol):
         Raises:
             UpstreamError: the connection was closed, or the first byte did not come in time, or is no HTTP.
         """
-        if self._transport is None:
+        transport = self._transport
+        if transport is None:
             raise faults.gone_without_answer(self._name)
-        self._begin()
+        self._state = _HEAD
+        self._head_bytes = 0
+        self._may_be_kept = False
+        self.has_received = False
+        self.status = 0
         if len(body) < MAX_COPY:
-            self._transport.write(head + body)
+            transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
+            transport.writelines((head, body))
         while self._state is _HEAD:
             await self._wait(self._first_byte_timeout)
         if self._error is not None and not self.status:
             raise self._error  # otherwise there is a head, and perhaps a body, to be read before it
-
-    def _begin(self) -> None:
-        self._state = _HEAD
-        self._head_bytes = 0
-        self._may_be_kept = False
-        self._error = None
-        self.has_received = False
-        self.status = 0
 
     @property
     def is_over(self) -> bool:
@@ -199,7 +195,13 @@ class Connection(asyncio.Protocol):
 
     def take_whole(self) -> bytes | None:
         """All of an answer that has arrived already, as a small one does with its head; None if it has not."""
-        return self._collected() if self._state is _DONE else None
+        if self._state is not _DONE:
+            return None
+        pieces = self._pieces
+        if len(pieces) != 1 or self._is_paused:
+            return self._collected()
+        self._held = 0
+        return pieces.pop()
 
     async def read(self) -> bytes:
         """All that has arrived, or will next; empty at the end.
@@ -345,7 +347,8 @@ class Connection(asyncio.Protocol):
             self._held += len(data)
             if self._held > HIGH_WATER and self._pieces and not self._is_paused:
                 self._pause()
-        self._wake()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
 
     def _refuse_data(self) -> None:
         """What came belongs to no answer."""
@@ -391,7 +394,7 @@ class Connection(asyncio.Protocol):
             return
         headers: dict[str, str] = {}
         for name, value in self._fields:
-            field = name.decode("latin-1").lower()
+            field = _names.get(name) or _name(name)
             text = value.decode("latin-1")
             headers[field] = f"{headers[field]}, {text}" if field in headers else text
         self._fields.clear()
@@ -408,3 +411,11 @@ class Connection(asyncio.Protocol):
             self._state = _DONE
             self._whole = len(self._pieces)
             self._may_be_kept = self._parser.should_keep_alive()
+
+
+def _name(raw: bytes) -> str:
+    """A header's name in lower case, remembered while there are few."""
+    name = raw.decode("latin-1").lower()
+    if len(_names) < MAX_NAMES and len(raw) <= MAX_NAME:
+        _names[raw] = name
+    return name

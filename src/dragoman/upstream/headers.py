@@ -16,6 +16,7 @@ An error of an upstream names no key: nothing here is ever put into a message.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -44,6 +45,9 @@ _CODEX_NAMES = frozenset(
 _CODEX_PREFIXES = ("x-codex-", "x-openai-internal-codex-")
 # One look at all names tells for nearly all clients that none of them is one of these.
 _PERHAPS_CODEX = re.compile("|".join(map(re.escape, (*sorted(_CODEX_NAMES), *_CODEX_PREFIXES))))
+# A client sends the same names with every request; a deployment has tens of clients. Longer lists go the long way.
+_CACHED_NAMES = 256
+_LONGEST_NAMES = 2048
 
 # `openai-model` stays out on purpose: Codex takes another name than it asked for as a sign of an account in trouble.
 # The vendors' organization headers name the operator's account, not the client's.
@@ -113,10 +117,17 @@ def usual_lines(rules: HeaderRules, request: UpstreamRequest) -> str | None:
         version = client.get("anthropic-version")
         if version not in (None, rules.fixed["anthropic-version"]) or "anthropic-beta" in client:
             return None
-    elif rules.dialect == "responses" and _PERHAPS_CODEX.search("\n".join(client)) is not None:
-        return None
+    elif rules.dialect == "responses":
+        names = "\n".join(client)
+        if len(names) > _LONGEST_NAMES or _is_perhaps_codex(names):
+            return None
     lines = rules.lines[request.stream]
     return f"{lines}x-request-id: {own_id}\r\n" if own_id else lines
+
+
+@lru_cache(_CACHED_NAMES)
+def _is_perhaps_codex(names: str) -> bool:
+    return _PERHAPS_CODEX.search(names) is not None
 
 
 def request_headers(rules: HeaderRules, request: UpstreamRequest) -> dict[str, str]:
@@ -151,17 +162,20 @@ def response_headers_for(
     door: Dialect, dialect: Dialect, headers: Mapping[str, str]
 ) -> list[tuple[bytes, bytes]]:
     """What a client may see of an upstream's headers. Rate limits are not here: they are mapped between vendors."""
-    told: list[tuple[bytes, bytes]] = []
-    for name in _REQUEST_IDS:
-        if name in headers:
-            told.append((b"x-upstream-request-id", _wire(headers[name])))
-            break
-    if door == dialect:
-        own = _TOLD_BY.get(dialect, frozenset())
-        for name, value in headers.items():
-            if name in own:
-                told.append((_wire(name), _wire(value)))
-    return told
+    names = _told(tuple(headers), dialect if door == dialect else None)
+    return [(told, headers[name].encode("latin-1", "replace")) for told, name in names]
+
+
+# Of one upstream's answers the names are the same.
+@lru_cache(_CACHED_NAMES)
+def _told(names: tuple[str, ...], dialect: Dialect | None) -> tuple[tuple[bytes, str], ...]:
+    """By which name a client is told which header. `dialect`: that of both sides, if it is one."""
+    ids = [name for name in _REQUEST_IDS if name in names]
+    own = _TOLD_BY.get(dialect, frozenset()) if dialect is not None else frozenset[str]()
+    return (
+        *((b"x-upstream-request-id", name) for name in ids[:1]),
+        *((_wire(name), name) for name in names if name in own),
+    )
 
 
 def _wire(text: str) -> bytes:

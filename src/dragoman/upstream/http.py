@@ -6,7 +6,7 @@ another attempt (`retry.py`), nor sockets (`transport.py`).
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
@@ -73,19 +73,26 @@ class HttpUpstream:
     def dialect_for(self, door: Dialect) -> Dialect:
         return door if door in self._dialects else self._kind
 
-    async def send(self, request: UpstreamRequest, more: Mapping[str, str] | None = None) -> Reply:
+    def send(
+        self, request: UpstreamRequest, more: Mapping[str, str] | None = None
+    ) -> Coroutine[object, object, Reply]:
         """As every upstream. `more`: headers of this request alone; they win over all others."""
         url = self._urls.get((request.dialect, request.operation))
+        lines = None if more else usual_lines(self._rules[request.dialect], request)
+        if url is None or lines is None:
+            return self._send_unusual(request, url, more or {})
+        return self._transport.send("POST", url, lines, request.body)
+
+    async def _send_unusual(
+        self, request: UpstreamRequest, url: str | None, more: Mapping[str, str]
+    ) -> Reply:
         if url is None:
             raise UpstreamError(
                 f"upstream {self.name!r} has no {request.operation!r} in the dialect {request.dialect!r}"
             )
-        rules = self._rules[request.dialect]
-        lines = None if more else usual_lines(rules, request)
-        if lines is None:
-            headers = request_headers(rules, request)
-            headers.update(more or {})
-            lines = self._transport.lines(headers)
+        headers = request_headers(self._rules[request.dialect], request)
+        headers.update(more)
+        lines = self._transport.lines(headers)
         return await self._transport.send("POST", url, lines, request.body)
 
     async def probe(self, more: Mapping[str, str] | None = None) -> Probe:

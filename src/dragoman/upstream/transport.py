@@ -83,15 +83,15 @@ class Transport:
         """The end of an exchange, however it came."""
         if connection not in self._open:
             return
-        if not connection.is_reusable:
+        if not connection.rest():
             self._drop(connection)
             return
-        connection.rest()
         self._resting.append(connection)
         # The oldest first: they rest at the front.
         while self._resting[0].idle_since < connection.idle_since - MAX_REST_SECONDS:
             self._drop(self._resting.pop(0))
-        self._call_next()
+        if self._waiting:
+            self._call_next()
 
     async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
         """After a stale connection. Its place is free, so what comes is a new one."""
@@ -105,7 +105,7 @@ class Transport:
     def _take_resting(self) -> Connection | None:
         while self._resting:
             connection = self._resting.pop()
-            if connection.is_usable and connection.age < MAX_REST_SECONDS:
+            if connection.is_usable(MAX_REST_SECONDS):
                 return connection
             self._drop(connection)
         return None
@@ -189,8 +189,8 @@ class HttpReply:
         self._transport = transport
         self._connection: Connection | None = connection
         self._name = name
-        encoding = connection.headers.get("content-encoding", "identity")
-        self._inflater = Inflater() if is_known(encoding) else None
+        encoding = connection.headers.get("content-encoding")
+        self._inflater = Inflater() if encoding is not None and is_known(encoding) else None
 
     @property
     def is_over(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from bench_streams import Story, dialect_stream
 
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import (
     StreamTranslator,
@@ -107,3 +107,15 @@ def test_problems_of_the_source_are_told() -> None:
     translator.feed(b"data: {broken\n\n")
     translator.close()
     assert [problem.kind for problem in translator.problems] == ["malformed_frame", "cut_stream"]
+
+
+@pytest.mark.parametrize("target", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("source", ["chat", "responses", "messages"])
+def test_deltas_written_together_are_those_written_one_by_one(source: str, target: str) -> None:
+    stream = b"".join(dialect_stream(source, Story(texts=300, calls=2, arguments=80)))
+    odd = "100\u00a0% %d \u2028".encode()
+    events = _events(source, stream.replace(b"brown", odd).replace(b'"write"', b'"100%b"'))
+    context = EncodeContext(seed="s", model="%d", created=1)
+    one_by_one, together = make_encoder(target, context), make_encoder(target, context)
+    assert together.encode_all(events) == b"".join(map(one_by_one.encode, events))
+    assert together.losses == one_by_one.losses

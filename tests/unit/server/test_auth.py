@@ -109,3 +109,20 @@ def test_id_tells_callers_apart_and_holds_nothing_of_the_key() -> None:
 
 def test_key_beyond_ascii_is_compared_as_the_bytes_it_is_sent_in() -> None:
     assert KeyRing(("schlüssel",)).identify(bearer("schlüssel".encode())) is not None
+
+
+def test_a_key_that_was_accepted_is_known_again_and_a_near_miss_is_not() -> None:
+    keys = ring()
+    first = keys.identify(bearer(b"second-key"))
+    assert first is not None
+    assert keys.identify([(b"x-api-key", b"second-key")]) == first
+    assert keys.identify(bearer(b"second-kez")) is None
+    assert keys.identify(bearer(b"first-key")) != first
+
+
+def test_a_key_that_was_accepted_alone_still_leaves_room_for_the_providers() -> None:
+    keys = ring()
+    keys.identify(bearer(b"second-key"))
+    both = keys.identify([*bearer(b"second-key"), (b"x-api-key", b"sk-provider")])
+    assert both is not None
+    assert both.key == "sk-provider"

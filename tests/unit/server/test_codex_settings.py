@@ -12,7 +12,7 @@ from dragoman.server.config import Flags, check_surroundings, complete, load_set
 from dragoman.server.connect import connection_of
 from dragoman.server.settings import Settings
 from dragoman.upstream.base import Supervised
-from dragoman.upstream.codex import CodexUpstream
+from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.settings import UpstreamSettings
 

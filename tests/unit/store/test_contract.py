@@ -561,7 +561,7 @@ def test_nothing_goes_while_the_content_is_within_the_cap(bench: Bench) -> None:
         assert (await store.stats()).responses == 5
 
     # The files are larger than this by far, their content is not.
-    bench.run(work, max_bytes=3000)
+    bench.run(work, max_bytes=4000)
 
 
 def test_seals_go_first_if_they_expire_first(bench: Bench) -> None:
@@ -595,7 +595,7 @@ def test_sweep_beyond_the_cap_goes_on_while_there_is_more(lasting: Bench) -> Non
             pass
         assert (await store.stats()).responses == 1
 
-    lasting.run(work, max_bytes=600)
+    lasting.run(work, max_bytes=700)
 
 
 @pytest.mark.parametrize("cap", ["max_bytes", "max_record_bytes"])

@@ -1,5 +1,7 @@
 """Everything that can be stored comes back as it was, and what cannot be read is said to be so."""
 
+import sys
+import threading
 import zlib
 from typing import cast
 
@@ -201,7 +203,11 @@ def test_escapes_that_are_whole_keep_their_bytes() -> None:
     [
         b"",
         b"\x02{}",
+        b"\x03{}",
         b"\x01no zlib",
+        b"\x02no zstandard",
+        # A header that promises two gigabytes.
+        b"\x02\x28\xb5\x2f\xfd\xa0\x00\x00\x00\x80\x01\x00\x00",
         b"\x00",
         b"\x00[]",
         b"\x00{",
@@ -250,3 +256,22 @@ def test_weight_counts_what_is_long() -> None:
     assert weigh_request(request) == 80
     assert weigh_answer(Answer(parts=kinds)) == 70
     assert weigh_request(structs.replace(request, turns=())) == 10
+
+
+def test_what_zlib_packed_is_read_and_written_where_there_is_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = b"the same again, " * 100
+    assert unpack_bytes(b"\x01" + zlib.compress(data)) == data
+    packed = pack_bytes(data)
+    assert packed[:1] == b"\x02"
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    found: list[bytes] = []
+    # Compressors are remembered by thread: another has not asked yet.
+    thread = threading.Thread(target=lambda: found.append(pack_bytes(data)))
+    thread.start()
+    thread.join()
+    assert found[0][:1] == b"\x01"
+    assert unpack_bytes(found[0]) == data
+    with pytest.raises(StoreDamaged, match=r"dragoman\[server\]"):
+        unpack_bytes(packed)

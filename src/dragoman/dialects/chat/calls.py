@@ -5,8 +5,6 @@ consumers that take one part at a time can go on, when something else begins and
 object. All others end when the choice finishes. Which entry belongs to which call is `core.slots`.
 """
 
-from collections import deque
-
 from dragoman._json import is_strict
 from dragoman.core.names import resolve_name
 from dragoman.core.slots import CallName, Slots
@@ -32,7 +30,7 @@ class CallTrack:
         self._choice = choice
         self._slots = Slots(self._is_whole, declared)
         self._calls: list[OpenCall] = []
-        self._waiting: deque[OpenCall] = deque()
+        self._waiting: list[OpenCall] = []  # few: no deque, which takes 600 bytes
         self._ids: set[str] = set()
         self._active: OpenCall | None = None  # the one that was spoken to last
         self._was_interleaved = False
@@ -159,7 +157,7 @@ class CallTrack:
 
     def _announce_settled(self) -> None:
         while self._waiting and self._waiting[0].name.is_settled:
-            self._announce(self._waiting.popleft())
+            self._announce(self._waiting.pop(0))
 
     def _announce(self, call: OpenCall) -> None:
         call_id = call.call_id

@@ -26,7 +26,7 @@ from dragoman.dialects.chat.fields import (
 )
 from dragoman.dialects.chat.telling import Telling
 from dragoman.dialects.chat.usage import read_usage
-from dragoman.dialects.chat.wire import CHUNK_FIELDS, FAILED_FINISHES, decode_hot
+from dragoman.dialects.chat.wire import CHUNK_FIELDS, FAILED_FINISHES, HotChoice, decode_hot
 from dragoman.errors import MalformedJson, RemoteProtocolError
 from dragoman.model.events import (
     Completed,
@@ -47,6 +47,7 @@ from dragoman.sse import Frame, is_utf8
 __all__ = ("ChatReader", "read_body")
 
 _NO_CONTEXT = DecodeContext()
+_LF = 0x0A
 
 
 class ChatReader:
@@ -68,7 +69,51 @@ class ChatReader:
             chunk = decode_hot(data)
         except FAST_FAILURES:
             return None
-        choice = chunk.choices[0]
+        return self._tell_plain(chunk.choices[0])
+
+    def quick_many(self, _opening: bytes, lines: list[bytes], told: list[Event], /) -> int:
+        """See `base.FrameReader`. Nearly all of a run are pieces of one text, or of one call's input."""
+        track = self._choices.get(0)
+        if track is None:
+            return 0
+        speech, call, index, found, tell = (
+            track.hot_text,
+            track.hot_call,
+            track.hot_index,
+            self.found,
+            told.append,
+        )
+        for count, line in enumerate(lines):
+            if _LF in line:
+                return count
+            try:
+                choice = decode_hot(line).choices[0]
+            except FAST_FAILURES:
+                return count
+            delta = choice.delta
+            text, calls = delta.content, delta.tool_calls
+            if choice.index == 0 and not (delta.reasoning_content or delta.reasoning):
+                if calls is None:
+                    if text and speech is not None:
+                        speech.pieces.append(text)
+                        tell(TextDelta(speech.part, text))
+                        continue
+                elif call is not None and not text and calls[0].index == index:
+                    fragment = calls[0].function.arguments
+                    if fragment and call.buffer.keep(fragment):
+                        tell(InputDelta(call.part, fragment))
+                        continue
+            events = self._tell_plain(choice)
+            if events is None:
+                return count
+            if not events or found:
+                told.extend(events)
+                return count + 1
+            tell(events[0])
+        return len(lines)
+
+    def _tell_plain(self, choice: HotChoice) -> tuple[Event, ...] | None:
+        """What a choice of a plain chunk says; None if it must be read field by field."""
         track = self._choices.get(choice.index)
         if track is not None:
             delta = choice.delta
@@ -104,9 +149,12 @@ class ChatReader:
         data = frame.data
         if data is None:
             return self._read_comment(frame)
-        # Plain deltas come here too, from streams with CRLF; a frame that is none fails at its first odd field.
-        events = self.quick(frame.raw, data)
-        return self._read_fully(frame, data) if events is None else events
+        if not frame.raw.startswith(b"data: ") or frame.raw.endswith(b"\r\n"):
+            # Plain deltas come here too; a frame that is none fails at its first odd field.
+            events = self.quick(frame.raw, data)
+            if events is not None:
+                return events
+        return self._read_fully(frame, data)
 
     def end(self) -> tuple[Event, ...]:
         if self._choices:

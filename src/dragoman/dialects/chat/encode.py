@@ -6,7 +6,8 @@ and no `[DONE]`. Several clients merge calls whose deltas alternate, so parts mu
 `core.serial.Serializer` in front sees to that. How parts are written is `encode_parts`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from dragoman._json import dumps
 from dragoman.core.fold import merge_usage
@@ -58,7 +59,7 @@ class ChatEncoder:
         self._context = context
         self._book = answer_book(LOSSES, context.losses)
         self._mint = Minter(context.seed)
-        self._parts = parts = PartWriter(self._book, self._mint, legacy=context.legacy_functions)
+        self._parts = PartWriter(self._book, self._mint, legacy=context.legacy_functions)
         self._choices: dict[int, ChoiceState] = {}
         self._usage: Usage | None = None
         self._has_started = False
@@ -66,25 +67,6 @@ class ChatEncoder:
         self._is_mute = (
             False  # failed on our own account: what the upstream still says is not written
         )
-        self._writers: dict[type[Event], Callable[..., bytes]] = {
-            TextDelta: parts.write_text,
-            InputDelta: parts.write_input,
-            ReasoningDelta: parts.write_reasoning,
-            OutputDelta: parts.skip_output,
-            MediaDelta: parts.write_media,
-            AnnotationAdded: parts.write_annotation,
-            SealAdded: parts.write_seal,
-            PartStarted: self._start_part,
-            PartEnded: self._end_part,
-            Started: self._start,
-            Progress: self._pass_over,
-            UsageReported: self._keep_usage,
-            LimitsReported: self._note_limits,
-            Finished: self._finish,
-            Failed: self._fail,
-            Completed: self._complete,
-            Noticed: self._write_notice,
-        }
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -100,7 +82,15 @@ class ChatEncoder:
             if self._is_mute:
                 return b""
             refuse(event, "the stream is over")
-        return self._writers[type(event)](event)
+        kind = type(event)
+        write = _PART_WRITERS.get(kind)
+        return _WRITERS[kind](self, event) if write is None else write(self._parts, event)
+
+    def deltas(
+        self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
+    ) -> bytes | None:
+        """See `base.StreamEncoder`."""
+        return None if self._is_over else self._parts.write_many(kind, part, texts)
 
     def close(self) -> bytes:
         """The failure of a stream that was left without its end; nothing after one that ended."""
@@ -230,3 +220,28 @@ class ChatEncoder:
             return b""  # clients take nothing of a choice after its finish
         delta, beside = (fields, None) if event.name == "delta" else ({}, fields)
         return role + self._parts.envelope.chunk(event.choice, delta, beside)
+
+    writers: ClassVar[Mapping[type[Event], Callable[..., bytes]]] = {
+        PartStarted: _start_part,
+        PartEnded: _end_part,
+        Started: _start,
+        Progress: _pass_over,
+        UsageReported: _keep_usage,
+        LimitsReported: _note_limits,
+        Finished: _finish,
+        Failed: _fail,
+        Completed: _complete,
+        Noticed: _write_notice,
+    }
+
+
+_WRITERS = ChatEncoder.writers
+_PART_WRITERS: Mapping[type[Event], Callable[..., bytes]] = {
+    TextDelta: PartWriter.write_text,
+    InputDelta: PartWriter.write_input,
+    ReasoningDelta: PartWriter.write_reasoning,
+    OutputDelta: PartWriter.skip_output,
+    MediaDelta: PartWriter.write_media,
+    AnnotationAdded: PartWriter.write_annotation,
+    SealAdded: PartWriter.write_seal,
+}

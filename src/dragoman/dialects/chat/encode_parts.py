@@ -3,10 +3,10 @@
 What a delta's chunk is made of is known when its part starts: a delta is written as prefix, JSON string, suffix.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Never, assert_never
 
-from dragoman._json import Raw, dumps_text
+from dragoman._json import Raw, dumps_text, dumps_texts
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
 from dragoman.dialects.chat.chunks import Envelope
@@ -108,6 +108,16 @@ class PartWriter:
         if part.prefix:
             return part.prefix + dumps_text(event.text) + part.suffix
         return b""
+
+    def write_many(
+        self, kind: type[TextDelta | InputDelta], number: int, texts: Sequence[str]
+    ) -> bytes | None:
+        """Several deltas of one part at once, without logprobs; None where one of them has to be refused."""
+        part = self._open.get(number)
+        if part is None or part.takes is not kind:
+            return None
+        prefix, suffix = part.prefix, part.suffix
+        return prefix + dumps_texts(texts, suffix + prefix) + suffix if prefix else b""
 
     def write_reasoning(self, event: ReasoningDelta) -> bytes:
         part = self._open.get(event.part)

@@ -33,6 +33,7 @@ __all__ = (
     "MESSAGE_FIELDS",
     "REASONING_FIELDS",
     "SEALED_FIELDS",
+    "HotChoice",
     "HotChunk",
     "decode_hot",
 )

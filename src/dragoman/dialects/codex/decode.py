@@ -127,6 +127,9 @@ class CodexReader:
         """Nothing is quick here: the app-server speaks lines, not frames."""
         return None
 
+    def quick_many(self, _opening: bytes, _lines: list[bytes], _told: list[Event], /) -> int:
+        return 0
+
     def read(self, frame: Frame) -> tuple[Event, ...]:
         return self.read_line(frame.data) if frame.data is not None else ()
 

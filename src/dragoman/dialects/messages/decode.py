@@ -33,6 +33,7 @@ from dragoman.dialects.messages.wire import (
     EVENTS,
     MAPPED_FIELDS,
     STOP_REASONS,
+    BlockDelta,
     InputFragment,
     TextFragment,
     decode_block_delta,
@@ -55,6 +56,7 @@ __all__ = ("MessagesReader", "finish_extra")
 
 _NO_CONTEXT = DecodeContext()
 _HOT = b"event: content_block_delta\n"
+_LF = 0x0A
 
 _Events = tuple[Event, ...]
 
@@ -92,6 +94,31 @@ class MessagesReader:
             event = decode_block_delta(data)
         except FAST_FAILURES:
             return None
+        return self._tell_plain(event)
+
+    def quick_many(self, opening: bytes, lines: list[bytes], told: list[Event], /) -> int:
+        """See `base.FrameReader`."""
+        if not opening.startswith(_HOT):
+            return 0
+        found = self.found
+        for count, line in enumerate(lines):
+            if _LF in line:
+                return count
+            try:
+                event = decode_block_delta(line)
+            except FAST_FAILURES:
+                return count
+            events = self._tell_plain(event)
+            if events is None:
+                return count
+            if not events or found:
+                told.extend(events)
+                return count + 1
+            told.append(events[0])
+        return len(lines)
+
+    def _tell_plain(self, event: BlockDelta) -> _Events | None:
+        """What a delta of a block says; None if it must be read field by field."""
         delta = event.delta
         if type(delta) is TextFragment:
             text = self._assembly.texts.get(event.index)

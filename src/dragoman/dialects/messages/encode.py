@@ -15,6 +15,7 @@ latter. Some things wait:
 """
 
 import re
+from collections.abc import Sequence
 from typing import assert_never
 
 from dragoman._json import dumps
@@ -118,6 +119,12 @@ class MessagesEncoder:
             return out
         self._held.append(out)
         return b""
+
+    def deltas(
+        self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
+    ) -> bytes | None:
+        """See `base.StreamEncoder`."""
+        return self._blocks.write_many(kind, part, texts) if self._is_hot else None
 
     def open_block(self) -> bytes:
         """The start of the open text or thinking block, if that still waits for its first words."""

@@ -4,9 +4,10 @@ The hot deltas are a prefix built when the block opened, one JSON string, and a 
 in `_text`, `_input` and `_thought`; every other delta goes the long way.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
-from dragoman._json import Raw, dumps, dumps_text, is_strict
+from dragoman._json import Raw, dumps, dumps_text, dumps_texts, is_strict
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.fields import object_of
@@ -151,6 +152,15 @@ class BlockWriter:
             self._input = self._part
             return self.input(event)
         return self._wrapped(_escape(event.text))
+
+    def write_many(
+        self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
+    ) -> bytes | None:
+        """Several deltas of the block that grows; None if they must be written one by one."""
+        if part != (self._input if kind is InputDelta else self._text):
+            return None
+        prefix = self._prefix
+        return prefix + dumps_texts(texts, _SUFFIX + prefix) + _SUFFIX
 
     def output(self, event: OutputDelta) -> None:
         """What a provider's tool prints into its call is lost; a result has it, and a call that is not shown takes it along."""

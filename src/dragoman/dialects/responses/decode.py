@@ -24,11 +24,12 @@ from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.fields import Fields, read_list, read_object, read_text, without
 from dragoman.dialects.responses.ledger import Ledger
 from dragoman.dialects.responses.limits import LIMITS_EVENT, read_limits
-from dragoman.dialects.responses.tracks import Found, TextTrack
+from dragoman.dialects.responses.tracks import Found, ReasoningTrack, TextTrack
 from dragoman.dialects.responses.wire import (
     ENVELOPE_FIELDS,
     KEEPALIVE_EVENTS,
     TERMINAL_EVENTS,
+    Delta,
     ReasoningTextDelta,
     decode_delta,
 )
@@ -53,6 +54,7 @@ from dragoman.sse import Frame
 __all__ = ("ResponsesReader", "read_body")
 
 _NO_CONTEXT = DecodeContext()
+_LF = 0x0A
 
 
 class ResponsesReader:
@@ -74,6 +76,43 @@ class ResponsesReader:
             delta = decode_delta(data)
         except FAST_FAILURES:
             return None
+        return self._tell_plain(delta)
+
+    def quick_many(self, _opening: bytes, lines: list[bytes], told: list[Event], /) -> int:
+        """See `base.FrameReader`. Nearly all of a run are pieces of one text, or of one call's input."""
+        item, live, found, tell = None, self._live, self.found, told.append
+        track: TextTrack | CallTrack | ReasoningTrack | None = None
+        for count, line in enumerate(lines):
+            if _LF in line:
+                return count
+            try:
+                delta = decode_delta(line)
+            except FAST_FAILURES:
+                return count
+            if delta.item_id != item:
+                item = delta.item_id
+                track = live.get(item)
+            text = delta.delta
+            if track is not None and text and track.wire is type(delta):
+                if type(track) is TextTrack:
+                    if track.index == delta.content_index and not delta.logprobs:
+                        track.pieces.append(text)
+                        tell(TextDelta(track.part, text))
+                        continue
+                elif type(track) is CallTrack and track.buffer.keep(text):
+                    tell(InputDelta(track.part, text))
+                    continue
+            events = self._tell_plain(delta)
+            if events is None:
+                return count
+            if not events or found:
+                told.extend(events)
+                return count + 1
+            tell(events[0])
+        return len(lines)
+
+    def _tell_plain(self, delta: Delta) -> tuple[Event, ...] | None:
+        """What a delta says; None if it must be read field by field."""
         track = self._live.get(delta.item_id)
         if track is None or track.wire is not type(delta):
             return None

@@ -12,8 +12,9 @@ incomplete is closed only when the answer goes on to its end; before a failure n
      '----------------'----------------'--------Failed-----> OVER
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from typing import ClassVar
 
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
@@ -93,25 +94,6 @@ class ResponsesEncoder:
         self._usage: Usage | None = None
         self._finished: Finished | None = None
         self._late: list[Event] = []
-        self._handlers: dict[type[Event], Callable[..., bytes]] = {
-            Started: self._start,
-            PartStarted: self._items.start,
-            PartEnded: self._items.end,
-            TextDelta: self._items.text,
-            ReasoningDelta: self._items.reasoning,
-            InputDelta: self._items.input,
-            OutputDelta: self._items.output,
-            MediaDelta: self._items.media,
-            AnnotationAdded: self._items.annotation,
-            SealAdded: self._nothing,  # seals ride in the finished item
-            Progress: self._progress,
-            UsageReported: self._report_usage,
-            LimitsReported: self._report_limits,
-            Finished: self._finish,
-            Failed: self._fail,
-            Completed: self._complete,
-            Noticed: self._notice,
-        }
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -144,7 +126,19 @@ class ResponsesEncoder:
             # After a call that was cut nothing is certain: said if the answer ends, not if it fails.
             self._late.append(event)
             return b""
-        return self._handlers[kind](event)
+        return self._handle(event)
+
+    def deltas(
+        self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
+    ) -> bytes | None:
+        """See `base.StreamEncoder`."""
+        stencil = self._items.stencil
+        is_same = stencil.kind is kind and stencil.part == part
+        return self._events.deltas(stencil, texts) if is_same else None
+
+    def _handle(self, event: Event) -> bytes:
+        handle = _ITEM_HANDLERS.get(type(event))
+        return _HANDLERS[type(event)](self, event) if handle is None else handle(self._items, event)
 
     def close_message(self) -> bytes:
         """The end of a message whose texts have ended, without waiting for what comes after it."""
@@ -237,7 +231,7 @@ class ResponsesEncoder:
         self._finished = event
         self._state = _State.ENDING
         late, self._late = self._late, []
-        told = [self._handlers[type(each)](each) for each in late]
+        told = [self._handle(each) for each in late]
         return b"".join(told) + self._items.flush()
 
     def _complete(self, event: Completed) -> bytes:
@@ -297,3 +291,28 @@ class ResponsesEncoder:
             "failed", self._sheet.output, self._usage, error=failed_fields(info)
         )
         return self._events.event("response.failed", {"response": response})
+
+    handlers: ClassVar[Mapping[type[Event], Callable[..., bytes]]] = {
+        Started: _start,
+        SealAdded: _nothing,  # seals ride in the finished item
+        Progress: _progress,
+        UsageReported: _report_usage,
+        LimitsReported: _report_limits,
+        Finished: _finish,
+        Failed: _fail,
+        Completed: _complete,
+        Noticed: _notice,
+    }
+
+
+_HANDLERS = ResponsesEncoder.handlers
+_ITEM_HANDLERS: Mapping[type[Event], Callable[..., bytes]] = {
+    PartStarted: ItemStream.start,
+    PartEnded: ItemStream.end,
+    TextDelta: ItemStream.text,
+    ReasoningDelta: ItemStream.reasoning,
+    InputDelta: ItemStream.input,
+    OutputDelta: ItemStream.output,
+    MediaDelta: ItemStream.media,
+    AnnotationAdded: ItemStream.annotation,
+}

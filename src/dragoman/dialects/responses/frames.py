@@ -1,6 +1,9 @@
 """Numbered events as SSE frames. The fields are in the vendor's order: the type, the rest by name, the number last."""
 
-from dragoman._json import dumps, dumps_text
+from collections.abc import Sequence
+from itertools import chain, count
+
+from dragoman._json import dumps, dumps_each, dumps_text
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.events import InputDelta, ReasoningDelta, TextDelta
 
@@ -13,7 +16,7 @@ class Stencil:
     `kind` is the event it takes for `part`; None: the part's deltas have no event on this wire.
     """
 
-    __slots__ = ("head", "kind", "middle", "part")
+    __slots__ = ("head", "kind", "line", "middle", "part")
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class Stencil:
         head, _, tail = whole.partition(b'"delta":""')
         self.head = b"event: " + name.encode("ascii") + b"\ndata: " + head + b'"delta":'
         self.middle = tail[: -len(b"0}")]
+        self.line = b""  # a frame to be filled in, for many at once
 
 
 class EventWriter:
@@ -49,3 +53,13 @@ class EventWriter:
         number = self.sequence
         self.sequence = number + 1
         return b"%b%b%b%d}\n\n" % (stencil.head, dumps_text(text), stencil.middle, number)
+
+    def deltas(self, stencil: Stencil, texts: Sequence[str]) -> bytes:
+        number = self.sequence
+        self.sequence = number + len(texts)
+        line = stencil.line
+        if not line:
+            parts = (stencil.head.replace(b"%", b"%%"), stencil.middle.replace(b"%", b"%%"))
+            stencil.line = line = b"%b%%b%b%%d}\n\n" % parts
+        holes = zip(dumps_each(texts), count(number), strict=False)
+        return line * len(texts) % tuple(chain.from_iterable(holes))

@@ -1,6 +1,7 @@
 """The items of a conversation as `input_items` lists them: each with an id, messages with their content in parts."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.ids import Minter
@@ -24,12 +25,13 @@ def list_items(turns: Sequence[Turn], seed: str) -> list[dict[str, object]]:
     for entry in Conversation(names, DEFAULT_TARGET, book, is_native=True).write(turns):
         if not isinstance(entry, dict):
             continue  # an item of another vendor's, which has no place in this list
-        kind = str(entry.get("type", ""))
+        fields = cast("dict[str, object]", entry)
+        kind = str(fields.get("type", ""))
         minted = mint(PREFIXES.get(kind, _OTHER_PREFIX))
-        item: dict[str, object] = {"id": minted, **entry}
-        if kind == "message" and isinstance(entry.get("content"), str):
-            part = "output_text" if entry.get("role") == "assistant" else "input_text"
-            item["content"] = [{"type": part, "text": entry["content"]}]
+        item: dict[str, object] = {"id": minted, **fields}
+        if kind == "message" and isinstance(fields.get("content"), str):
+            part = "output_text" if fields.get("role") == "assistant" else "input_text"
+            item["content"] = [{"type": part, "text": fields["content"]}]
         item.setdefault("status", "completed")
         items.append(item)
     return items

@@ -9,11 +9,10 @@ A store that does not answer costs the seals, not the request: it goes on withou
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
 from itertools import chain
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec import structs
 
@@ -28,11 +27,14 @@ from dragoman.model.events import Event, PartEnded
 from dragoman.model.parts import Call, Dialect, Part, Reasoning, Seal
 from dragoman.model.request import Request, Turn
 from dragoman.server.state.holding import StoreHolder
+from dragoman.store.base import Store
 from dragoman.store.records import Escrowed
 
 __all__ = ("FAMILIES", "Escrow", "escrow_key", "put_back", "restore", "seen_by")
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FAMILIES: Mapping[Dialect, Family] = {"messages": "anthropic", "responses": "openai"}
 """The provider families by the dialect of an upstream. Chat servers have fields of their own, which clients carry."""
@@ -99,13 +101,13 @@ class Escrow:
         found, self._found = self._found, {}
         if not found:
             return
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await self._holder.ask(
-                    "put_seals", lambda store: store.put_seals(self._owner, self._family, found)
-                )
-        except (StoreError, TimeoutError) as error:
-            logger.warning("the seals of %d calls could not be kept: %s", len(found), error)
+
+        async def put(store: Store) -> bool:
+            await store.put_seals(self._owner, self._family, found)
+            return True
+
+        if not await _ask(self._holder, "put_seals", put):
+            logger.warning("the seals of %d calls could not be kept", len(found))
 
 
 def seen_by(escrow: Escrow, change: Change | None) -> Change:
@@ -126,13 +128,22 @@ async def restore(holder: StoreHolder, owner: str, family: Family, request: Requ
     }
     if not calls:
         return request
-    kept: dict[str, Escrowed] = {}
-    with suppress(StoreError, TimeoutError):
+    kept = await _ask(holder, "get_seals", lambda store: store.get_seals(owner, family, calls))
+    return request if kept is None or not kept else put_back(request, kept)
+
+
+async def _ask(holder: StoreHolder, name: str, work: Callable[[Store], Awaitable[T]]) -> T | None:
+    """What the store says; None if it does not, soon."""
+    if not holder.is_worth_asking:
+        return None
+    try:
         async with asyncio.timeout(PATIENCE):
-            kept = await holder.ask(
-                "get_seals", lambda store: store.get_seals(owner, family, calls)
-            )
-    return put_back(request, kept) if kept else request
+            return await holder.ask(name, work)
+    except TimeoutError:
+        holder.note_trouble(f"no answer within {PATIENCE:g} seconds")
+    except StoreError as error:
+        logger.debug("the escrow was not asked: %s", error.message)
+    return None
 
 
 def put_back(request: Request, kept: Mapping[str, Escrowed]) -> Request:

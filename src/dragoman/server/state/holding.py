@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from dragoman.errors import GatewayError, StoreError, StoreMissing, StoreUnavailable
 from dragoman.store.base import LEASE_SECONDS, Key, Store
 from dragoman.store.opening import open_store
-from dragoman.store.records import StoreStats, Swept
+from dragoman.store.records import Swept
 from dragoman.store.settings import StoreSettings
 from dragoman.store.sweeping import sweep_forever
 
@@ -27,8 +27,8 @@ T = TypeVar("T")
 BEGIN_SECONDS = 0.5
 """How long a response runs before others may see that it does: most are over by then, and cost one write, not two."""
 
-STATS_SECONDS = 60.0
-"""Counting every row is for a page that is read once a minute."""
+AWAY_SECONDS = 5.0
+"""How long a store that did not answer is left alone by those who can do without it."""
 
 
 class Running(Protocol):
@@ -70,7 +70,7 @@ class StoreHolder:
         self.settings = settings
         self.running: set[Running] = set()
         self.trouble: str | None = None
-        self.stats: StoreStats | None = None
+        self._away_until = 0.0
         self._note = note
         self._on_sweep = on_sweep
         self._store: Store | None = None
@@ -86,6 +86,11 @@ class StoreHolder:
     @property
     def is_open(self) -> bool:
         return self._store is not None
+
+    @property
+    def is_worth_asking(self) -> bool:
+        """Whether somebody who can do without the store should ask it all the same."""
+        return self.trouble is None or time.monotonic() >= self._away_until
 
     def start(self) -> None:
         """Open it now, in the background: not the file that only exists for those who never said where to keep state."""
@@ -104,7 +109,7 @@ class StoreHolder:
             store = self._store or await self._opened()
             result = await work(store)
         except StoreUnavailable as error:
-            self._note_trouble(error.message)
+            self.note_trouble(error.message)
             raise
         except StoreError:
             outcome = "refused"
@@ -206,12 +211,14 @@ class StoreHolder:
 
     def _could_not_sweep(self, error: StoreError) -> None:
         if not isinstance(error, StoreMissing):
-            self._note_trouble(error.message)
+            self.note_trouble(error.message)
 
-    def _note_trouble(self, why: str) -> None:
+    def note_trouble(self, why: str) -> None:
+        """It did not answer."""
         if self.trouble is None:
             logger.warning("the store does not answer: %s", why)
         self.trouble = why
+        self._away_until = time.monotonic() + AWAY_SECONDS
 
 
 async def _ping(store: Store) -> None:

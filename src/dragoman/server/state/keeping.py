@@ -164,8 +164,8 @@ class Keeper:
             StoreError: it is not stored, and must not be told.
         """
         ended = read_ended_body(self._kept.door, body)
-        if ended is not None:
-            await self._store(ended, None)
+        if ended is not None and await self._store(ended, None):
+            raise StoreConflict(cancelled_error().message)
 
     def close(self) -> None:
         """The exchange is over. What was begun and never ended is cancelled; what was never told is forgotten."""
@@ -173,6 +173,12 @@ class Keeper:
         if not self._is_over and (self.is_begun or self._beginning is not None):
             self._is_over = True
             self._holder.spawn(self._abandon())
+
+    async def give_up(self) -> None:
+        """Nothing was told, and an error is about to be: what was claimed is free again before its client hears of it."""
+        if self.is_begun and not self._pieces and not self._is_over:
+            self._is_over = True
+            await self._abandon()
 
     def begin_soon(self) -> None:
         """Have others see that it runs."""

@@ -3,12 +3,13 @@
 from msgspec import structs
 
 from dragoman.server.answers import AnswerPlan
-from dragoman.server.planning import Asked, Way
+from dragoman.server.planning import Asked
 from dragoman.server.state.escrow import FAMILIES, Escrow
 from dragoman.server.state.holding import StoreHolder
 from dragoman.server.state.keeping import Keeper
 from dragoman.server.state.recalling import Recalled
 from dragoman.server.state.refusing import previous_missing
+from dragoman.server.ways import Way
 from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = ("asked_natively", "check_previous", "plan_escrow", "plan_kept")

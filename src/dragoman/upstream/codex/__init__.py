@@ -1,6 +1,5 @@
-"""Upstream `codex`: a supervised `codex app-server` child, spoken to in JSON-RPC over its pipes."""
+"""Upstream `codex`: a supervised `codex app-server` child, spoken to in JSON-RPC over its pipes.
 
-from dragoman.upstream.codex.process import INSTALL_HINT
-from dragoman.upstream.codex.upstream import CodexUpstream, child_environment
-
-__all__ = ("INSTALL_HINT", "CodexUpstream", "child_environment")
+upstream  a request becomes a turn, or goes on with one that is held
+child     one app-server: its messages and its turns; `seat` supervises it, `process` is the program itself
+"""

@@ -81,7 +81,7 @@ _ALL = (
     Scenario(name="rehearsal-large-arguments", about="a call with 300 KB of arguments", large=True),
     Scenario(
         name="rehearsal-text-calls",
-        about="the call written as text, in `<tool_call>` tags with JSON inside",
+        about="the call written as text, in `<tool_call>` tags with JSON inside; the gateway [tells it as a call](text-calls.md)",
         as_text=True,
     ),
     Scenario(

@@ -18,8 +18,8 @@ from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Reasoning, Result, Text
 from dragoman.model.request import Request, Tool, Turn
 from dragoman.upstream.base import UpstreamRequest
-from dragoman.upstream.codex import CodexUpstream
 from dragoman.upstream.codex.reply import CodexReply
+from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = (

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from dragoman._json import Raw, as_object
-from dragoman.upstream.codex import child_environment
 from dragoman.upstream.codex.limits import has_limits, limit_headers
 from dragoman.upstream.codex.opening import overrides_of, thread_params, tool_names
 from dragoman.upstream.codex.restart import LONGEST_WAIT, wait_before
 from dragoman.upstream.codex.stderr import LINES_PER_SPELL, MAX_LINE, SPELL_SECONDS, Murmur
+from dragoman.upstream.codex.upstream import child_environment
 from dragoman.upstream.settings import UpstreamSettings
 
 

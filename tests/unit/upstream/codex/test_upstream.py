@@ -23,7 +23,7 @@ from dragoman.errors import UpstreamError
 from dragoman.model.events import Started
 from dragoman.model.parts import Text
 from dragoman.model.request import Request, Tool, ToolChoice, Turn
-from dragoman.upstream.codex import CodexUpstream
+from dragoman.upstream.codex.upstream import CodexUpstream
 from loops import LOOPS, play
 
 from .asking import (
