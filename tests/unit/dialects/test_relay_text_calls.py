@@ -160,7 +160,7 @@ def test_other_choices_do_not_wait_for_the_end_of_a_block() -> None:
 
 def test_structured_call_does_not_wait_for_text() -> None:
     machine = relay()
-    machine.feed(first() + b"".join(said("a <tool_call>")))
+    machine.feed(first() + b"".join(said("a <tool_call>{")))
     function = {"name": "look", "arguments": ""}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
     frames = [chunk({"tool_calls": [call]})]
