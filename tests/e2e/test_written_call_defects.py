@@ -40,9 +40,7 @@ def test_m133_a_written_call_is_a_call_in_every_dialect(stage: Stage, door: str,
 
 @pytest.mark.parametrize(("door", "mode"), EVERY_WAY)
 def test_m158_the_mark_of_a_structured_call_is_no_text(stage: Stage, door: str, mode: str) -> None:
-    answer = Answer(
-        (Said(("<function",)), Tool("call_a", "run_tests", ("{}",))), finish="tool_calls"
-    )
+    answer = Answer((Said(("<function",)), Tool("call_a", "run_tests", ("{}",))))
     got = ask(stage, door, mode, answer)
     assert [call.name for call in got.calls] == ["run_tests"]
     assert got.text == ""
