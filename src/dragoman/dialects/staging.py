@@ -117,16 +117,25 @@ class Scanning:
         lane, part = self._lane, self._text
         if lane is None:
             return start
-        end, texts = start, list[str]()
-        for event in islice(events, start, None):
-            if type(event) is not TextDelta or event.part != part:
-                break
-            texts.append(event.text)
-            end += 1
+        rest = events[start:] if start else events
+        texts = [event.text for event in rest if type(event) is TextDelta and event.part == part]
+        if len(texts) < len(rest):
+            # Something else is among them: only what stands before it.
+            del texts[self._end_of_text(rest) :]
+        end = start + len(texts)
         text = "".join(texts)
         if not text or self._begins_in(text) is not None:
             return start
         lane(text)
+        return end
+
+    def _end_of_text(self, events: Sequence[Event]) -> int:
+        """Where the pieces of the open text end."""
+        part, end = self._text, 0
+        for event in events:
+            if type(event) is not TextDelta or event.part != part:
+                break
+            end += 1
         return end
 
     def _end_of_input(self, events: Sequence[Event], start: int) -> int:
