@@ -59,6 +59,6 @@ examples: ## run every file in examples/
 lock: ## pin the newest versions that pyproject.toml allows
 	@scripts/lock
 
-clean: ## remove .venv, caches and build results
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build dist
+clean: ## remove .venv, caches, build results and the peers of the bench
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build dist .peers
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
