@@ -238,10 +238,10 @@ def _with_short_form(
     upstream = read_struct(UpstreamSettings, {"kind": kind, "base_url": url}, "", found)
     if upstream is None or (kind not in _AT_HOME and not url):
         kinds = ("chat", "responses", "messages")
-        hint = suggestion(kind, kinds) if found else ""
+        hint = suggestion(kind, (*kinds, *_AT_HOME)) if found else ""
         complaints.append(
             f"--upstream: expected kind=URL with a kind of {words(kinds)}, such as "
-            f"chat=http://127.0.0.1:8000/v1; got {mask_url(text)!r}{hint}"
+            f"chat=http://127.0.0.1:8000/v1, or one of {words(_AT_HOME)} alone; got {mask_url(text)!r}{hint}"
         )
         return settings
     if kind not in _AT_HOME:

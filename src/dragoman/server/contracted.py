@@ -63,12 +63,14 @@ class PatientReply:
         self._reply.close()
 
 
-class ContractInterpreter:
-    """An `Interpreter` whose changes include a contract."""
+class _Contracted:
+    """An answer on its way, in whatever form, whose changes include a contract."""
 
     __slots__ = ("_contract", "_inner")
 
-    def __init__(self, inner: Interpreter, contract: Contract) -> None:
+    _inner: Interpreter | BodyCollector
+
+    def __init__(self, inner: Interpreter | BodyCollector, contract: Contract) -> None:
         self._inner = inner
         self._contract = contract
 
@@ -99,37 +101,24 @@ class ContractInterpreter:
     def fail(self, error: ErrorInfo) -> bytes:
         return b"" if self._contract.is_over else self._inner.fail(error)
 
+
+class ContractInterpreter(_Contracted):
+    """An `Interpreter` whose changes include a contract."""
+
+    __slots__ = ()
+
+    _inner: Interpreter
+
     def keep_alive(self) -> bytes:
         return b"" if self._contract.is_over else self._inner.keep_alive()
 
 
-class ContractCollector:
+class ContractCollector(_Contracted):
     """A `BodyCollector` whose changes include a contract."""
 
-    __slots__ = ("_contract", "_inner")
+    __slots__ = ()
 
-    def __init__(self, inner: BodyCollector, contract: Contract) -> None:
-        self._inner = inner
-        self._contract = contract
-
-    @property
-    def tally(self) -> Tally:
-        return self._inner.tally
-
-    @property
-    def is_over(self) -> bool:
-        return self._contract.is_over or self._inner.is_over
-
-    def feed(self, data: bytes) -> bytes:
-        return self._inner.feed(data)
-
-    def close(self) -> bytes:
-        if self._contract.is_over:
-            return b""
-        return self._inner.fail(_CUT) if self._contract.is_stopped else self._inner.close()
-
-    def fail(self, error: ErrorInfo) -> bytes:
-        return b"" if self._contract.is_over else self._inner.fail(error)
+    _inner: BodyCollector
 
     def body(self, target: str, encode: EncodeContext) -> TranslatedBody:
         return completed(self._inner.body(target, encode), self._contract)

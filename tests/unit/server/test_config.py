@@ -267,7 +267,8 @@ def test_a_bad_variable_or_flag_is_called_by_its_name() -> None:
         '--log-format: expected one of "auto", "console", "json", got "xml"',
         (
             '--upstream: expected kind=URL with a kind of "chat", "responses", "messages", such as '
-            "chat=http://127.0.0.1:8000/v1; got 'chta=http://127.0.0.1:1/v1'; did you mean `chat`?"
+            'chat=http://127.0.0.1:8000/v1, or one of "rehearsal", "codex", "chatgpt-codex" alone; '
+            "got 'chta=http://127.0.0.1:1/v1'; did you mean `chat`?"
         ),
     ]
 
