@@ -4,15 +4,24 @@ A table maps a code to what it means and what is done unless the operator's poli
 request is rejected), `carry` (it travels in a form the target may not understand, or in-band), `drop`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction
-from dragoman.model.parts import Dialect, Extra
+from dragoman.model.parts import Dialect, Extra, Text
+from dragoman.model.request import Turn
 
-__all__ = ("LossBook", "LossRule", "LossTable", "answer_book", "foreign_fields")
+__all__ = (
+    "LossBook",
+    "LossRule",
+    "LossTable",
+    "answer_book",
+    "foreign_fields",
+    "foreign_noter",
+    "instruction_texts",
+)
 
 
 # Fields with which answers describe themselves and the server, or repeat the request: their absence costs nobody anything.
@@ -94,6 +103,30 @@ def foreign_fields(extra: Extra | None, dialect: Dialect) -> str:
     if extra is None or extra.dialect == dialect or not extra.fields:
         return ""
     return ", ".join(sorted(extra.fields.keys() - DESCRIPTIVE))
+
+
+def foreign_noter(dialect: Dialect) -> Callable[["LossBook", Extra | None, str], None]:
+    """What declares, for an encoder of `dialect`, the fields of another that stay behind and may be missed."""
+
+    def note(book: LossBook, extra: Extra | None, where: str) -> None:
+        fields = foreign_fields(extra, dialect)
+        if fields:
+            book.note("unknown_field", where, fields)
+
+    return note
+
+
+def instruction_texts(turn: Turn, where: str, book: LossBook) -> list[str]:
+    """The texts of a turn that becomes instructions, which are nothing but text."""
+    texts: list[str] = []
+    for part in turn.parts:
+        if isinstance(part, Text):
+            texts.append(part.text)
+            if part.cache is not None:
+                book.note("cache_control", where)
+        else:
+            book.note("media_input", where, "instructions are text")
+    return texts
 
 
 def answer_book(table: LossTable, policy: Mapping[str, LossAction]) -> LossBook:

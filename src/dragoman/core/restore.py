@@ -14,25 +14,13 @@ from dragoman.core.finish import settle_finish
 from dragoman.core.freeform import Unwrapper
 from dragoman.model.events import Event, Finished, InputDelta, PartEnded, PartStarted
 from dragoman.model.outcome import Choice, Outcome
-from dragoman.model.parts import Call, CallKind
+from dragoman.model.parts import CLIENT_KINDS, Call
 from dragoman.model.request import ToolRef
 
 __all__ = ("Restorer", "restore_whole")
 
 # Kinds that the client runs itself. The others are run by providers, whose wires name the kind.
-_CLIENT_KINDS: frozenset[CallKind] = frozenset(
-    {
-        "custom",
-        "local_shell",
-        "shell",
-        "apply_patch",
-        "computer",
-        "tool_search",
-        "text_editor",
-        "bash",
-        "memory",
-    }
-)
+_CLIENT_KINDS = CLIENT_KINDS | {"custom"}
 
 # Of most events, and there are many, only the type is looked at.
 _TOUCHED = frozenset({InputDelta, PartStarted, PartEnded, Finished})

@@ -16,6 +16,7 @@ from msgspec import Struct
 from dragoman._json import Raw
 
 __all__ = (
+    "CLIENT_KINDS",
     "Annotation",
     "Call",
     "CallKind",
@@ -58,6 +59,20 @@ CallKind = Literal[
     "memory",
     "other",
 ]
+
+CLIENT_KINDS: frozenset[CallKind] = frozenset(
+    {
+        "local_shell",
+        "shell",
+        "apply_patch",
+        "computer",
+        "tool_search",
+        "text_editor",
+        "bash",
+        "memory",
+    }
+)
+"""Built-in kinds that the client runs itself; with a schema of their own they can be offered as functions."""
 
 Executor = Literal["client", "provider", "gateway"]
 PartStatus = Literal["in_progress", "completed", "incomplete", "failed"]

@@ -1,7 +1,7 @@
 """What Chat Completions cannot say, and what is done about it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
+from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.parts import Extra
@@ -96,11 +96,8 @@ LOSSES: LossTable = {
 }
 
 
-def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare the fields of another dialect that stay behind and may be missed."""
-    fields = foreign_fields(extra, "chat")
-    if fields:
-        book.note("unknown_field", where, fields)
+note_foreign = foreign_noter("chat")
+"""Declare the fields of another dialect that stay behind and may be missed."""
 
 
 def note_extra(book: LossBook, extra: Extra | None, where: str) -> None:

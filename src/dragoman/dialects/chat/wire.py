@@ -22,7 +22,6 @@ __all__ = (
     "CALL_FIELDS",
     "CHOICE_FIELDS",
     "CHUNK_FIELDS",
-    "CLIENT_KINDS",
     "CUT_REASONS",
     "DELTA_FIELDS",
     "FAILED_FINISHES",
@@ -243,17 +242,3 @@ BUILTIN_KINDS: Mapping[str, CallKind] = {
 LEGACY_TOOLS = "functions"
 LEGACY_CHOICE = "function_call"
 """What tools, and the choice among them, were called before there were tools. A message's call had the latter name too."""
-
-CLIENT_KINDS: frozenset[CallKind] = frozenset(
-    {
-        "local_shell",
-        "shell",
-        "apply_patch",
-        "computer",
-        "tool_search",
-        "text_editor",
-        "bash",
-        "memory",
-    }
-)
-"""Built-in kinds that the client runs: with a schema of their own they can be offered as functions."""

@@ -18,8 +18,9 @@ from dragoman.core.memo import Kept, made_of
 from dragoman.core.schemas import fix_schema
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.fields import fields_of, own_fields
-from dragoman.dialects.chat.wire import CLIENT_KINDS, LEGACY_CHOICE, LEGACY_TOOLS
+from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.model.outcome import Loss, Repair
+from dragoman.model.parts import CLIENT_KINDS
 from dragoman.model.request import Tool, ToolChoice, ToolRef
 
 __all__ = ("ToolWriter", "named_tools")

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.freeform import wrap_input
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, instruction_texts
 from dragoman.core.results import mark_error
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.dialects.base import Target
@@ -43,13 +43,7 @@ def split_instructions(turns: Sequence[Turn], book: LossBook) -> tuple[str, list
             continue
         where = f"turns[{number}]"
         note_foreign(book, turn.extra, where)
-        for part in turn.parts:
-            if isinstance(part, Text):
-                texts.append(part.text)
-                if part.cache is not None:
-                    book.note("cache_control", where)
-            else:
-                book.note("media_input", where, "instructions are text")
+        texts += instruction_texts(turn, where, book)
     return "\n\n".join(texts), rest
 
 

@@ -5,10 +5,9 @@ about sampling, limits or the choice of a tool.
 """
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
+from dragoman.core.losses import LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
-from dragoman.model.parts import Extra
 
 __all__ = ("BUILTIN_NAMES", "DEFAULT_TARGET", "LOSSES", "note_foreign")
 
@@ -100,8 +99,5 @@ DEFAULT_TARGET = Target(
 )
 
 
-def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare the fields of another dialect that stay behind and may be missed."""
-    fields = foreign_fields(extra, "codex")
-    if fields:
-        book.note("unknown_field", where, fields)
+note_foreign = foreign_noter("codex")
+"""Declare the fields of another dialect that stay behind and may be missed."""

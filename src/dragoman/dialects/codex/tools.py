@@ -15,24 +15,10 @@ from dragoman.core.schemas import fix_schema
 from dragoman.dialects.base import Target
 from dragoman.dialects.codex.losses import note_foreign
 from dragoman.model.outcome import Repair
-from dragoman.model.parts import CallKind
+from dragoman.model.parts import CLIENT_KINDS
 from dragoman.model.request import Tool, ToolChoice
 
 __all__ = ("Offer", "is_named", "offer_tools")
-
-# Built-in kinds that a client runs itself; with a schema of their own they can be offered as functions.
-_CLIENT_KINDS: frozenset[CallKind] = frozenset(
-    {
-        "local_shell",
-        "shell",
-        "apply_patch",
-        "computer",
-        "tool_search",
-        "text_editor",
-        "bash",
-        "memory",
-    }
-)
 
 
 class Offer(Struct, frozen=True):
@@ -46,7 +32,7 @@ def is_named(tool: Tool) -> bool:
     """Whether a tool is offered under a name of its own."""
     if tool.kind in ("function", "custom"):
         return True
-    return tool.kind in _CLIENT_KINDS and tool.schema is not None
+    return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
 def offer_tools(

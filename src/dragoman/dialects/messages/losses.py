@@ -5,11 +5,10 @@ request is rejected. In answers a `refuse` acts as `drop`: a stream that has beg
 """
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
+from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.outcome import Usage
-from dragoman.model.parts import Extra
 
 __all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign", "note_usage")
 
@@ -160,11 +159,8 @@ _REQUESTS: LossTable = {
 LOSSES: LossTable = {**_EVERYWHERE, **_ANSWERS, **_REQUESTS}
 
 
-def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare the fields of another dialect that stay behind and may be missed."""
-    fields = foreign_fields(extra, "messages")
-    if fields:
-        book.note("unknown_field", where, fields)
+note_foreign = foreign_noter("messages")
+"""Declare the fields of another dialect that stay behind and may be missed."""
 
 
 def note_usage(usage: Usage, book: LossBook) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, instruction_texts
 from dragoman.core.plain import bare_text
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.dialects.base import Target
@@ -54,13 +54,7 @@ def instructions_of(turns: Sequence[Turn], book: LossBook) -> str | None:
         has_head = True
         where = f"turns[{number}]"
         note_foreign(book, turn.extra, where)
-        for part in turn.parts:
-            if isinstance(part, Text):
-                texts.append(part.text)
-                if part.cache is not None:
-                    book.note("cache_control", where)
-            else:
-                book.note("media_input", where, "instructions are text")
+        texts += instruction_texts(turn, where, book)
     return "\n\n".join(texts) if has_head else None
 
 

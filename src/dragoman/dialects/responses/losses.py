@@ -1,10 +1,9 @@
 """What this dialect cannot express, and what is done about it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_fields
+from dragoman.core.losses import LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
-from dragoman.model.parts import Extra
 
 __all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign")
 
@@ -75,8 +74,5 @@ DEFAULT_TARGET = Target(
 )
 
 
-def note_foreign(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare the fields of another dialect that stay behind and may be missed."""
-    fields = foreign_fields(extra, "responses")
-    if fields:
-        book.note("unknown_field", where, fields)
+note_foreign = foreign_noter("responses")
+"""Declare the fields of another dialect that stay behind and may be missed."""

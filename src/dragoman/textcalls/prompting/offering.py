@@ -12,24 +12,12 @@ from dragoman.core.aliases import NameMap, flat_name
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import EMPTY_SCHEMA
-from dragoman.model.parts import Call, CallKind
+from dragoman.model.parts import CLIENT_KINDS, Call
 from dragoman.model.request import Namespace, Request, Tool, ToolChoice, ToolRef
 from dragoman.textcalls.prompting.base import LEGACY_MARKS, Signature, ToolPrompt
 
 __all__ = ("Offering", "call_key", "plan_offering")
 
-_CLIENT_KINDS: frozenset[CallKind] = frozenset(
-    {
-        "local_shell",
-        "shell",
-        "apply_patch",
-        "computer",
-        "tool_search",
-        "text_editor",
-        "bash",
-        "memory",
-    }
-)
 
 _Key = tuple[str | None, str]
 
@@ -81,7 +69,7 @@ def call_key(call: Call) -> _Key:
 def _is_sayable(tool: Tool) -> bool:
     if tool.kind in ("function", "custom"):
         return True
-    return tool.kind in _CLIENT_KINDS and tool.schema is not None
+    return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
 def _used(request: Request) -> list[_Key]:
