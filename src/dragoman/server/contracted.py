@@ -7,6 +7,7 @@ ContractCollector   the same, gathered for a body
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
 
 from msgspec import structs
 
@@ -19,6 +20,8 @@ from dragoman.textcalls.contract.chain import Contract
 from dragoman.upstream.base import Reply
 
 __all__ = ("ContractCollector", "ContractInterpreter", "PatientReply", "completed")
+
+_Inner = TypeVar("_Inner", bound=Interpreter | BodyCollector)
 
 _CUT = ErrorInfo(kind="cancelled", message="the answer was ended after its calls")
 
@@ -63,14 +66,12 @@ class PatientReply:
         self._reply.close()
 
 
-class _Contracted:
+class _Contracted(Generic[_Inner]):
     """An answer on its way, in whatever form, whose changes include a contract."""
 
     __slots__ = ("_contract", "_inner")
 
-    _inner: Interpreter | BodyCollector
-
-    def __init__(self, inner: Interpreter | BodyCollector, contract: Contract) -> None:
+    def __init__(self, inner: _Inner, contract: Contract) -> None:
         self._inner = inner
         self._contract = contract
 
@@ -102,23 +103,19 @@ class _Contracted:
         return b"" if self._contract.is_over else self._inner.fail(error)
 
 
-class ContractInterpreter(_Contracted):
+class ContractInterpreter(_Contracted[Interpreter]):
     """An `Interpreter` whose changes include a contract."""
 
     __slots__ = ()
-
-    _inner: Interpreter
 
     def keep_alive(self) -> bytes:
         return b"" if self._contract.is_over else self._inner.keep_alive()
 
 
-class ContractCollector(_Contracted):
+class ContractCollector(_Contracted[BodyCollector]):
     """A `BodyCollector` whose changes include a contract."""
 
     __slots__ = ()
-
-    _inner: BodyCollector
 
     def body(self, target: str, encode: EncodeContext) -> TranslatedBody:
         return completed(self._inner.body(target, encode), self._contract)
