@@ -11,6 +11,7 @@
       RequestRefused         the client's request cannot be served as it stands
       UpstreamError          the provider answered with an error, or not at all
       ToolError              one tool call cannot be used; becomes a result for the model
+        FatalToolError       nothing more can be done in this conversation; ends the turn
       StoreError             stored state is missing or cannot be reached
         StoreUnavailable     the store does not answer, or not in time
         StoreMissing         nothing is stored under this id, for this caller, any more
@@ -24,6 +25,7 @@ fits it before any byte of an answer has been sent, so that nobody maps classes 
 
 __all__ = (
     "ConfigError",
+    "FatalToolError",
     "FrameTooLarge",
     "GatewayError",
     "LocalProtocolError",
@@ -117,6 +119,10 @@ class ToolError(GatewayError):
 
     kind = "tool"
     status = 422
+
+
+class FatalToolError(ToolError):
+    """A tool found that nothing more can be done in this conversation; the turn ends."""
 
 
 class StoreError(GatewayError):

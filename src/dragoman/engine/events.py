@@ -1,0 +1,121 @@
+"""What an observer of the engine is told, one value per happening, in order. Their JSON is what `dragoman run --json` prints."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman.model.events import Event
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Usage
+from dragoman.model.parts import Call, Result
+from dragoman.model.request import Turn
+
+__all__ = (
+    "CallReported",
+    "CallSettled",
+    "CallStarted",
+    "Compacted",
+    "EngineEvent",
+    "ModelSpoke",
+    "Retried",
+    "RunEnd",
+    "RunEnded",
+    "Settlement",
+    "TurnEnded",
+    "TurnStarted",
+)
+
+Settlement = Literal["done", "failed", "refused", "timed_out", "aborted"]
+"""`failed`: the tool said so. `refused`: the call could not be run as it was (unknown tool, wrong arguments)."""
+
+RunEnd = Literal[
+    "answered",
+    "handed_over",
+    "max_turns",
+    "max_tokens",
+    "max_time",
+    "no_progress",
+    "cancelled",
+    "failed",
+]
+"""`handed_over`: the model called tools that are the caller's own."""
+
+
+class TurnStarted(Struct, frozen=True, gc=False, tag_field="type", tag="turn_started"):
+    """A request is being sent. Turns count from 1."""
+
+    turn: int
+
+
+class ModelSpoke(Struct, frozen=True, gc=False, tag_field="type", tag="model_spoke"):
+    event: Event
+
+
+class CallStarted(Struct, frozen=True, gc=False, tag_field="type", tag="call_started"):
+    turn: int
+    call: Call
+
+
+class CallReported(Struct, frozen=True, gc=False, tag_field="type", tag="call_reported"):
+    """How far a call is, in the tool's own words."""
+
+    call_id: str
+    text: str
+
+
+class CallSettled(Struct, frozen=True, gc=False, tag_field="type", tag="call_settled"):
+    """`elapsed`: seconds from its start; 0 for one that never started."""
+
+    turn: int
+    call: Call
+    result: Result
+    how: Settlement
+    elapsed: float = 0.0
+
+
+class Retried(Struct, frozen=True, gc=False, tag_field="type", tag="retried"):
+    """An answer broke off before any call was started; what was told of it counts no more."""
+
+    turn: int
+    error: ErrorInfo
+    after: float
+
+
+class Compacted(Struct, frozen=True, gc=False, tag_field="type", tag="compacted"):
+    """What went before was replaced by a summary of it."""
+
+    tokens_before: int
+    turns_before: int
+    turns_after: int
+
+
+class TurnEnded(Struct, frozen=True, gc=False, tag_field="type", tag="turn_ended"):
+    """One answer and all its calls. `usage` is its own, `total` that of the run so far."""
+
+    turn: int
+    finish: FinishReason | None
+    usage: Usage | None
+    total: Usage
+    limits: Limits | None = None
+
+
+class RunEnded(Struct, frozen=True, gc=False, tag_field="type", tag="run_ended", kw_only=True):
+    """The end, whatever it is. `turns` is the conversation, fit to be gone on with: every call in it has its result."""
+
+    reason: RunEnd
+    turns: tuple[Turn, ...]
+    total: Usage
+    turn_count: int
+    error: ErrorInfo | None = None
+
+
+EngineEvent = (
+    TurnStarted
+    | ModelSpoke
+    | CallStarted
+    | CallReported
+    | CallSettled
+    | Retried
+    | Compacted
+    | TurnEnded
+    | RunEnded
+)
