@@ -1,0 +1,13 @@
+"""Tools of MCP servers: started and watched here, offered to the engine as any other tool.
+
+    settings.py   what is said of a server; needs no SDK
+    child.py      a server that is started here, spoken to by its pipes
+    http.py       a server that is reached by streamable HTTP
+    server.py     one server, kept alive
+    results.py    what its tools gave back, in the engine's words
+    tools.py      one of its tools, as the engine has it
+    servers.py    many servers, as one source of tools: `McpServers`
+
+The protocol is the official SDK's; what is bounded, cleaned up and said of it when it fails is ours. The SDK is imported
+when the first server is started, so that whoever has none needs none.
+"""

@@ -1,0 +1,148 @@
+"""Many MCP servers as one source of tools.
+
+The SDK is imported when the first server is started: whoever has none, needs none.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from dragoman.engine.mcp.settings import McpServerSettings, check_names, check_settings
+from dragoman.engine.tools import Tool
+from dragoman.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mcp import types
+
+    from dragoman.engine.mcp.server import McpServer
+    from dragoman.engine.mcp.tools import McpTool
+
+__all__ = ("McpServers", "SelectedServers")
+
+# Where no log is set up, Python prints warnings on the standard error; what the SDK warns of is told in our own words.
+_SDK_LOGGERS = ("mcp", "client")
+
+
+class McpServers:
+    """`async with McpServers(settings) as servers:` starts them, all at once; leaving ends them.
+
+    A server that does not start stops no other: `problems` tells of it, and it is tried again. Entering waits until each is
+    ready or has failed once, but no longer than `patience` seconds; None: as long as their own limits allow.
+
+    Raises:
+        ConfigError: the settings cannot work; on entering: the MCP SDK is not installed.
+    """
+
+    def __init__(
+        self, settings: Iterable[McpServerSettings], *, patience: float | None = None
+    ) -> None:
+        self._settings = tuple(check_settings(each, f"mcp.{each.name}") for each in settings)
+        check_names(self._settings)
+        self._patience = patience
+        self._servers: tuple[McpServer, ...] = ()
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._made: dict[str, tuple[tuple[types.Tool, ...], tuple[McpTool, ...]]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self._settings)
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """The servers that are not there now, by name, and why: words that go on after the name."""
+        return {each.name: each.problem for each in self._servers if each.problem is not None}
+
+    def tools(self) -> Sequence[Tool]:
+        """Those there are now. Each has its server's name as its namespace, so no two are called the same."""
+        return [tool for server in self._servers for tool in self._tools_of(server)]
+
+    def selected(self, names: Collection[str]) -> "SelectedServers":
+        """The tools of some of the servers.
+
+        Raises:
+            ConfigError: there is no server of that name.
+        """
+        for name in names:
+            if name not in self.names:
+                known = ", ".join(self.names) or "none"
+                raise ConfigError(f"expected the name of an MCP server ({known}), got {name!r}")
+        return SelectedServers(self, frozenset(names))
+
+    async def __aenter__(self) -> Self:
+        if not self._settings:
+            return self
+        server_type = _server_type()
+        self._servers = tuple(server_type(each) for each in self._settings)
+        self._group = await asyncio.TaskGroup().__aenter__()
+        self._tasks = [
+            self._group.create_task(server.run(), name=f"mcp {server.name}")
+            for server in self._servers
+        ]
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience):
+                    for server in self._servers:
+                        await server.tried()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
+        group, self._group = self._group, None
+        if group is None:
+            return
+        for task in self._tasks:
+            task.cancel()
+        # What ended the block is its own affair, not that of the group, which would wrap it.
+        await group.__aexit__(None, None, None)
+
+    def _tools_of(self, server: "McpServer") -> tuple["McpTool", ...]:
+        listing, made = self._made.get(server.name, ((), ()))
+        if listing is not server.listing:
+            from dragoman.engine.mcp.tools import McpTool  # noqa: PLC0415 -- see the module's docstring
+
+            made = tuple(McpTool(server, each) for each in server.listing)
+            self._made[server.name] = (server.listing, made)
+        return made
+
+
+class SelectedServers:
+    """Some of the servers, as a source of tools. They live as long as those they were selected from."""
+
+    def __init__(self, servers: McpServers, names: Collection[str]) -> None:
+        self._servers = servers
+        self._names = names
+
+    def tools(self) -> Sequence[Tool]:
+        return [
+            tool
+            for tool in self._servers.tools()
+            if tool.offer.declaration.namespace in self._names
+        ]
+
+
+def _server_type() -> "type[McpServer]":
+    try:
+        from dragoman.engine.mcp.server import McpServer  # noqa: PLC0415 -- see the module's docstring
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "MCP servers need the MCP SDK: install the extra `engine` (dragoman[engine])"
+        ) from error
+    for name in _SDK_LOGGERS:
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+    return McpServer
