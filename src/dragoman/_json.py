@@ -12,6 +12,7 @@ Opaque sub-documents are `Raw`: the bytes as they came.
 import json as _stdlib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Never, TypeVar, cast
 
 import msgspec
@@ -20,6 +21,7 @@ from dragoman.errors import MalformedJson
 
 __all__ = (
     "FAST_FAILURES",
+    "REQUIRED",
     "Raw",
     "as_object",
     "decode_untyped",
@@ -32,11 +34,16 @@ __all__ = (
     "is_prefix",
     "is_strict",
     "loads",
+    "loads_texts",
     "raw",
+    "record_type",
+    "schema_of",
     "typed_decoder",
 )
 
 Raw = msgspec.Raw
+REQUIRED: object = msgspec.NODEFAULT
+"""The default of a member that has none, for `record_type`."""
 T = TypeVar("T")
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
@@ -44,6 +51,7 @@ decode_untyped: Callable[[Raw], object] = _decode
 """`loads` for the hot path: bare, without the retry, raising `FAST_FAILURES`."""
 _encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_texts = msgspec.json.Decoder(str).decode_lines
 
 _SPACE = " \t\n\r"
 _CUT_VALUES = frozenset(("t", "tr", "tru", "f", "fa", "fal", "fals", "n", "nu", "nul", "-"))
@@ -125,6 +133,61 @@ def _split_object(text: str) -> dict[str, Raw]:
 def typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
     """A decoder of `kind` for the hot path: bare, so it costs no wrapper, and raises `FAST_FAILURES`."""
     return msgspec.json.Decoder(kind).decode
+
+
+def record_type(name: str, fields: Sequence[tuple[str, object, object]]) -> type[msgspec.Struct]:
+    """A type for objects with exactly these members: (name, type, its default or `REQUIRED`).
+
+    Raises:
+        TypeError: a type cannot be read from JSON.
+    """
+    members = [
+        (member, kind)
+        if default is REQUIRED
+        else (member, kind, msgspec.field(default_factory=partial(_same, default)))
+        for member, kind, default in fields
+    ]
+    return msgspec.defstruct(name, cast("Any", members), forbid_unknown_fields=True, kw_only=True)
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def schema_of(kind: object) -> dict[str, Any]:
+    """The JSON schema of a type, its definitions under `$defs`.
+
+    Raises:
+        TypeError: the type has none.
+    """
+    (top,), definitions = msgspec.json.schema_components(
+        [kind], schema_hook=_schema_of_anything, ref_template="#/$defs/{name}"
+    )
+    name = top.get("$ref", "").removeprefix("#/$defs/")
+    if list(top) == ["$ref"] and not any(
+        f'"#/$defs/{name}"'.encode() in _encode(one) for one in definitions.values()
+    ):
+        top = definitions.pop(name)
+    return {**top, "$defs": definitions} if definitions else top
+
+
+def _schema_of_anything(kind: object) -> dict[str, Any]:
+    if kind is object:  # to a reader `Any`, without the loss of checks that comes with it
+        return {"type": ["object", "array", "string", "number", "boolean", "null"]}
+    raise NotImplementedError
+
+
+def loads_texts(spelled: list[bytes]) -> list[str]:
+    """Many texts, of which each is given as JSON spells it, without its quotation marks. For the hot path.
+
+    Raises:
+        FAST_FAILURES: one of them is no text.
+    """
+    # A string has no bare line end in it, so each line has at least one: as many as lines means one in each.
+    texts = _decode_texts(b'"' + b'"\n"'.join(spelled) + b'"')
+    if len(texts) != len(spelled):
+        raise msgspec.DecodeError("expected one text for each")
+    return texts
 
 
 def is_strict(text: str | bytes) -> bool:

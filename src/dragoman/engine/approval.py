@@ -1,0 +1,224 @@
+"""Which calls may be run: allowed, asked for, or denied, by rules that an operator writes down.
+
+    # policy.toml
+    default = "ask"
+    allow = ["read", "glob", "grep", "shell: git status*", "write: src/**"]
+    ask = ["shell: git push*"]
+    deny = ["shell: rm *", "edit: .git/**", "mail__*"]
+
+A rule is a tool's name (with wildcards, if one likes), or a name and a pattern for what the call is about: the command of
+a shell, the path of a file tool, the arguments as they came for any other. Tools of MCP servers are `server__tool`. A rule
+for `write` is also one for `edit` and `apply_patch`. Deny wins over ask, ask over allow; where no rule speaks, tools that
+only read are allowed and everything else is `default`.
+
+A command that does more than one thing is never allowed by a pattern for its beginning: only by a rule for the whole tool, or
+by one that spells it out without a wildcard. Deny and ask look at each of its commands.
+
+Pure policy: whoever asks, and how, is the caller's.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Literal, cast
+
+from msgspec import Struct, field
+
+from dragoman.engine.commands import commands_within, is_compound
+from dragoman.engine.globs import path_glob, text_glob
+from dragoman.errors import ConfigError
+from dragoman.model.parts import Call
+
+__all__ = (
+    "BUILTIN_NAMES",
+    "READING_TOOLS",
+    "Approval",
+    "Judgement",
+    "Policy",
+    "Rule",
+    "Subject",
+    "Verdict",
+    "read_policy",
+)
+
+Verdict = Literal["allow", "ask", "deny"]
+
+READING_TOOLS = frozenset(("read", "glob", "grep"))
+"""They look at files below the root and change nothing."""
+BUILTIN_NAMES = frozenset((*READING_TOOLS, "write", "edit", "apply_patch", "shell"))
+"""The tools of the terminal agent; a rule for a name that is nearly one of them is a slip."""
+
+# A rule for `write` is about every tool that writes files, and one for `shell` about every way to run a command.
+_ALSO = {"edit": "write", "apply_patch": "write", "local_shell": "shell"}
+_KEYS = ("default", "allow", "ask", "deny")
+_STRICTNESS: Mapping[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+# How alike a name must be to count as a slip of the pen: `shel` is, `reader` is another tool.
+NEARLY = 0.85
+MAX_RULES = 1_000
+
+
+class Subject(Struct, frozen=True):
+    """One thing that a call is about: a path below the root, a command, or the input as it came."""
+
+    kind: Literal["path", "command", "input"]
+    text: str
+
+
+class Rule(Struct, frozen=True):
+    """A line of the policy: tools by name, and what they may be about. No pattern: whatever."""
+
+    tool: str
+    pattern: str | None = None
+
+    def __str__(self) -> str:
+        return self.tool if self.pattern is None else f"{self.tool}: {self.pattern}"
+
+    def names(self, tool: str) -> bool:
+        glob = text_glob(self.tool)
+        # Other agents write `mcp__` before the names of servers; a rule must not be void for that.
+        spellings = (tool, _ALSO.get(tool, tool), f"mcp__{tool}" if "__" in tool else tool)
+        return any(map(glob.matches, spellings))
+
+    def covers(self, subject: Subject) -> bool:
+        """Whether the pattern covers all of the subject: what an allowance needs."""
+        if self.pattern is None or self.pattern == "*":
+            return True
+        glob = text_glob(self.pattern)
+        if subject.kind == "command":
+            text = subject.text.strip()
+            return glob.matches(text) and (glob.is_literal or not is_compound(text))
+        return (
+            self._matches_path(subject.text)
+            if subject.kind == "path"
+            else glob.matches(subject.text)
+        )
+
+    def touches(self, subject: Subject) -> bool:
+        """Whether the pattern is about any part of the subject: enough to ask, or to deny."""
+        if self.covers(subject):
+            return True
+        if subject.kind == "command" and self.pattern is not None:
+            glob = text_glob(self.pattern)
+            return any(
+                glob.matches(text) for text in (subject.text, *commands_within(subject.text))
+            )
+        return False
+
+    def _matches_path(self, path: str) -> bool:
+        pattern = (self.pattern or "").removeprefix("./")
+        # A name without a slash is meant wherever it is, as in .gitignore; a folder means all that is in it.
+        patterns = [pattern] if "/" in pattern.rstrip("/") else [pattern, f"**/{pattern}"]
+        return any(
+            path_glob(each).matches(path) or path_glob(f"{each.rstrip('/')}/**").matches(path)
+            for each in patterns
+        )
+
+
+class Judgement(Struct, frozen=True):
+    """What the policy says, and by which rule; no rule: by default."""
+
+    verdict: Verdict
+    rule: Rule | None = None
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """The rules. An empty one allows tools that read and asks for all others."""
+
+    allow: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    default: Verdict = "ask"
+    reading: frozenset[str] = field(default=READING_TOOLS)
+
+    def judge(self, tool: str, subjects: Sequence[Subject]) -> Judgement:
+        """What may become of a call that is about all these: the strictest word on any of them."""
+        judgements = [self._judge_one(tool, subject) for subject in subjects] or [
+            self._judge_one(tool, Subject("input", ""))
+        ]
+        return max(judgements, key=lambda judgement: _STRICTNESS[judgement.verdict])
+
+    def _judge_one(self, tool: str, subject: Subject) -> Judgement:
+        for verdict, rules in (("deny", self.deny), ("ask", self.ask)):
+            for rule in rules:
+                if rule.names(tool) and rule.touches(subject):
+                    return Judgement(cast("Verdict", verdict), rule)
+        for rule in self.allow:
+            if rule.names(tool) and rule.covers(subject):
+                return Judgement("allow", rule)
+        return Judgement("allow" if tool in self.reading else self.default)
+
+    def unused(self, tools: Iterable[str]) -> tuple[Rule, ...]:
+        """The rules that name none of these tools: worth a word to whoever wrote them."""
+        names = tuple(tools)
+        rules = (*self.deny, *self.ask, *self.allow)
+        return tuple(rule for rule in rules if not any(map(rule.names, names)))
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """A call that somebody has to say yes to."""
+
+    tool: str
+    call: Call
+    subjects: tuple[Subject, ...]
+    rule: Rule | None = None
+
+
+def read_policy(source: str, name: str = "the policy") -> Policy:
+    """A policy as it is written in TOML. `name` is how errors call the file.
+
+    Raises:
+        ConfigError: it is no TOML, or says something that has no meaning here.
+    """
+    try:
+        fields = tomllib.loads(source)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{name}: expected TOML: {error}") from error
+    for key in fields:
+        if key not in _KEYS:
+            near = get_close_matches(key, _KEYS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{name}: unknown key {key!r}, expected {', '.join(_KEYS)}{hint}")
+    default = fields.get("default", "ask")
+    if default not in _STRICTNESS:
+        raise ConfigError(
+            f'{name}: expected default to be "allow", "ask" or "deny", got {default!r}'
+        )
+    return Policy(
+        default=cast("Verdict", default),
+        allow=_rules(fields.get("allow"), f"{name}: allow"),
+        ask=_rules(fields.get("ask"), f"{name}: ask"),
+        deny=_rules(fields.get("deny"), f"{name}: deny"),
+    )
+
+
+def _rules(value: object, where: str) -> tuple[Rule, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise ConfigError(f"{where}: expected a list of rules, got {type(value).__name__}")
+    entries = cast("list[object]", value)
+    if len(entries) > MAX_RULES:
+        raise ConfigError(f"{where}: expected at most {MAX_RULES} rules, got {len(entries)}")
+    return tuple(_rule(entry, f"{where}[{at}]") for at, entry in enumerate(entries))
+
+
+def _rule(entry: object, where: str) -> Rule:
+    if not isinstance(entry, str):
+        raise ConfigError(
+            f'{where}: expected a rule such as "shell: git status*", got {type(entry).__name__}'
+        )
+    tool, colon, pattern = entry.partition(":")
+    tool = tool.strip()
+    if not tool or (colon and not pattern.strip()):
+        raise ConfigError(f'{where}: expected a rule such as "shell: git status*", got {entry!r}')
+    near = get_close_matches(tool, BUILTIN_NAMES, n=1, cutoff=NEARLY)
+    if near and tool not in BUILTIN_NAMES:
+        raise ConfigError(f"{where}: there is no tool {tool!r}; did you mean {near[0]}?")
+    rule = Rule(tool, pattern.strip() if colon else None)
+    try:
+        text_glob(rule.tool)
+        path_glob(rule.pattern or "")
+        text_glob(rule.pattern or "")
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return rule

@@ -1,0 +1,145 @@
+"""A gate before a tool: what the policy denies is not run, what it asks for is asked, and only then the tool is called.
+
+Denied or refused is a `ToolError` that the model can read. With nobody to ask, to ask means no.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+from dragoman.core.aliases import flat_name
+from dragoman.engine.approval import Approval, Policy, Subject
+from dragoman.engine.builtin.tooling import Judged
+from dragoman.engine.tools import Invocation, Offer, Output, Tool
+from dragoman.errors import ToolError
+
+__all__ = ("Answer", "Ask", "Gate", "GuardedTool", "guarded", "say_yes")
+
+Answer = bool | Literal["always", "tool"]
+"""`always`: this very thing from now on. `tool`: whatever this tool is asked to do, from now on, but for what is denied."""
+
+Ask = Callable[[Approval], Awaitable[Answer]]
+
+# People may take a night to answer; the tool's own time begins when it runs.
+WAIT_SECONDS = 86_400.0
+# For tools that set no time of their own, as long as the engine would give them.
+RUN_SECONDS = 600.0
+
+
+async def say_yes(_: Approval) -> Answer:
+    """For `--yes`: everything that is not denied."""
+    return True
+
+
+class Gate:
+    """A policy, somebody to ask, and what was answered for good. One question at a time: there is one terminal."""
+
+    def __init__(self, policy: Policy, ask: Ask | None) -> None:
+        self._policy = policy
+        self._ask = ask
+        self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._tools: set[str] = set()
+        self._known: set[tuple[str, tuple[Subject, ...]]] = set()
+
+    async def pass_through(self, approval: Approval) -> None:
+        """Return if the call may be run.
+
+        Raises:
+            ToolError: it may not.
+        """
+        judgement = self._policy.judge(approval.tool, approval.subjects)
+        because = "by default" if judgement.rule is None else f"by the rule {str(judgement.rule)!r}"
+        if judgement.verdict == "deny":
+            raise ToolError(
+                f"{approval.tool} is denied here {because}. Do not try it another way; say what you need and why."
+            )
+        if judgement.verdict == "allow" or self._is_known(approval):
+            return
+        if self._ask is None:
+            raise ToolError(
+                f"{approval.tool} needs approval {because}, and nobody can be asked: it was not run."
+            )
+        async with self._turn():
+            # The answer to the question before may have been one to this.
+            if self._is_known(approval):
+                return
+            answer = await self._ask(
+                Approval(
+                    tool=approval.tool,
+                    call=approval.call,
+                    subjects=approval.subjects,
+                    rule=judgement.rule,
+                )
+            )
+        self._remember(approval, answer)
+        if not answer:
+            raise ToolError(f"the user refused this call of {approval.tool}: it was not run.")
+
+    def _turn(self) -> asyncio.Lock:
+        """Held while one is asked: questions come one by one. Each event loop has its own."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None or self._asking[0] is not loop:
+            self._asking = (loop, asyncio.Lock())
+        return self._asking[1]
+
+    def _is_known(self, approval: Approval) -> bool:
+        return approval.tool in self._tools or (approval.tool, approval.subjects) in self._known
+
+    def _remember(self, approval: Approval, answer: Answer) -> None:
+        if answer == "tool":
+            self._tools.add(approval.tool)
+        elif answer == "always":
+            self._known.add((approval.tool, approval.subjects))
+
+
+class GuardedTool:
+    """A tool behind a gate."""
+
+    def __init__(self, tool: Tool, gate: Gate) -> None:
+        self._tool = tool
+        self._gate = gate
+
+    @property
+    def offer(self) -> Offer:
+        offer = self._tool.offer
+        return Offer(
+            declaration=offer.declaration, is_parallel=offer.is_parallel, timeout=WAIT_SECONDS
+        )
+
+    @property
+    def inner(self) -> Tool:
+        """The tool itself."""
+        return self._tool
+
+    async def run(self, invocation: Invocation) -> Output:
+        offer = self._tool.offer
+        declaration = offer.declaration
+        call = invocation.call
+        await self._gate.pass_through(
+            Approval(
+                tool=flat_name(declaration.name, declaration.namespace),
+                call=call,
+                subjects=tuple(self._subjects(invocation)),
+            )
+        )
+        seconds = RUN_SECONDS if offer.timeout is None else offer.timeout
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._tool.run(invocation)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise ToolError(
+                f"{declaration.name} took more than {seconds:g} s and was ended"
+            ) from error
+
+    def _subjects(self, invocation: Invocation) -> Sequence[Subject]:
+        if isinstance(self._tool, Judged):
+            return self._tool.subjects(invocation.call)
+        return [Subject("input", invocation.call.input)]
+
+
+def guarded(tool: Tool, policy: Policy | Gate, ask: Ask | None = None) -> GuardedTool:
+    """Put a gate before a tool. Tools that share a gate share what was answered for good."""
+    return GuardedTool(tool, policy if isinstance(policy, Gate) else Gate(policy, ask))

@@ -1,0 +1,123 @@
+"""Arguments against a tool's JSON schema, before the tool is run, in words the model can act on.
+
+A schema may come from a stranger's MCP server and arguments from any model, and neither may stop the engine: sizes and work
+are bounded. `schema_checks` does the checking. Where `jsonschema` is not installed, or cannot work with a schema, a small
+check of the outermost members stands in: required and unexpected ones, their types and listed values.
+
+The tool itself still decides what it takes. This module knows no tool and runs none.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import cast
+
+from dragoman._json import loads
+from dragoman.core.names import satisfies
+from dragoman.engine.excerpts import shown
+from dragoman.engine.tools import Declaration
+from dragoman.errors import MalformedJson
+
+__all__ = ("MAX_ARGUMENTS", "check_arguments")
+
+# A whole file may be an argument; nothing a model writes in one answer comes near.
+MAX_ARGUMENTS = 8_388_608
+# Property names are matched against patterns of the schema, so their length is bounded.
+MAX_NAME = 512
+# Schemas of real tools take up to a few tens of kilobytes; a longer one gets the small check.
+MAX_SCHEMA = 262_144
+# The first errors suffice to act on.
+MAX_ERRORS = 8
+
+_Schema = dict[str, object]
+# What the small check looks at in a member's schema.
+_PLAIN = frozenset({"type", "enum", "const", "nullable"})
+
+
+def check_arguments(declaration: Declaration, text: str) -> str | None:
+    """None if the arguments fit the tool's schema, else what is wrong with them, for the model to read.
+
+    Only functions have arguments that can be checked; the input of any other kind is its tool's own matter. No text at
+    all is an empty object.
+    """
+    if declaration.kind != "function":
+        return None
+    name = declaration.name
+    if len(text) > MAX_ARGUMENTS:
+        return (
+            f"The arguments of {name} have {len(text):,} characters; expected at most "
+            f"{MAX_ARGUMENTS:,}. Split the work into several calls."
+        )
+    try:
+        value: object = loads(text) if text.strip() else {}
+    except MalformedJson as error:
+        return f"The arguments of {name} are not valid JSON: {error.message}. Send one JSON object."
+    if not isinstance(value, dict):
+        return f"The arguments of {name} must be one JSON object, got {shown(value)}."
+    wrong = _long_name(cast("object", value))
+    if wrong is not None:
+        return f"The arguments of {name} have a property name of {wrong:,} characters; expected at most {MAX_NAME}."
+    source = b"" if declaration.schema is None else bytes(declaration.schema)
+    problems = _problems(source, cast("_Schema", value)) if source else []
+    if not problems:
+        return None
+    lines = "\n".join(f"- {problem}" for problem in problems)
+    return f"The arguments do not fit the schema of {name}:\n{lines}"
+
+
+def _problems(source: bytes, value: _Schema) -> list[str]:
+    check = _library()
+    found = check(source, value) if check is not None and len(source) <= MAX_SCHEMA else None
+    return _small_check(source, value) if found is None else found
+
+
+@lru_cache(1)
+def _library() -> Callable[[bytes, object], list[str] | None] | None:
+    """The checks of `jsonschema`, where it is installed: looked for once, and only when there is something to check."""
+    try:
+        from dragoman.engine.schema_checks import problems_with  # noqa: PLC0415 -- an extra, and slow to import
+    except ImportError:
+        return None
+    return problems_with
+
+
+def _small_check(source: bytes, value: _Schema) -> list[str]:
+    """What is wrong with the outermost members. Says nothing where it cannot be sure."""
+    try:
+        known = _members(loads(source))
+    except MalformedJson:
+        return []
+    required = known.get("required")
+    wanted = cast("list[object]", required) if isinstance(required, list) else []
+    problems = [
+        f"{shown(name)} is a required property; it is missing"
+        for name in wanted
+        if isinstance(name, str) and name not in value
+    ]
+    named = _members(known.get("properties"))
+    is_closed = known.get("additionalProperties") is False and "patternProperties" not in known
+    for name, member in value.items():
+        plain = {key: item for key, item in _members(named.get(name)).items() if key in _PLAIN}
+        if not satisfies(plain, member):
+            problems.append(f"{name}: expected {shown(plain)}, got {shown(member)}")
+        elif is_closed and name not in named:
+            problems.append(f"{shown(name)} was unexpected; known are {shown(sorted(named))}")
+    return problems[:MAX_ERRORS]
+
+
+def _members(value: object) -> _Schema:
+    return cast("_Schema", value) if isinstance(value, dict) else {}
+
+
+def _long_name(value: object) -> int | None:
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            members = cast("_Schema", here)
+            longest = max(map(len, members), default=0)
+            if longest > MAX_NAME:
+                return longest
+            waiting.extend(members.values())
+        elif isinstance(here, list):
+            waiting.extend(cast("list[object]", here))
+    return None

@@ -1,0 +1,272 @@
+"""The policy: who wins, what a pattern covers, what a compound command is, and what a file may not say."""
+
+import shlex
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.engine.approval import Policy, Rule, Subject, Verdict, read_policy
+from dragoman.engine.commands import commands_within, is_compound, spoken
+from dragoman.engine.globs import path_glob, text_glob
+from dragoman.errors import ConfigError
+
+POLICY = read_policy(
+    """
+    allow = ["read", "write: src/**", "edit: *.md", "shell: git status*", "shell: ls", "shell: make && make test", "docs__*"]
+    ask = ["shell: git push*", "read: secrets/**"]
+    deny = ["shell: rm *", "shell: rm", "write: **/.env", "write: .git/", "mcp__mail__*", "shell: curl *"]
+    """
+)
+
+
+def command(text: str) -> Verdict:
+    return POLICY.judge("shell", [Subject("command", text)]).verdict
+
+
+def path(tool: str, text: str) -> Verdict:
+    return POLICY.judge(tool, [Subject("path", text)]).verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("git status", "allow"),
+        ("git status --short", "allow"),
+        ("  git status  ", "allow"),
+        ("git status 'a;b'", "allow"),
+        ("git status; rm x", "deny"),
+        ("git status; touch x", "ask"),
+        ("git status && touch x", "ask"),
+        ("git status | tee x", "ask"),
+        ("git status > x", "ask"),
+        ("git status $(touch x)", "ask"),
+        ('git status "$(touch x)"', "ask"),
+        ("git status `touch x`", "ask"),
+        ("git status\ntouch x", "ask"),
+        ("git status & touch x", "ask"),
+        ("git status <(touch x)", "ask"),
+        ("git status ${x@P}", "ask"),
+        ("git status $'\\n'", "ask"),
+        ("git status 'open", "ask"),
+        ("git status \\\ntouch", "ask"),
+        ("ls", "allow"),
+        ("ls -la", "ask"),
+        ("make && make test", "allow"),
+        ("make && make test && x", "ask"),
+        ("git push origin", "ask"),
+        ("rm x", "deny"),
+        ("rm", "deny"),
+        ("cd a && rm -rf b", "deny"),
+        ("sudo rm x", "deny"),
+        ("FOO=1 rm x", "deny"),
+        ("/bin/rm x", "deny"),
+        ("bash -c 'ls; rm x'", "deny"),
+        ('echo "$(rm x)"', "deny"),
+        ("echo `rm x`", "deny"),
+        ("true|rm x", "deny"),
+        ("(rm x)", "deny"),
+        ("echo x | xargs rm -f", "deny"),
+        ("touch x", "ask"),
+    ],
+)
+def test_commands_are_judged(text: str, verdict: Verdict) -> None:
+    assert command(text) == verdict
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "verdict"),
+    [
+        ("write", "src/a/b.py", "allow"),
+        ("write", "other/b.py", "ask"),
+        ("write", "src/.env", "deny"),
+        ("write", ".env", "deny"),
+        ("edit", "src/.env", "deny"),
+        ("apply_patch", ".git/config", "deny"),
+        ("edit", "docs/a.md", "allow"),
+        ("write", "docs/a.md", "ask"),
+        ("edit", "src/a.py", "allow"),
+        ("read", "anything", "allow"),
+        ("read", "secrets/x", "ask"),
+        ("grep", "anything", "allow"),
+        ("mcp__mail__send", "", "deny"),
+        ("mail__send", "", "deny"),
+        ("docs__search", "", "allow"),
+        ("other", "", "ask"),
+    ],
+)
+def test_paths_and_other_tools_are_judged(tool: str, text: str, verdict: Verdict) -> None:
+    assert path(tool, text) == verdict
+
+
+def test_the_strictest_word_on_any_subject_counts() -> None:
+    subjects = [Subject("path", "src/a"), Subject("path", "other")]
+    assert POLICY.judge("write", subjects).verdict == "ask"
+    judgement = POLICY.judge("write", [*subjects, Subject("path", "x/.env")])
+    assert judgement.verdict == "deny"
+    assert str(judgement.rule) == "write: **/.env"
+
+
+def test_an_empty_policy_lets_read_and_asks_for_the_rest() -> None:
+    policy = Policy()
+    assert policy.judge("read", []).verdict == "allow"
+    assert policy.judge("glob", []).verdict == "allow"
+    assert policy.judge("shell", []).verdict == "ask"
+    assert read_policy('default = "deny"').judge("write", []).verdict == "deny"
+    assert read_policy('default = "deny"').judge("read", []).verdict == "allow"
+
+
+def test_a_rule_for_a_whole_tool_allows_compound_commands_too() -> None:
+    for rule in ("shell", "shell: *"):
+        policy = read_policy(f'allow = ["{rule}"]')
+        assert policy.judge("shell", [Subject("command", "a; b | c")]).verdict == "allow"
+        assert policy.judge("local_shell", [Subject("command", "a")]).verdict == "allow"
+
+
+def test_arguments_of_other_tools_are_matched_as_they_came() -> None:
+    policy = read_policy("""allow = ['fetch: {"url":"https://example.com/*']""")
+    assert (
+        policy.judge("fetch", [Subject("input", '{"url":"https://example.com/a"}')]).verdict
+        == "allow"
+    )
+    assert policy.judge("fetch", [Subject("input", '{"url":"https://evil.com/"}')]).verdict == "ask"
+
+
+def test_rules_that_name_no_tool_can_be_told() -> None:
+    assert POLICY.unused(["shell", "read", "write", "edit", "mcp__mail__send"]) == (
+        Rule("docs__*"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("allow = [", "expected TOML"),
+        ("alow = []", "did you mean allow?"),
+        ("[shell]\nallow = []", "unknown key 'shell'"),
+        ('allow = "read"', "expected a list"),
+        ("allow = [3]", "allow[0]"),
+        ('deny = ["shell: "]', "deny[0]"),
+        ('deny = [": rm"]', "deny[0]"),
+        ('deny = ["shel: rm *"]', "did you mean shell?"),
+        ('deny = ["writ"]', "did you mean write?"),
+        ('default = "perhaps"', '"allow", "ask" or "deny"'),
+        ("default = 3", "expected default"),
+        (f'deny = ["shell: {"x" * 2000}"]', "at most"),
+        (f'deny = ["shell: {"{a,b}" * 10}"]', "choices"),
+        (f"deny = {['a'] * 2000}", "at most 1000 rules"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(source: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_policy(source, "policy.toml")
+    assert words in caught.value.message
+    assert "policy.toml" in caught.value.message
+
+
+def test_the_name_of_another_tool_is_no_slip() -> None:
+    assert read_policy('deny = ["reader", "my_shell_tool"]').deny == (
+        Rule("reader"), Rule("my_shell_tool"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["git", "status"], "git status"),
+        (["bash", "-lc", "ls; rm x"], "ls; rm x"),
+        (["/bin/sh", "-e", "-c", "ls"], "ls"),
+        (["bash", "script.sh", "-c", "x"], "bash script.sh -c x"),
+        (["bash", "--norc", "-c", "x"], "x"),
+        (["bash", "-c"], "bash -c"),
+        (["bash", "-l"], "bash -l"),
+        (["echo", "a b", ";"], "echo 'a b' ';'"),
+        ([], ""),
+    ],
+)
+def test_words_are_judged_as_one_would_type_them(argv: list[str], text: str) -> None:
+    assert spoken(argv) == text
+
+
+def test_what_stands_deep_within_is_looked_at_so_far() -> None:
+    text = "rm x"
+    for _ in range(8):
+        text = f"bash -c {shlex.quote(text)}"
+    assert command(text) == "ask"
+    assert command("bash -c 'bash -c \"rm x\"'") == "deny"
+
+
+def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
+    began = time.monotonic()
+    assert is_compound("git status " + "a" * 200_000)
+    for text in (
+        "$(" * 10_000,
+        "`" * 20_000,
+        "sudo " * 5_000,
+        "a;" * 10_000,
+        "'" * 20_001,
+        "\\" * 20_001,
+    ):
+        commands_within(text)
+    assert command("echo " + "a " * 10_000 + "; rm x") == "deny"
+    assert command("git status " + "a" * 200_000) == "ask"
+    assert time.monotonic() - began < 10
+
+
+@given(st.text(alphabet="ab '\"\\$(){}`;&|<>\n#!*~=-", max_size=30))
+def test_every_text_is_looked_at_without_harm(text: str) -> None:
+    is_compound(text)
+    commands_within(text)
+    # Nothing that a shell could split is plain.
+    if not is_compound(f"git status {text}"):
+        assert "\n" not in text
+        assert "`" not in text.replace("\\`", "") or "'" in text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("a*c", "abbc", True),
+        ("a*c", "abbd", False),
+        ("*", "", True),
+        ("a?c", "abc", True),
+        ("a?c", "ac", False),
+        ("[a-c]x", "bx", True),
+        ("[!a-c]x", "bx", False),
+        ("[]]", "]", True),
+        ("[", "[", True),
+        ("\\*", "*", True),
+        ("\\*", "a", False),
+        ("{a,b}c", "bc", True),
+        ("{a,{b,c}}d", "cd", True),
+        ("{a}", "{a}", True),
+        ("a,b", "a,b", True),
+        ("*a*b*c*", "xxaxxbxxcxx", True),
+    ],
+)
+def test_text_patterns(pattern: str, text: str, matches: bool) -> None:
+    assert text_glob(pattern).matches(text) is matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path_text", "matches"),
+    [
+        ("src/*", "src/a", True),
+        ("src/*", "src/a/b", False),
+        ("src/**", "src/a/b", True),
+        ("**/b", "b", True),
+        ("**/b", "x/y/b", True),
+        ("**/a/**/b", "x/a/y/z/b", True),
+        ("**/a/**/b", "x/y/z/b", False),
+        ("./src/*.py", "src/x.py", True),
+        ("*", "a/b", False),
+    ],
+)
+def test_path_patterns(pattern: str, path_text: str, matches: bool) -> None:
+    assert path_glob(pattern).matches(path_text) is matches
+
+
+def test_a_pattern_of_many_stars_is_matched_in_time() -> None:
+    assert not text_glob("*a" * 400 + "b").matches("a" * 5000)
+    assert not path_glob("**/a/" * 50 + "b").matches("a/" * 500 + "c")
