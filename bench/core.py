@@ -6,7 +6,7 @@ candidates are interleaved and the best of each is taken, so that a busy machine
 
 Then the scaling checks: ten times the argument deltas must cost ten times as much, and a 10 MB argument must pass in
 bounded memory. Then what looking for calls in the text adds to the translation of a plain one, and how the cost of a
-call in the text grows with its argument. What is over its bar is marked, and the exit code tells it.
+call in the text grows with its argument, and what the turn engine costs for each event of an answer. What is over its bar is marked, and the exit code tells it.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 
 import msgspec
+from bench_engine import engine_runs, side_by_side, start_times
 from bench_streams import Story, dialect_stream
 
 from dragoman._json import Raw
@@ -33,6 +34,9 @@ MAX_RATIO = 1.6
 
 MAX_SCAN = 0.15
 """The bar for what scanning adds to the translation of plain text."""
+
+MAX_ENGINE = 2.0
+"""The bar for a watched run: an event may cost twice what the baseline takes for a frame."""
 
 MAX_GROWTH = 4.0
 """The bar for a 32 KB string argument in 4-character deltas against an 8 KB one: linear."""
@@ -244,6 +248,29 @@ def long_calls(rounds: int) -> float:
     return worst
 
 
+def engine(rounds: int) -> float:
+    """Prints what the engine costs for each event; returns that of a watched run over the untyped baseline of a frame."""
+    frames = dialect_stream("responses", Story())
+    worst = 0.0
+    print(f"\n{'engine':<26}{'µs/event':>12}{'× baseline':>12}   bar {MAX_ENGINE:g}")
+    for label, per_read in (("one event per read", 1), ("many together", 64)):
+        size = None if per_read == 1 else READ_BYTES
+        runs, count = engine_runs(per_read)
+        best = best_times({"baseline": baseline(reads_of(frames, size)), **runs}, rounds)
+        unit = best["baseline"] / len(frames)
+        for name in runs:
+            cost = best[name] / count
+            print(f"{name + ', ' + label:<34}{cost * 1e6:>8.2f}{cost / unit:>12.2f}")
+        worst = max(worst, best["watched run"] / count / unit)
+    waits, leads = zip(*(start_times() for _ in range(rounds)), strict=True)
+    print(
+        f"a tool starts {min(waits) * 1e6:.0f} µs after its call was complete, "
+        f"{min(leads) * 1e6:,.0f} µs before the answer's end"
+    )
+    print(f"two calls of one second each, side by side: {side_by_side():.3f} s")
+    return worst
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="What translating a stream costs.")
     parser.add_argument("--rounds", type=int, default=15)
@@ -253,12 +280,14 @@ def main() -> int:
     big_argument()
     added = scanning(rounds * 4)  # a small difference of two figures: it takes more rounds to see
     grown = long_calls(rounds)
+    engined = engine(rounds)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\npeak RSS {rss:.0f} MiB")
     figures = (
         ("responses → chat, × baseline", worst, MAX_RATIO),
         ("scanning plain text, share", added, MAX_SCAN),
         ("32 KB argument ÷ 8 KB", grown, MAX_GROWTH),
+        ("engine, × baseline", engined, MAX_ENGINE),
     )
     for title, figure, bar in figures:
         print(f"{title:<30}{figure:>8.2f}   bar {bar:g}{'  OVER' if figure > bar else ''}")

@@ -1,6 +1,6 @@
 """The rules of who may import what, as functions from source text to violations.
 
-    __main__ → cli → testing → server → (the package itself) → {engine.runner, upstream, store} → inspection → toolcalls
+    __main__ → cli → testing → agent → server → (the package itself) → {engine.runner, upstream, store} → inspection → toolcalls
       → {engine (pure) | dialects | textcalls} → core → model → {sse, _json} → errors
 
 A module imports from layers below its own, and from its own; layers in one brace do not import one another. Nothing
@@ -28,6 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("engine.runner", "upstream", "store"),
     ("",),  # dragoman/__init__.py
     ("server",),
+    ("agent",),
     ("testing",),
     ("cli",),
     ("__main__",),
@@ -35,7 +36,14 @@ ORDER: tuple[tuple[str, ...], ...] = (
 RANK = {layer: rank for rank, group in enumerate(ORDER) for layer in group}
 
 # Parts of `engine` that run on an event loop; the rest of it decides and is pure.
-LAYER_OF_MODULE = {"engine.builtin": "engine.runner", "engine.mcp": "engine.runner"}
+LAYER_OF_MODULE = {
+    "engine.builtin": "engine.runner",
+    "engine.decorator": "engine.runner",
+    "engine.mcp": "engine.runner",
+    "engine.schema_checks": "engine.runner",
+    "engine.threads": "engine.runner",
+    "engine.validation": "engine.runner",
+}
 
 PURE_LAYERS = frozenset(
     (

@@ -81,9 +81,9 @@ class Retried(Struct, frozen=True, gc=False, tag_field="type", tag="retried"):
 
 
 class Compacted(Struct, frozen=True, gc=False, tag_field="type", tag="compacted"):
-    """What went before was replaced by a summary of it."""
+    """What went before was replaced by a summary of it. `tokens_before` is None where the model refused to read so much."""
 
-    tokens_before: int
+    tokens_before: int | None
     turns_before: int
     turns_after: int
 

@@ -1,7 +1,7 @@
 """What a tool is to the engine: what the model is told of it, how it may be run, and what it gives back."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -55,6 +55,7 @@ class Tool(Protocol):
         ...
 
 
+@runtime_checkable
 class ToolSource(Protocol):
     """Tools that come and go, as those of an MCP server do."""
 

@@ -1,0 +1,141 @@
+"""What the turn engine costs per event of an answer: the same stream, decoded beforehand, through a run.
+
+The model has its events ready and the tools give their answer at once, so that nothing but the engine is measured: its
+machine alone, a run that nobody watches, and one with an observer that does nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from bench_streams import Story, dialect_stream
+
+from dragoman.dialects.base import DecodeContext, StreamDecoder
+from dragoman.dialects.registry import CODECS
+from dragoman.engine.events import EngineEvent
+from dragoman.engine.routing import Router
+from dragoman.engine.runner import Engine
+from dragoman.engine.schedule import Schedule
+from dragoman.engine.toolbox import Toolbox
+from dragoman.engine.tools import Declaration, Invocation, Offer, Output, text_output
+from dragoman.engine.turn import TurnMachine
+from dragoman.model.events import Completed, Event, Finished, PartEnded, Started
+from dragoman.model.parts import Call
+from dragoman.model.request import Request
+
+__all__ = ("decoded_reads", "engine_runs", "side_by_side", "start_times")
+
+Reads = Sequence[Sequence[Event]]
+
+_END: Sequence[Event] = (Started(), Finished("stop"), Completed())
+
+
+class _Write:
+    """The tool that the story calls."""
+
+    offer = Offer(declaration=Declaration(name="write"), is_parallel=True)
+
+    async def run(self, invocation: Invocation) -> Output:
+        return text_output(invocation.call.name)
+
+
+class _Ready:
+    """A model that gives one answer as fast as it is read, and then ends the run."""
+
+    def __init__(self, reads: Reads) -> None:
+        self.asked: Request | None = None
+        self._answers = iter((reads, (_END,)))
+
+    @asynccontextmanager
+    async def ask(self, request: Request) -> AsyncGenerator[AsyncIterator[Sequence[Event]], None]:
+        self.asked = request
+        yield self.tell(next(self._answers))
+
+    async def tell(self, reads: Reads) -> AsyncGenerator[Sequence[Event], None]:
+        for read in reads:
+            yield read
+
+
+async def _watch(_: EngineEvent) -> None:
+    pass
+
+
+def decoded_reads(frames: Sequence[bytes], per_read: int) -> list[list[Event]]:
+    """The events of a Responses stream, those of so many frames together."""
+    decoder = StreamDecoder(CODECS["responses"].reader(DecodeContext()))
+    told = [
+        [event for frame in frames[start : start + per_read] for event in decoder.events(frame)]
+        for start in range(0, len(frames), per_read)
+    ]
+    return [events for events in told if events]
+
+
+def engine_runs(per_read: int) -> tuple[dict[str, Callable[[], object]], int]:
+    """What to measure, by name, and how many events each goes through."""
+    reads = decoded_reads(dialect_stream("responses", Story()), per_read)
+    count = sum(map(len, reads))
+    tool = _Write()
+    loop = asyncio.new_event_loop()  # kept: making one costs as much as some hundred events
+
+    def machine() -> object:
+        turn = TurnMachine(Router(Toolbox([tool]), (), lambda _, __: None), Schedule(8))
+        for read in reads:
+            for event in read:
+                turn.hear(event)
+        return turn
+
+    def run() -> object:
+        return loop.run_until_complete(Engine(_Ready(reads), [tool]).run(Request(model="m")))
+
+    def watched() -> object:
+        engine = Engine(_Ready(reads), [tool], observer=_watch)
+        return loop.run_until_complete(engine.run(Request(model="m")))
+
+    return {"machine": machine, "run": run, "watched run": watched}, count
+
+
+def start_times() -> tuple[float, float]:
+    """Seconds from a call's last event to the first step of its tool, and from there to the end of the answer."""
+    events = [
+        event for read in decoded_reads(dialect_stream("responses", Story()), 1) for event in read
+    ]
+    calls = [number for number, event in enumerate(events) if _is_call(event)]
+    times: dict[str, float] = {}
+
+    class Timed(_Write):
+        async def run(self, invocation: Invocation) -> Output:
+            times.setdefault("begun", time.perf_counter())
+            return await super().run(invocation)
+
+    class Paced(_Ready):
+        async def tell(self, reads: Reads) -> AsyncGenerator[Sequence[Event], None]:
+            for number, read in enumerate(reads):
+                await asyncio.sleep(0)  # a read of its own, as a socket's
+                if number == calls[0]:
+                    times["complete"] = time.perf_counter()
+                elif number == len(events) - 1:
+                    times["end"] = time.perf_counter()
+                yield read
+
+    model = Paced([[event] for event in events])
+    asyncio.run(Engine(model, [Timed()], observer=_watch).run(Request(model="m")))
+    return times["begun"] - times["complete"], times["end"] - times["begun"]
+
+
+def side_by_side() -> float:
+    """Seconds that an answer with two calls takes, each to a parallel-safe tool that takes one second."""
+
+    class Slow(_Write):
+        async def run(self, invocation: Invocation) -> Output:
+            await asyncio.sleep(1)
+            return await super().run(invocation)
+
+    reads = decoded_reads(dialect_stream("responses", Story()), 64)
+    start = time.perf_counter()
+    asyncio.run(Engine(_Ready(reads), [Slow()]).run(Request(model="m")))
+    return time.perf_counter() - start
+
+
+def _is_call(event: Event) -> bool:
+    return isinstance(event, PartEnded) and isinstance(event.value, Call)

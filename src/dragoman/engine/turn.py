@@ -1,0 +1,392 @@
+"""One answer of the model and the calls in it: events and settled calls in, actions out.
+
+    LISTENING --Completed, Failed--> SETTLING --all calls settled--> OVER
+        |                               |
+        '----------- Stopped -----------'--> STOPPING --all calls settled--> OVER
+
+- A call is run the moment its part has ended, while the answer goes on; `Schedule` says when it is its turn.
+- A call that cannot be run is settled at once, with words for the model.
+- A call that was cut is settled so when the answer ends by itself (the length ran out), and left out of the
+  conversation when the answer is cut as well.
+- Stopped: the stream is closed, what runs is aborted, what waits is settled as not run. The first reason stands.
+- A fatal error of a tool stops the turn.
+- The turn is over when every call is settled: none is ever without its result. Calls of the caller are the exception,
+  where the answer ended by itself: they are the caller's to answer.
+
+Knows no clock, task or tool: numbers of calls are the numbers of their parts.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum, auto
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.core.fold import merge_usage
+from dragoman.core.limits import merge_limits
+from dragoman.engine import wording
+from dragoman.engine.actions import (
+    AbortCall,
+    Action,
+    CloseStream,
+    EndTurn,
+    RunCall,
+    SettleCall,
+    Settled,
+    Stopped,
+)
+from dragoman.engine.answer import Answer, compose_turns
+from dragoman.engine.events import RunEnd, Settlement
+from dragoman.engine.outputs import Content
+from dragoman.engine.routing import Ours, Refused, Router, Theirs
+from dragoman.engine.schedule import Schedule
+from dragoman.engine.toolbox import Entry
+from dragoman.errors import LocalProtocolError
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    LimitsReported,
+    PartEnded,
+    PartStarted,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Usage
+from dragoman.model.parts import Call, Part, Refusal, Result, Text
+
+__all__ = ("TRANSITIONS", "State", "TurnMachine")
+
+UNNAMED = "unnamed"
+"""How a call without a name stands in the conversation: no wire takes an empty one."""
+
+
+class _Drained(Struct, frozen=True):
+    """Every call is settled."""
+
+
+class State(Enum):
+    LISTENING = auto()  # the answer is being told
+    SETTLING = auto()  # the answer is over, calls are not
+    STOPPING = auto()  # the end was ordered; calls that run are being aborted
+    OVER = auto()
+
+
+_Input = PartEnded | Completed | Failed | Settled | Stopped | _Drained
+
+TRANSITIONS: Mapping[tuple[State, type[_Input]], State] = {
+    (State.LISTENING, PartEnded): State.LISTENING,
+    (State.LISTENING, Settled): State.LISTENING,
+    (State.LISTENING, Completed): State.SETTLING,
+    (State.LISTENING, Failed): State.SETTLING,
+    (State.LISTENING, Stopped): State.STOPPING,
+    (State.SETTLING, Settled): State.SETTLING,
+    (State.SETTLING, Stopped): State.STOPPING,
+    (State.SETTLING, _Drained): State.OVER,
+    (State.STOPPING, Settled): State.STOPPING,
+    (State.STOPPING, _Drained): State.OVER,
+    # Read before the stream was closed.
+    (State.STOPPING, PartEnded): State.STOPPING,
+    (State.STOPPING, Completed): State.STOPPING,
+    (State.STOPPING, Failed): State.STOPPING,
+    # Several may order the end, and late.
+    (State.STOPPING, Stopped): State.STOPPING,
+    (State.OVER, Stopped): State.OVER,
+}
+
+_DEAF = frozenset((State.STOPPING, State.OVER))
+_HEEDED: frozenset[type[Event]] = frozenset(
+    (TextDelta, PartStarted, PartEnded, UsageReported, LimitsReported, Finished, Completed, Failed)
+)
+
+
+class _Slot:
+    """A call that needs a result."""
+
+    __slots__ = ("call", "is_running", "result")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.is_running = False
+        self.result: Result | None = None
+
+
+class TurnMachine:
+    """One per request. `call_ids`: those of the conversation so far, which no new call may have."""
+
+    def __init__(
+        self,
+        router: Router,
+        schedule: Schedule,
+        *,
+        turn: int = 1,
+        call_ids: AbstractSet[str] = frozenset(),
+    ) -> None:
+        self._router = router
+        self._schedule = schedule
+        self._turn = turn
+        self._old_ids = call_ids
+        self._ids: set[str] = set()
+        self._state = State.LISTENING
+        # Kept beside the state: members of an enum are found slowly, and events are many.
+        self._is_deaf = False
+        self._parts: dict[int, Part] = {}
+        self._drafts: dict[int, tuple[Text | Refusal, list[str]]] = {}
+        self._slots: dict[int, _Slot] = {}
+        self._entries: dict[int, Entry] = {}
+        self._theirs: dict[int, Call] = {}
+        self._cut_calls: dict[int, Call] = {}
+        self._open = 0  # slots without a result
+        self._is_cut = False
+        self._has_acted = False
+        self._stop: Stopped | None = None
+        self._finish: FinishReason | None = None
+        self._usage: Usage | None = None
+        self._limits: Limits | None = None
+        self._error: ErrorInfo | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._state is State.OVER
+
+    @property
+    def is_listening(self) -> bool:
+        return self._state is State.LISTENING
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether nothing has come of the answer that asking again would do twice."""
+        return not self._has_acted and self._stop is None
+
+    def hear(self, event: Event) -> Sequence[Action]:
+        """The next event of the answer.
+
+        Raises:
+            LocalProtocolError: the answer was over.
+        """
+        if type(event) not in _HEEDED or self._is_deaf:
+            return ()
+        match event:
+            case TextDelta():
+                draft = self._drafts.get(event.part)
+                if draft is not None:
+                    draft[1].append(event.text)
+            case PartStarted(header=Text() | Refusal() as header):
+                self._drafts[event.part] = (header, [])
+            case PartEnded() | Completed() | Failed():
+                return self._step(event)
+            case UsageReported():
+                self._usage = merge_usage(self._usage, event.usage)
+            case LimitsReported():
+                self._limits = merge_limits(self._limits, event.limits)
+            case Finished(choice=0):
+                self._finish = event.reason
+            case _:
+                pass
+        return ()
+
+    def settle(self, settled: Settled) -> Sequence[Action]:
+        """A call that was run has ended, one way or another."""
+        if settled.fatal is None:
+            return self._step(settled)
+        stop = Stopped("failed", settled.fatal, by=settled.number)
+        return [*self._step(stop), *self._step(settled)]
+
+    def stop(self, reason: RunEnd, error: ErrorInfo | None = None) -> Sequence[Action]:
+        """End the turn now."""
+        return self._step(Stopped(reason, error))
+
+    def _step(self, given: _Input) -> list[Action]:
+        state = TRANSITIONS.get((self._state, type(given)))
+        if state is None:
+            raise LocalProtocolError(
+                f"{type(given).__name__} may not come where a turn is {self._state.name}"
+            )
+        is_heard = not self._is_deaf or isinstance(given, Settled | _Drained)
+        actions = self._act(given) if is_heard else []
+        self._state = state
+        self._is_deaf = state in _DEAF
+        if self._open == 0 and self._state in (State.SETTLING, State.STOPPING):
+            actions += self._step(_Drained())
+        return actions
+
+    def _act(self, given: _Input) -> list[Action]:
+        match given:
+            case PartEnded():
+                return self._take_part(given.part, given.value)
+            case Completed():
+                return self._end_answer()
+            case Failed():
+                self._break_off(given.error)
+                return []
+            case Settled():
+                return self._take_settled(given)
+            case Stopped():
+                return self._stop_all(given)
+            case _Drained():
+                return self._conclude()
+            case _:
+                assert_never(given)
+
+    def _take_part(self, number: int, part: Part) -> list[Action]:
+        self._drafts.pop(number, None)
+        if not isinstance(part, Call) or part.executor == "provider":
+            self._parts[number] = part
+            if isinstance(part, Call):
+                self._ids.add(part.call_id)
+            return []
+        call = self._adopt(number, part)
+        self._parts[number] = call
+        if call.status != "completed":
+            self._cut_calls[number] = call
+            return []
+        return self._route(number, call)
+
+    def _adopt(self, number: int, call: Call) -> Call:
+        """The call as it stands in the conversation: with an id of its own, a name, and for the client to answer."""
+        # OpenAI's local shell call may have an item id alone, and its result names that.
+        wanted = call.call_id or call.item_id or f"call_{self._turn}_{number}"
+        call_id = wanted
+        count = 1
+        while call_id in self._ids or call_id in self._old_ids:
+            count += 1
+            call_id = f"{wanted}_{count}"
+        self._ids.add(call_id)
+        if call_id == call.call_id and call.executor == "client":
+            return call
+        return replace(call, call_id=call_id, executor="client")
+
+    def _route(self, number: int, call: Call) -> list[Action]:
+        route = self._router.route(call)
+        match route:
+            case Ours(entry):
+                self._add_slot(number, call)
+                self._entries[number] = entry
+                self._has_acted = True
+                return self._start(
+                    self._schedule.submit(number, is_parallel=entry.offer.is_parallel)
+                )
+            case Theirs():
+                self._theirs[number] = call
+                self._has_acted = True
+                return []
+            case Refused(text):
+                return self._refuse(number, call, text)
+            case _:
+                assert_never(route)
+
+    def _refuse(self, number: int, call: Call, text: str) -> list[Action]:
+        # In the conversation the call is closed, whatever it was: its result says what it lacked.
+        told = replace(call, name=call.name or UNNAMED, status="completed")
+        self._parts[number] = told
+        self._add_slot(number, told)
+        return [self._close(number, (Text(text=text),), "refused")]
+
+    def _add_slot(self, number: int, call: Call) -> None:
+        self._slots[number] = _Slot(call)
+        self._open += 1
+
+    def _start(self, numbers: Sequence[int]) -> list[Action]:
+        actions: list[Action] = []
+        for number in numbers:
+            slot = self._slots[number]
+            slot.is_running = True
+            actions.append(RunCall(number, slot.call, self._entries[number]))
+        return actions
+
+    def _end_answer(self) -> list[Action]:
+        actions: list[Action] = []
+        for number, call in self._cut_calls.items():
+            actions += self._route(number, call)
+        return actions
+
+    def _break_off(self, error: ErrorInfo | None) -> None:
+        """The answer is cut: what was being spoken is kept, calls that were not complete are not."""
+        self._is_cut = True
+        self._error = error
+        for number, (header, pieces) in self._drafts.items():
+            self._parts[number] = replace(header, text="".join(pieces), status="incomplete")
+
+    def _take_settled(self, settled: Settled) -> list[Action]:
+        slot = self._slots.get(settled.number)
+        if slot is None or not slot.is_running:
+            raise LocalProtocolError(f"expected a call that runs, got {settled.number}")
+        slot.is_running = False
+        content = settled.content
+        if settled.how == "aborted" and not content:
+            reason = self._stop.reason if self._stop is not None else "cancelled"
+            text = wording.aborted(reason, settled.elapsed, is_stuck=settled.is_stuck)
+            content = (Text(text=text),)
+        told = self._close(
+            settled.number, content, settled.how, is_error=settled.is_error, elapsed=settled.elapsed
+        )
+        return [told, *self._start(self._schedule.release(settled.number))]
+
+    def _stop_all(self, stop: Stopped) -> list[Action]:
+        self._stop = stop
+        actions: list[Action] = []
+        if self._state is State.LISTENING:
+            self._break_off(None)
+            actions.append(CloseStream())
+        words = (Text(text=wording.not_run(stop.reason)),)
+        actions += [self._close(number, words, "aborted") for number in self._schedule.clear()]
+        return actions + [
+            AbortCall(number)
+            for number, slot in self._slots.items()
+            if slot.is_running and number != stop.by
+        ]
+
+    def _close(
+        self,
+        number: int,
+        content: Content,
+        how: Settlement,
+        *,
+        is_error: bool = True,
+        elapsed: float = 0.0,
+    ) -> SettleCall:
+        slot = self._slots[number]
+        call = slot.call
+        slot.result = Result(
+            call_id=call.call_id, content=content, is_error=is_error, kind=call.kind, name=call.name
+        )
+        self._open -= 1
+        return SettleCall(number, call, slot.result, how, elapsed)
+
+    def _conclude(self) -> list[Action]:
+        end, error = self._ending()
+        actions: list[Action] = []
+        if end is not None and end != "handed_over":
+            actions += self._disown(end)
+        results = {
+            number: slot.result for number, slot in self._slots.items() if slot.result is not None
+        }
+        answer = Answer(
+            turns=compose_turns(self._parts, results, is_cut=self._is_cut),
+            calls=tuple(slot.call for slot in self._slots.values()) + tuple(self._theirs.values()),
+            finish=self._finish,
+            usage=self._usage,
+            limits=self._limits,
+            end=end,
+            error=error,
+        )
+        return [*actions, EndTurn(answer)]
+
+    def _ending(self) -> tuple[RunEnd | None, ErrorInfo | None]:
+        if self._stop is not None:
+            return self._stop.reason, self._stop.error
+        if self._error is not None:
+            return "failed", self._error
+        return ("handed_over" if self._theirs else None), None
+
+    def _disown(self, end: RunEnd) -> list[Action]:
+        """The caller will not be asked: its calls have a result that says so."""
+        actions: list[Action] = []
+        for number, call in self._theirs.items():
+            self._add_slot(number, call)
+            actions.append(self._close(number, (Text(text=wording.not_run(end)),), "aborted"))
+        self._theirs.clear()
+        return actions
