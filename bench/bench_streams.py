@@ -5,6 +5,7 @@ of real traffic.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 __all__ = ("STREAMS", "Story", "dialect_stream")
 
 _WORDS = (" the", " quick", " brown", ' "fox"', " jumps", " over", ".\n", " naïve", " 42", " and")
+# Random and of changing length at the vendor's; here the same in every run.
+_PADDINGS = ("7sc1eA5jd", "Qx", "0LmZ4pR8tYwEu2", "k9", "vB3nH", "sD6fG1hJ")
 _PIECES = ('{"', "path", '":"', "/srv", "/app", '","', "text", '":"')
 
 
@@ -42,6 +45,8 @@ def _named(payload: dict[str, Any]) -> bytes:
 
 
 def _chat(story: Story) -> Iterator[bytes]:
+    paddings = cycle(_PADDINGS)
+
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
         return _data(
             {
@@ -55,7 +60,7 @@ def _chat(story: Story) -> Iterator[bytes]:
                     {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
                 ],
                 "usage": None,
-                "obfuscation": "7sc1eA5jd",
+                "obfuscation": next(paddings),
             }
         )
 
@@ -73,6 +78,7 @@ def _chat(story: Story) -> Iterator[bytes]:
 
 def _responses(story: Story) -> Iterator[bytes]:
     number = -1
+    paddings = cycle(_PADDINGS)
 
     def event(kind: str, **fields: object) -> bytes:
         nonlocal number
@@ -110,8 +116,9 @@ def _responses(story: Story) -> Iterator[bytes]:
     part: dict[str, Any] = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
     yield event("response.content_part.added", **where, part=part)
     for word in story.words():
+        padding = next(paddings)
         yield event(
-            "response.output_text.delta", **where, delta=word, logprobs=[], obfuscation="7sc1eA5jd"
+            "response.output_text.delta", **where, delta=word, logprobs=[], obfuscation=padding
         )
     text = "".join(story.words())
     yield event("response.output_text.done", **where, text=text, logprobs=[])
@@ -131,8 +138,9 @@ def _responses(story: Story) -> Iterator[bytes]:
         yield event("response.output_item.added", output_index=index, item=item)
         at = {"item_id": item["id"], "output_index": index}
         for piece in story.pieces():
+            padding = next(paddings)
             yield event(
-                "response.function_call_arguments.delta", **at, delta=piece, obfuscation="7sc1e"
+                "response.function_call_arguments.delta", **at, delta=piece, obfuscation=padding
             )
         whole = "".join(story.pieces())
         yield event("response.function_call_arguments.done", **at, arguments=whole)

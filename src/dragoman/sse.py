@@ -150,6 +150,22 @@ class FrameParser:
             and size <= self._max_frame
         )
 
+    def lines(self, opening: bytes, pieces: list[bytes]) -> list[bytes] | None:
+        """The data of frames of which each came as one piece, all with one opening and in UTF-8; None if they did not.
+
+        More than one line of it is a frame with others behind it. None too if anything waits before them.
+        """
+        start = len(opening)
+        lines = [piece[start:-2] for piece in pieces]
+        whole = b"".join(pieces)
+        # A piece that is too short to have both makes what is put together longer than what came.
+        if opening + (b"\n\n" + opening).join(lines) + b"\n\n" != whole:
+            return None
+        is_clean = not (self._pending or self._has_cr or self._at_start) and self._error is None
+        if not is_clean or _CR in whole or len(whole) > self._max_frame:
+            return None
+        return lines if whole.isascii() or is_utf8(whole) else None
+
     def pieces(self, data: bytes) -> list[bytes] | None:
         """As `feed`, for callers that read plain frames themselves: frames as bytes, without their blank lines.
 

@@ -37,6 +37,13 @@ class Restorer:
         self._complete: set[int] = set()  # choices with a call to run
         self._demoted: set[int] = set()  # choices with a call that only its wrapper shows to be cut
 
+    def __call__(self, event: Event) -> tuple[Event, ...]:
+        return self.feed(event)
+
+    def passes(self, part: int) -> bool:
+        """Whether deltas of this part are seen as they come."""
+        return part not in self._wrapped
+
     def feed(self, event: Event) -> tuple[Event, ...]:
         if type(event) not in _TOUCHED:
             return (event,)

@@ -14,16 +14,18 @@ A dialect package has
 This module does no I/O and knows no vendor.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
+from operator import methodcaller
 from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
+from dragoman.core.runs import Run, RunReader, Told, spread
 from dragoman.core.schemas import SchemaRules
 from dragoman.errors import FrameTooLarge, MalformedJson
-from dragoman.model.events import Event, Finished, InputDelta, TextDelta
+from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem, Repair
 from dragoman.model.parts import CallKind, Dialect
 from dragoman.model.request import Tool
@@ -40,12 +42,12 @@ __all__ = (
     "StreamDecoder",
     "StreamEncoder",
     "Target",
-    "Watch",
+    "is_hopeful",
 )
 
 _LF = 0x0A
 _FEW = 4  # frames that are not worth being split at their beginnings
-_MANY = 256  # frames that are read at a time
+_MANY = 128  # frames that are read at a time: what is made of them is then still in the processor's reach
 _LONG_OPENING = 256
 """An event line and `data: ` take less than this: the longest name that a vendor has is of 50 characters."""
 
@@ -130,11 +132,13 @@ class FrameReader(Protocol):
     """The meaning of one dialect's frames. Lives as long as one stream.
 
     `over` turns true with the terminal event; `found` collects what was irregular as (kind, message) and is emptied
-    by the caller after each frame.
+    by the caller after each frame. `padding`: what stands, in plain deltas, before a string that means nothing, if there may
+    be one; None where no two deltas are written alike (`runs`).
     """
 
     over: bool
     found: list[tuple[str, str]]
+    padding: bytes | None
 
     def quick(self, piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
         """What a frame means that is nothing but the next delta of an open part; None for every other frame.
@@ -149,6 +153,20 @@ class FrameReader(Protocol):
 
         Appends what they tell, one event each; how many it read. It ends before a frame that is not plain, and after
         one that told nothing or in which something was found.
+        """
+        ...
+
+    def prolong(self, last: TextDelta | InputDelta, texts: list[str], /) -> bool:
+        """Take more deltas like the last one read, which differ from it in nothing but their texts; none is empty.
+
+        False: they must be read. See `runs`.
+        """
+        ...
+
+    def quick_run(self, lines: list[bytes], /) -> Run | None:
+        """The first of these frames, read as JSON, if they go on with the part that the last one belonged to.
+
+        None: they must be read one by one. For readers whose deltas are never written alike.
         """
         ...
 
@@ -205,59 +223,6 @@ class Look(Struct, frozen=True, gc=False):
     is_error: bool = False
 
 
-class Watch(Protocol):
-    """Tells regular frames of one stream from others: those that every known client can use as they are.
-
-    `encoder` writes what a client would have seen so far; it speaks from the first irregular frame on. `harmless` are
-    the problems a reader reports that no client minds. `ending`: the terminal frame, where one stands for all.
-    `model_path`: where a frame has the name of its model. `has_default_input`: a call without input means `{}`.
-    `is_repetition`: the frame looked at last should say again what deltas have told; clients do not look there.
-    `head`: `plain` would say of data that begins with it that it passes as it came.
-    """
-
-    harmless: frozenset[str]
-    ending: bytes
-    model_path: tuple[str, ...]
-    has_default_input: bool
-    is_repetition: bool
-    head: bytes
-
-    @property
-    def encoder(self) -> StreamEncoder: ...
-
-    def look(self, frame: Frame, data: bytes) -> Look | None:
-        """What a frame says; None if there is a client that cannot use it."""
-        ...
-
-    def plain(self, data: bytes) -> bytes | None:
-        """The data to pass on for a plain delta (see `FrameReader.quick`): as it came, but for the model's name."""
-        ...
-
-    def input_size(self, data: bytes) -> int:
-        """How many characters of tool input a plain delta brings."""
-        ...
-
-    def outline(self, stream: bytes) -> list[Mark]:
-        """The marks of what the encoder wrote."""
-        ...
-
-    def catch_up(self) -> bytes:
-        """Make the encoder say what the wire has said by now (see `Look.is_settled`)."""
-        ...
-
-    def follow(self, data: bytes) -> None:
-        """The encoder goes on counting after this frame, the last that was passed on."""
-        ...
-
-    def mend(self, event: Finished) -> Finished:
-        """The end of a choice without a word of the upstream's that no client knows."""
-        ...
-
-    def keep_alive(self) -> bytes:
-        """What keeps a silent connection open while the upstream's own frames are passed on."""
-        ...
-
-
 class StreamDecoder:
     """Feeds a FrameReader: splits reads into frames, survives bad ones, stops at the terminal event.
 
@@ -269,6 +234,7 @@ class StreamDecoder:
         self._reader = reader
         self._quick: Callable[[bytes, bytes], tuple[Event, ...] | None] = reader.quick
         self._found = reader.found
+        self._runs = RunReader(reader)
         self._parser = FrameParser(max_frame)
         self._count: int = 0
         self._broken = False
@@ -288,7 +254,11 @@ class StreamDecoder:
         return self._frame_steps(frames)
 
     def events(self, data: bytes) -> Sequence[Event]:
-        """As `feed`, for callers that have no use for the bytes.
+        """As `feed`, for callers that have no use for the bytes."""
+        return spread(self.told(data))
+
+    def told(self, data: bytes) -> Sequence[Told]:
+        """The same, with deltas that came together left together.
 
         A read that is one plain delta, as token streams come, is understood right here.
         """
@@ -307,8 +277,18 @@ class StreamDecoder:
             return events
         block = self._parser.block(data)
         if block is not None:
-            return [event for part in portions(block) for event in self._tell_block(part)]
+            return [one for part in portions(block) for one in self._tell_block(part)]
         return [event for step in self.feed(data) for event in step.events]
+
+    def told_together(self, pieces: list[bytes]) -> Sequence[Told]:
+        """The same for a read that came in several pieces. Mostly each is a frame: then none need be looked for."""
+        told: list[Told] = []
+        for lines, data in self._parcels(pieces):
+            if data:
+                told += self.told(data)
+            else:
+                self._tell_lines(self._opening, lines, 0, told)
+        return told
 
     def close(self) -> list[Step]:
         """The steps that remain. The last says Completed or Failed unless an earlier one did."""
@@ -373,7 +353,7 @@ class StreamDecoder:
         self._count = before + len(told)
         return told
 
-    def _tell_block(self, block: bytes) -> list[Event]:
+    def _tell_block(self, block: bytes) -> list[Told]:
         """The same for frames that came in one read, where most begin alike: as the one in the middle does.
 
         So they are split where such a frame begins, which costs a third of finding each end and each beginning. What is
@@ -384,31 +364,55 @@ class StreamDecoder:
         middle = block.find(b"\n\n", len(block) // 2) + 2
         self._open(block[middle : middle + _LONG_OPENING])
         opening = self._opening
-        read = self._reader.quick_many if self._quick is not _say_nothing else _read_none
         lines = block.split(b"\n\n" + opening)
         lines[-1] = lines[-1][:-2]
-        told = [*chain.from_iterable(self._tell(lines[0].split(b"\n\n")))]
-        at = 1
-        while at < len(lines):
-            if not self._reader.over:
-                count = read(opening, lines[at : at + _MANY], told)
-                self._count += count
-                if self._found:
-                    self._note_found()
-                at += count
-                if count == _MANY:
-                    continue
-            if at < len(lines):
-                told += self._tell_line(opening + lines[at])
-                at += 1
+        told: list[Told] = [*chain.from_iterable(self._tell(lines[0].split(b"\n\n")))]
+        self._tell_lines(opening, lines, 1, told)
         return told
 
-    def _tell_line(self, line: bytes) -> Sequence[Event]:
+    def _parcels(self, pieces: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
+        """The pieces of a read in order: the data of frames that begin with `_opening`, or anything else as it is."""
+        yield [], pieces[0]  # it may be the end of a frame
+        at = 1
+        while at < len(pieces):
+            self._open(pieces[at])
+            some = pieces[at : at + _MANY]
+            if not (some[-1].startswith(self._opening) and some[0].startswith(self._opening)):
+                some = [*takewhile(methodcaller("startswith", self._opening), some)]
+            lines = self._parser.lines(self._opening, some) if len(some) > _FEW else None
+            if lines is None:
+                some = pieces[at : at + max(len(some), _FEW)]
+                yield [], b"".join(some)
+            else:
+                yield lines, b""
+            at += len(some)
+
+    def _tell_lines(self, opening: bytes, lines: list[bytes], at: int, told: list[Told]) -> None:
+        """The data of frames with one opening, from `at` on; perhaps with other frames behind it."""
+        may_be_plain = is_hopeful(opening)
+        while at < len(lines):
+            is_known = False
+            if may_be_plain and not self._reader.over:
+                end = self._runs.read(opening, lines, at, told)
+                self._count += end - at
+                is_known = self._runs.is_stopped
+                if self._found:
+                    self._note_found()
+                at = end
+            if at < len(lines):
+                line = lines[at]
+                if not is_known or _LF in line:
+                    told += self._tell_line(opening + line)
+                else:
+                    told += self._read(Frame(opening + line + b"\n\n", line))
+                at += 1
+
+    def _tell_line(self, line: bytes) -> Sequence[Told]:
         """A frame that is not plain, and perhaps others behind it, which begin otherwise."""
         pieces = line.split(b"\n\n", _FEW)
         if len(pieces) <= _FEW:
             return [*chain.from_iterable(self._tell(pieces))]
-        told = [*chain.from_iterable(self._tell(pieces[:1]))]
+        told: list[Told] = [*chain.from_iterable(self._tell(pieces[:1]))]
         # Each time at most half as many: the block's middle is where it was split.
         return told + self._tell_block(line[len(pieces[0]) + 2 :] + b"\n\n")
 
@@ -421,14 +425,14 @@ class StreamDecoder:
         if not piece.startswith(b"data: ", start - 6):
             return 0
         self._opening = opening = piece[:start]
-        is_hopeful = start == len(b"data: ") or b"delta" in opening
         reader = self._reader
-        self._quick = reader.quick if is_hopeful and not reader.over else _say_nothing
+        self._quick = reader.quick if is_hopeful(opening) and not reader.over else _say_nothing
         return start
 
     def _read(self, frame: Frame) -> tuple[Event, ...]:
         reader = self._reader
         self._count += 1
+        self._runs.forget()
         if reader.over:
             return ()  # "nothing follows a terminal event": a late frame keeps its bytes and means nothing
         try:
@@ -479,9 +483,9 @@ def _say_nothing(_piece: bytes, _data: bytes, /) -> None:
     """Stands for `quick` where it would say nothing: for frames named otherwise, and after the end."""
 
 
-def _read_none(_opening: bytes, _lines: list[bytes], _told: list[Event], /) -> int:
-    """Stands for `quick_many` likewise."""
-    return 0
+def is_hopeful(opening: bytes) -> bool:
+    """Whether frames with this opening may be plain deltas."""
+    return len(opening) == len(b"data: ") or b"delta" in opening
 
 
 def _frame(piece: bytes, start: int) -> Frame:

@@ -10,10 +10,12 @@ All four read to the same events. What comes out of a stream is always whole fra
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, cast
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.losses import answer_book
+from dragoman.core.restore import Restorer
+from dragoman.core.runs import Run, Told
 from dragoman.core.serial import PASSING
 from dragoman.core.tally import NOTED, Tally, tally_of
 from dragoman.dialects.base import DecodeContext, EncodeContext
@@ -96,7 +98,8 @@ class StreamInterpreter:
     ) -> None:
         self.tally = Tally()
         self._decoder = make_decoder(source, decode)
-        self._change = change
+        self._change = change.feed if isinstance(change, Restorer) else change
+        self._passes = change.passes if isinstance(change, Restorer) else None
         self._scanning = None if scan is None else Scanning(scan, change or _same)
         self._encoder = make_encoder(target, encode)
         self._encode = self._encoder.dialect.encode
@@ -115,21 +118,20 @@ class StreamInterpreter:
         return self._encoder.losses
 
     def feed(self, data: bytes) -> bytes:
-        events = self._decoder.events(data)
+        told = self._decoder.told(data)
+        event = told[0] if len(told) == 1 else None
+        if event is None or isinstance(event, Run):
+            return self._tell_all(told)
         scanning = self._scanning
-        if scanning is not None:
-            if len(events) == 1 and scanning.passes(events[0]):
-                if self._serializer.is_idle:
-                    return self._encode(events[0])
-            else:
-                events = scanning.feed(events)
-        elif self._change is not None:
-            events = list(chain.from_iterable(map(self._change, events)))
-        if len(events) == 1 and self._serializer.is_idle:
-            event = events[0]
-            if type(event) in _UNTALLIED:
-                return self._encode(event)  # nearly every read of a token stream
+        is_same = scanning.passes(event) if scanning is not None else self._change is None
+        events = (event,) if is_same else self._changed((event,))
+        if len(events) == 1 and self._serializer.is_idle and type(events[0]) in _UNTALLIED:
+            return self._encode(events[0])  # nearly every read of a token stream
         return self._tell(events)
+
+    def feed_together(self, pieces: list[bytes]) -> bytes:
+        """The same for a read that came in several pieces."""
+        return self._tell_all(self._decoder.told_together(pieces))
 
     def close(self) -> bytes:
         events = [event for step in self._decoder.close() for event in step.events]
@@ -147,6 +149,39 @@ class StreamInterpreter:
         if self._change is None:
             return events
         return list(chain.from_iterable(map(self._change, events)))
+
+    def _tell_all(self, told: Sequence[Told]) -> bytes:
+        """What one read brought: events, and runs of them."""
+        if Run not in map(type, told):
+            return self._tell(self._changed(cast("Sequence[Event]", told)))
+        out: list[bytes] = []
+        events: list[Event] = []
+        for one in told:
+            if not isinstance(one, Run):
+                events.append(one)
+                continue
+            if events:
+                out.append(self._tell(self._changed(events)))
+                events = []
+            out.append(self._tell_run(one))
+        out.append(self._tell(self._changed(events)))
+        return b"".join(out)
+
+    def _tell_run(self, run: Run) -> bytes:
+        """A delta of the same part was told before it, and nothing since."""
+        if self._scanning is not None:
+            is_same = self._scanning.passes_run(run)
+        elif self._passes is not None:
+            is_same = self._passes(run.part)
+        else:
+            is_same = self._change is None
+        if not is_same:
+            return self._tell(self._changed(run.events()))
+        if self._serializer.is_idle:
+            together = self._encoder.dialect.deltas(run.kind, run.part, run.texts)
+            if together is not None:
+                return together
+        return self._tell(run.events())
 
     def _tell(self, events: Sequence[Event]) -> bytes:
         for event in events:

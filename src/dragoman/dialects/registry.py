@@ -15,8 +15,8 @@ from dragoman.dialects.base import (
     Step,
     StreamEncoder,
     Target,
-    Watch,
 )
+from dragoman.dialects.watching import Watch
 from dragoman.errors import ConfigError
 from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, LossAction, Outcome, Repair

@@ -4,7 +4,7 @@
                                                        └─ the dialect's encoder, in shadow: discarded ─╴
     from the first irregular frame on: what the encoder says of its events ─────────────────────────────→ client
 
-A `base.Watch` tells regular frames from others; so do the problems that the reader finds, parts that overlap, and names
+A `watching.Watch` tells regular frames from others; so do the problems that the reader finds, parts that overlap, and names
 that have to be restored. The encoder hears everything, so that it can go on with the same ids, indices and numbers. To
 know that it stands where the client stands, both sides are reduced to marks (what a frame opens, closes and ends, and
 by which ids), and compared. A frame that is ahead of the encoder is held until the encoder has caught up: a call whose
@@ -99,6 +99,13 @@ class StreamRelay:
         self._passing.advance(data)
         out = self._out
         return out.pop() if len(out) == 1 else self._passage.take()
+
+    def feed_together(self, pieces: list[bytes]) -> bytes:
+        """The same for a read that came in several pieces."""
+        if self._exact is not None:
+            return self._exact.feed(b"".join(pieces))
+        self._passing.advance_together(pieces)
+        return self._passage.take()
 
     def close(self) -> bytes:
         """The upstream has ended: what remains, and always a terminal."""

@@ -6,21 +6,22 @@ alike are handed over as a list of their data, so that they can be passed on as 
 
 from typing import Protocol
 
-from dragoman.dialects.base import FrameReader, StreamDecoder
+from dragoman.dialects.base import FrameReader, StreamDecoder, is_hopeful
 from dragoman.sse import Frame, is_utf8, portions
 
 __all__ = ("PassingReader", "RelayDecoder")
 
 _LONG_OPENING = 256  # as in `base`
+_LF = 0x0A
 _FEW = 4  # frames that are not worth being split at their beginnings
 
 
 class PassingReader(FrameReader, Protocol):
     """A reader that passes frames on."""
 
-    def run(self, opening: bytes, lines: list[bytes], start: int, /) -> int:
+    def run(self, opening: bytes, lines: list[bytes], start: int, /) -> tuple[int, bool]:
         """As `quick`, for frames of one beginning, all of them UTF-8: those from `start` on that are plain. The number
-        of the first that is not, or before which something was found.
+        of the first that is not, or before which something was found, and whether it is known that it is not.
         """
         ...
 
@@ -54,6 +55,14 @@ class RelayDecoder(StreamDecoder):
             for part in portions(block):
                 self._advance(part)
 
+    def advance_together(self, pieces: list[bytes]) -> None:
+        """The same for a read that came in several pieces. See `StreamDecoder.told_together`."""
+        for lines, data in self._parcels(pieces):
+            if data:
+                self.advance(data)
+            else:
+                self._advance_lines(self._opening, lines, 0)
+
     def _advance(self, block: bytes) -> None:
         """Whole frames, most of which begin as the one in the middle does."""
         if not (block.isascii() or is_utf8(block)):
@@ -65,18 +74,26 @@ class RelayDecoder(StreamDecoder):
         lines = block.split(b"\n\n" + opening)
         lines[-1] = lines[-1][:-2]
         self._tell(lines[0].split(b"\n\n"))
-        at = 1
+        self._advance_lines(opening, lines, 1)
+
+    def _advance_lines(self, opening: bytes, lines: list[bytes], at: int) -> None:
+        """The data of frames with one opening, from `at` on; perhaps with other frames behind it."""
+        may_be_plain = is_hopeful(opening)
         while at < len(lines):
-            stop = at
-            if not self._reader.over:
-                stop = self._run(opening, lines, at)
+            is_known = False
+            if may_be_plain and not self._reader.over:
+                stop, is_known = self._run(opening, lines, at)
                 self._count += stop - at
                 if self._found:
                     self._note_found()
-            if stop < len(lines):
-                self._advance_line(opening + lines[stop])
-                stop += 1
-            at = stop
+                at = stop
+            if at < len(lines):
+                line = lines[at]
+                if not is_known or _LF in line:
+                    self._advance_line(opening + line)
+                else:
+                    self._read(Frame(opening + line + b"\n\n", line))
+                at += 1
 
     def _advance_line(self, line: bytes) -> None:
         """A frame that is not plain, and perhaps others behind it, which begin otherwise."""

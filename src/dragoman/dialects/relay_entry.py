@@ -7,6 +7,7 @@ passage when its turn has come: at once, or when the stage that reads the text h
 from collections.abc import Callable, Mapping, Sequence
 
 from dragoman._json import escape_separators
+from dragoman.core.runs import STRETCH, Run, RunReader
 from dragoman.dialects.base import FrameReader
 from dragoman.dialects.relay_hold import Hold, Waiting
 from dragoman.dialects.relay_passage import BLANK, Passage
@@ -29,19 +30,18 @@ _LF = 0x0A
 _NO_PART = -1
 _SHORT = frozenset({TextDelta, InputDelta})  # what is passed on without being told at once
 
-_STRETCH = 64
-"""Deltas whose text is searched at once. Where something begins in it, each of them is searched again by itself."""
-
 
 class Entry:
     """One stream. `stage`: what reads its text; see `staging`."""
+
+    padding: bytes | None = None
 
     def __init__(self, reader: FrameReader, passage: Passage, stage: Stage | None) -> None:
         self.over = False
         self.found = reader.found
         self._reader = reader
         self._read_plain = reader.quick
-        self._read_many = reader.quick_many
+        self._runs = RunReader(reader)
         self._passage = passage
         self._watch = passage.watch
         self._out = passage.out
@@ -86,21 +86,32 @@ class Entry:
         """A relay's frames are passed on by `run`."""
         return 0
 
-    def run(self, opening: bytes, lines: list[bytes], start: int, /) -> int:
+    def prolong(self, _last: TextDelta | InputDelta, _texts: list[str], /) -> bool:
+        return False
+
+    def quick_run(self, _lines: list[bytes], /) -> Run | None:
+        return None
+
+    def run(self, opening: bytes, lines: list[bytes], start: int, /) -> tuple[int, bool]:
         """See `relay_decoder.PassingReader`."""
-        at = start
-        while at < len(lines) and not self.found:
-            stretch = lines[at : at + _STRETCH]
-            told: list[Event] = []
-            count = self._read_many(opening, stretch, told)
+        at, runs = start, self._runs
+        runs.begin()
+        while runs.goes_on and at < len(lines):
+            stretch = lines[at : at + STRETCH]
+            run = runs.next_run(opening, stretch)
+            if run is not None:
+                count = len(run.texts)
+                self._pass_run(opening, stretch[:count], run)
+            else:
+                told: list[Event] = []
+                count = runs.next_events(opening, stretch, told)
+                self._pass_many(opening, stretch[:count], told)
             at += count
-            self._pass_many(opening, stretch[:count], told)
-            if count < _STRETCH:
-                break
-        return at
+        return at, runs.is_stopped
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         """Raises MalformedJson, as every reader: such a frame is left out."""
+        self._runs.forget()
         data = frame.data
         if data is not None and self._passage.is_passing and _is_spelled_otherwise(frame, data):
             events = self._read_plain(frame.raw, data)
@@ -179,6 +190,32 @@ class Entry:
             return
         for line, event in zip(lines, told, strict=True):
             self._take(opening + line + BLANK, line, (event,))
+
+    def _pass_run(self, opening: bytes, lines: list[bytes], run: Run) -> None:
+        """The same for those of which only the texts were read."""
+        raw = opening + (BLANK + opening).join(lines) + BLANK
+        last = run.kind(run.part, run.texts[-1])
+        if self._may_pass_run(lines, last) and _is_passable(raw) and self._put(run):
+            self._passage.pass_run(raw, lines[-1], last)
+            return
+        for line, event in zip(lines, run.events(), strict=True):
+            self._take(opening + line + BLANK, line, (event,))
+
+    def _may_pass_run(self, lines: list[bytes], event: Event) -> bool:
+        mould, head = self._runs.mould, self._watch.head
+        if mould is not None:
+            return self._may_pass(mould.head, event)
+        return self._may_pass(lines[-1], event) and all(line.startswith(head) for line in lines)
+
+    def _put(self, run: Run) -> bool:
+        """Whether nothing begins in the texts of a run. They are then where the stage finds them."""
+        if self._hold is None or run.kind is not TextDelta:
+            return True
+        text = "".join(run.texts)
+        if self._begins_in(text) is not None:
+            return False
+        self._lane(text)
+        return True
 
     def _may_pass(self, line: bytes, event: Event) -> bool:
         """Whether a delta, and those behind it, may need no look but at their texts."""

@@ -11,9 +11,10 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.members import replace_member
 from dragoman.core.restore import Restorer
 from dragoman.core.tally import NOTED, Tally
-from dragoman.dialects.base import Look, Mark, Watch
+from dragoman.dialects.base import Look, Mark
 from dragoman.dialects.relay_hold import Fault, Waiting
 from dragoman.dialects.translate import SerialEncoder
+from dragoman.dialects.watching import Watch
 from dragoman.model.events import (
     Completed,
     Event,

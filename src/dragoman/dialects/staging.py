@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Protocol
 
+from dragoman.core.restore import Restorer
+from dragoman.core.runs import Run
 from dragoman.model.events import Event, InputDelta, TextDelta
 
 __all__ = ("Debt", "Scanning", "Stage")
@@ -62,14 +64,30 @@ class Stage(Protocol):
 _NO_PART = -1
 
 
+def _no_part(_part: int) -> bool:
+    """Stands for `Restorer.passes` where there is no Restorer."""
+    return False
+
+
 class Scanning:
     """A stage and what follows it, for many events at a time: deltas of which nothing is to be made cost one look each."""
 
-    __slots__ = ("_begins", "_begins_in", "_input", "_lane", "_restore", "_stage", "_text")
+    __slots__ = (
+        "_begins",
+        "_begins_in",
+        "_input",
+        "_lane",
+        "_passes",
+        "_restore",
+        "_stage",
+        "_text",
+    )
 
     def __init__(self, stage: Stage, restore: Callable[[Event], Iterable[Event]]) -> None:
         self._stage = stage
-        self._restore = restore
+        # What is restored of a delta is known by its part; anything else must see each event.
+        self._passes = restore.passes if isinstance(restore, Restorer) else _no_part
+        self._restore = restore.feed if isinstance(restore, Restorer) else restore
         self._begins_in = stage.begins_in
         self._begins = stage.begins
         self._lane: Callable[[str], None] | None = None
@@ -85,6 +103,19 @@ class Scanning:
                 return True
         return False
 
+    def passes_run(self, run: Run) -> bool:
+        """The same for deltas that came together."""
+        if run.kind is not TextDelta:
+            return run.part == self._input and self._passes(run.part)
+        lane = self._lane
+        if lane is None or run.part != self._text:
+            return False
+        text = "".join(run.texts)
+        if self._begins_in(text) is not None:
+            return False
+        lane(text)
+        return True
+
     def feed(self, events: Sequence[Event]) -> Sequence[Event]:
         """What is told of them."""
         has_tried = self._lane is not None
@@ -97,7 +128,11 @@ class Scanning:
             index += 1
             if type(event) is InputDelta and event.part == self._input:
                 end = self._end_of_input(events, index)
-                told.extend(chain.from_iterable(map(self._restore, events[index - 1 : end])))
+                pieces = events[index - 1 : end]
+                if self._passes(event.part):
+                    told += pieces
+                else:
+                    told.extend(chain.from_iterable(map(self._restore, pieces)))
                 index = end
             elif self.passes(event):
                 told.append(event)

@@ -273,10 +273,10 @@ def change_of(names: NameMap | None, stage: Change | None = None) -> Change | No
     """
     if names is None:
         return stage
-    restore = Restorer(names).feed
+    restore = Restorer(names)
     if stage is None:
         return restore
-    return lambda event: chain.from_iterable(map(restore, stage(event)))
+    return lambda event: chain.from_iterable(map(restore.feed, stage(event)))
 
 
 def translate_request(

@@ -71,6 +71,7 @@ class Connection(asyncio.Protocol):
         "_pieces",
         "_state",
         "_take",
+        "_take_together",
         "_timer",
         "_transport",
         "_waiter",
@@ -110,6 +111,7 @@ class Connection(asyncio.Protocol):
         self._limit = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._take: Callable[[bytes], bool] | None = None
+        self._take_together: Callable[[list[bytes]], bool] | None = None
         # The parser takes this instead of a method: it is called for each chunk, and events are chunks.
         self.on_body = self._pieces.append
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -193,15 +195,12 @@ class Connection(asyncio.Protocol):
         """Whether the answer has ended and was read to its end."""
         return self._state is _DONE and not self._pieces
 
-    def take_whole(self) -> bytes | None:
-        """All of an answer that has arrived already, as a small one does with its head; None if it has not."""
-        if self._state is not _DONE:
-            return None
-        pieces = self._pieces
-        if len(pieces) != 1 or self._is_paused:
-            return self._collected()
-        self._held = 0
-        return pieces.pop()
+    def take_pieces(self) -> list[bytes]:
+        """All of an answer that has arrived already, as a small one does with its head, in the pieces it came in.
+
+        None of it if it has not.
+        """
+        return self._taken() if self._state is _DONE else []
 
     async def read(self) -> bytes:
         """All that has arrived, or will next; empty at the end.
@@ -217,17 +216,22 @@ class Connection(asyncio.Protocol):
             await self._wait(self._idle_timeout)
         return self._collected()
 
-    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        take_together: Callable[[list[bytes]], bool] | None = None,
+    ) -> bool:
         """Hand each read over in the moment it comes. False when `take` wants no more, by False; True at the end.
 
-        `take` must not raise: it is called by the event loop.
+        take_together: the same for a read that brought several chunks; without it they are joined.
+        Neither may raise: they are called by the event loop.
 
         Raises:
             UpstreamError: as `read`.
         """
         while True:
             if self._pieces:
-                if not take(self._collected()):
+                if not self._hand_over(take, take_together):
                     return False
             elif self._state is _DONE:
                 return True
@@ -235,11 +239,29 @@ class Connection(asyncio.Protocol):
                 raise self._error
             else:
                 self._take = take
+                self._take_together = take_together
                 try:
                     if not await self._wait(self._idle_timeout):
                         return False
                 finally:
-                    self._take = None
+                    self._take = self._take_together = None
+
+    def _hand_over(
+        self,
+        take: Callable[[bytes], bool],
+        take_together: Callable[[list[bytes]], bool] | None,
+    ) -> bool:
+        if take_together is None or len(self._pieces) == 1:
+            return take(self._collected())
+        return take_together(self._taken())
+
+    def _taken(self) -> list[bytes]:
+        taken = self._pieces.copy()
+        self._pieces.clear()
+        self._held = 0
+        if self._is_paused:
+            self._resume()
+        return taken
 
     def _collected(self) -> bytes:
         pieces = self._pieces
@@ -325,10 +347,13 @@ class Connection(asyncio.Protocol):
             del pieces[self._whole :]
         if pieces:
             # Written out, because it is done for every event of a stream: see `_collected`.
-            told = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
             self._waiting_since = self._loop.time()
-            if not take(told):
+            goes_on = (
+                take(pieces.pop())
+                if len(pieces) == 1
+                else self._hand_over(take, self._take_together)
+            )
+            if not goes_on:
                 self._take = None
                 self._wake(goes_on=False)
                 return

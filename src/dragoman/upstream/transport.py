@@ -197,11 +197,11 @@ class HttpReply:
         """Whether it was read to its end."""
         return self._connection is None or (self._inflater is None and self._connection.is_over)
 
-    def take_whole(self) -> bytes | None:
-        """All of it, if it has arrived already and is not compressed."""
+    def take_pieces(self) -> list[bytes]:
+        """All of it in the pieces it came in, if it has arrived already and is not compressed; otherwise nothing."""
         if self._connection is None or self._inflater is not None:
-            return None
-        return self._connection.take_whole()
+            return []
+        return self._connection.take_pieces()
 
     async def read(self) -> bytes:
         connection = self._connection
@@ -211,13 +211,17 @@ class HttpReply:
             return await connection.read()
         return await self._read_inflated(connection, self._inflater)
 
-    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        take_together: Callable[[list[bytes]], bool] | None = None,
+    ) -> bool:
         """Hand each read to `take` when it comes: see `Connection.pour`. The headers are forgotten: streams last."""
         self.headers = {}
         connection = self._connection
         if connection is not None and self._inflater is None:
             connection.headers = {}
-            return await connection.pour(take)
+            return await connection.pour(take, take_together)
         while data := await self.read():
             if not take(data):
                 return False

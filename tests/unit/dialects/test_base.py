@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragoman.core.runs import Run
 from dragoman.dialects.base import Step, StreamDecoder
 from dragoman.errors import MalformedJson
-from dragoman.model.events import Completed, Event, Failed, Noticed
+from dragoman.model.events import Completed, Event, Failed, InputDelta, Noticed, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.sse import Frame
 from strategies import chunkings, rechunk
@@ -16,6 +17,8 @@ TOO_LARGE = "expected an SSE frame of at most 24 bytes, got a longer one"
 
 class EchoReader:
     """Notices each frame's data; `bad` cannot be read, `odd` is irregular, `end` ends the stream."""
+
+    padding: bytes | None = None
 
     def __init__(self) -> None:
         self.over = False
@@ -33,6 +36,12 @@ class EchoReader:
             if self.found or not events:
                 return count + 1
         return len(lines)
+
+    def prolong(self, _last: TextDelta | InputDelta, _texts: list[str], /) -> bool:
+        return False
+
+    def quick_run(self, _lines: list[bytes], /) -> Run | None:
+        return None
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         match frame.data:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
+from itertools import chain
 
 import pytest
 from msgspec import structs
@@ -121,7 +122,7 @@ def test_compressed_answer_is_poured_plainly(loop: str) -> None:
     came: list[bytes] = []
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
-        assert reply.take_whole() is None
+        assert reply.take_pieces() == []
         assert await reply.pour(taking_all(came))
         assert b"".join(came) == text
 
@@ -130,8 +131,8 @@ def test_compressed_answer_is_poured_plainly(loop: str) -> None:
 
 def test_answer_that_has_arrived_with_its_head_is_taken_whole(loop: str) -> None:
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
-        first = reply.take_whole()
-        assert (await reply.read() if first is None else first) == b"all of it"
+        first = reply.take_pieces()
+        assert (b"".join(first) if first else await reply.read()) == b"all of it"
         assert await reply.read() == b""
         assert reply.is_over
 
@@ -152,3 +153,27 @@ def test_pouring_that_is_given_up_lets_the_connection_go(loop: str) -> None:
         await server.until(lambda: server.open_connections == 0)
 
     pour(loop, [ScriptedReply(chunks=[b"one", Wait(never)])], scene)
+
+
+def test_read_that_brings_several_chunks_is_taken_in_pieces(loop: str) -> None:
+    gate = asyncio.Event()
+    chunks: list[Chunk] = [b"head ", Wait(gate), *(b"%d " % number for number in range(50))]
+    came: list[list[bytes]] = []
+
+    def take(data: bytes) -> bool:
+        gate.set()
+        return together([data])
+
+    def together(pieces: list[bytes]) -> bool:
+        came.append(pieces)
+        return True
+
+    async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
+        assert await reply.pour(take, together)
+        assert b"".join(chain.from_iterable(came)) == b"".join(
+            [b"head ", *(b"%d " % number for number in range(50))]
+        )
+        assert all(pieces for pieces in came)
+        assert reply.is_over
+
+    pour(loop, [ScriptedReply(chunks=chunks)], scene)

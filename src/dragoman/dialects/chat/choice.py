@@ -21,7 +21,7 @@ from dragoman.core.finish import settle_finish
 from dragoman.dialects.chat.annotations import read_annotation
 from dragoman.dialects.chat.calls import CallTrack
 from dragoman.dialects.chat.content import read_part
-from dragoman.dialects.chat.entries import legacy_entry, read_entry
+from dragoman.dialects.chat.entries import legacy_entry, read_entry, usual_entry
 from dragoman.dialects.chat.fields import (
     extra_of,
     fields_of,
@@ -42,6 +42,7 @@ from dragoman.dialects.chat.wire import (
     FINISHES,
     REASONING_FIELDS,
     SEALED_FIELDS,
+    UsualChoice,
 )
 from dragoman.model.events import Finished, Noticed
 from dragoman.model.outcome import FinishReason
@@ -86,11 +87,7 @@ class ChoiceTrack:
         Raises:
             RemoteProtocolError: a call cannot be told (see `calls`).
         """
-        self._lanes.add(lane)
-        if len(self._lanes) == 2:
-            message = f"expected one choice, got choice {lane} as well: read as one answer"
-            self._telling.odd("split_choices", message)
-            self._lanes.add(-1)  # said once
+        self._note_lane(lane)
         before = len(self._telling.events)
         delta = fields_of(choice.get("delta") or choice.get("message"))
         self._read_delta(delta, fields_of(choice.get("logprobs")), lane, is_whole=is_whole)
@@ -102,6 +99,26 @@ class ChoiceTrack:
             self._finish(native, choice, rest)
         elif rest is not None:
             self._telling.notice("choice", join_object(rest.fields), self._index)
+        self._find_hot()
+
+    def read_usual(self, choice: UsualChoice, *, lane: int = 0) -> None:
+        """The same for one that was read by its type.
+
+        Raises:
+            RemoteProtocolError: as `read`.
+        """
+        self._note_lane(lane)
+        before = len(self._telling.events)
+        delta = choice.delta
+        self._say(delta.content or "", None)
+        self._say("", None, is_refusal=True)
+        if delta.tool_calls:
+            self._hush()
+            self._calls.read([usual_entry(call) for call in delta.tool_calls], lane=lane)
+        if self._ending is not None:
+            self._note_more(before)
+        if choice.finish_reason:
+            self._finish(choice.finish_reason, {}, None)
         self._find_hot()
 
     def abandon(self) -> None:
@@ -142,6 +159,13 @@ class ChoiceTrack:
         )
 
     # --- deltas -------------------------------------------------------------------------------------------------------
+
+    def _note_lane(self, lane: int) -> None:
+        self._lanes.add(lane)
+        if len(self._lanes) == 2:
+            message = f"expected one choice, got choice {lane} as well: read as one answer"
+            self._telling.odd("split_choices", message)
+            self._lanes.add(-1)  # said once
 
     def _read_delta(
         self, delta: Mapping[str, Raw], logprobs: Mapping[str, Raw], lane: int, *, is_whole: bool

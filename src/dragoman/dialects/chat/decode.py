@@ -12,10 +12,12 @@ from collections.abc import Mapping
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text
 from dragoman.core.failures import error_info
+from dragoman.core.runs import Run
 from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.chat.choice import ChoiceTrack
 from dragoman.dialects.chat.errors import decode_error, find_error, read_error
 from dragoman.dialects.chat.fields import (
+    NULL,
     extra_of,
     fields_of,
     int_of,
@@ -26,7 +28,14 @@ from dragoman.dialects.chat.fields import (
 )
 from dragoman.dialects.chat.telling import Telling
 from dragoman.dialects.chat.usage import read_usage
-from dragoman.dialects.chat.wire import CHUNK_FIELDS, FAILED_FINISHES, HotChoice, decode_hot
+from dragoman.dialects.chat.wire import (
+    CHUNK_FIELDS,
+    FAILED_FINISHES,
+    HotChoice,
+    UsualChunk,
+    decode_hot,
+    decode_usual,
+)
 from dragoman.errors import MalformedJson, RemoteProtocolError
 from dragoman.model.events import (
     Completed,
@@ -52,6 +61,8 @@ _LF = 0x0A
 
 class ChatReader:
     """A `base.FrameReader` for Chat Completions."""
+
+    padding: bytes | None = b',"obfuscation":"'
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
@@ -111,6 +122,22 @@ class ChatReader:
                 return count + 1
             tell(events[0])
         return len(lines)
+
+    def prolong(self, last: TextDelta | InputDelta, texts: list[str], /) -> bool:
+        """See `base.FrameReader`."""
+        track = self._track(0)
+        if isinstance(last, TextDelta):
+            speech = track.hot_text
+            if speech is None or speech.part != last.part:
+                return False
+            speech.pieces += texts
+            return True
+        call = track.hot_call
+        return call is not None and call.part == last.part and call.buffer.keep_all(texts)
+
+    def quick_run(self, _lines: list[bytes], /) -> Run | None:
+        """Deltas that are not written alike are read one by one."""
+        return None
 
     def _tell_plain(self, choice: HotChoice) -> tuple[Event, ...] | None:
         """What a choice of a plain chunk says; None if it must be read field by field."""
@@ -189,6 +216,9 @@ class ChatReader:
             return ()
         if frame.is_done:
             return self._finish_marked()
+        events = self._read_usual(data)
+        if events is not None:
+            return events
         chunk = present(as_object(data))  # or MalformedJson, before anything has changed
         error = find_error(chunk)
         if error is not None:
@@ -196,6 +226,40 @@ class ChatReader:
         if "choices" not in chunk and "usage" not in chunk:
             return self._read_stranger(frame, data, chunk)
         return self._read_chunk(chunk)
+
+    def _read_usual(self, data: bytes) -> tuple[Event, ...] | None:
+        """A chunk of the usual shape, read by its type; None if it must be read field by field."""
+        try:
+            chunk = decode_usual(data)
+        except FAST_FAILURES:
+            return None
+        if chunk.is_odd:
+            return None
+        is_single = self._is_single
+        try:
+            self._read_usual_envelope(chunk)
+            for choice in chunk.choices:
+                lane = max(choice.index, 0)
+                track = self._track(0 if is_single else lane)
+                track.read_usual(choice, lane=lane if is_single else 0)
+        except RemoteProtocolError as broken:
+            return self.fail(error_info(broken))
+        if chunk.usage != NULL:
+            self._note_usage(read_usage(chunk.usage))
+        return self._telling.take()
+
+    def _read_usual_envelope(self, chunk: UsualChunk) -> None:
+        changed: dict[str, Raw] = {}
+        if chunk.service_tier not in (NULL, self._extra.get("service_tier")):
+            changed["service_tier"] = chunk.service_tier
+        if chunk.system_fingerprint not in (NULL, self._extra.get("system_fingerprint")):
+            changed["system_fingerprint"] = chunk.system_fingerprint
+        self._extra.update(changed)
+        if self._has_started:
+            if changed:
+                self._telling.notice("chunk", join_object(changed))
+        elif chunk.choices or chunk.usage != NULL:
+            self._start(chunk.id or "", chunk.model or "", chunk.created)
 
     def _read_stranger(
         self, frame: Frame, data: bytes, chunk: Mapping[str, Raw]
@@ -249,21 +313,25 @@ class ChatReader:
             if changed:
                 self._telling.notice("chunk", join_object(changed))
         elif must_start or "usage" in chunk:
-            self._has_started = True
-            self._telling.response_id = text_of(chunk.get("id")) or ""
-            self._telling.events.append(
-                Started(
-                    self._telling.response_id,
-                    text_of(chunk.get("model")) or "",
-                    int_of(chunk.get("created")),
-                    Extra("chat", dict(self._extra)) if self._extra else None,
-                )
+            self._start(
+                text_of(chunk.get("id")) or "",
+                text_of(chunk.get("model")) or "",
+                int_of(chunk.get("created")),
             )
+
+    def _start(self, response_id: str, model: str, created: int | None) -> None:
+        self._has_started = True
+        self._telling.response_id = response_id
+        extra = Extra("chat", dict(self._extra)) if self._extra else None
+        self._telling.events.append(Started(response_id, model, created, extra))
 
     def _read_usage(self, chunk: Mapping[str, Raw]) -> None:
         raw = chunk.get("usage") or fields_of(chunk.get("x_groq")).get("usage")
-        usage = read_usage(raw) if raw is not None else None
-        if usage is not None and usage != self._usage:
+        if raw is not None:
+            self._note_usage(read_usage(raw))
+
+    def _note_usage(self, usage: Usage) -> None:
+        if usage != self._usage:
             self._usage = usage
             self._telling.events.append(UsageReported(usage))
 

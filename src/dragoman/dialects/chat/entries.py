@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from dragoman._json import Raw, dumps, loads
 from dragoman.dialects.chat.fields import fields_of, first_text, int_of, text_of
-from dragoman.dialects.chat.wire import CALL_FIELDS
+from dragoman.dialects.chat.wire import CALL_FIELDS, UsualCall
 from dragoman.model.parts import CallKind
 
-__all__ = ("CallEntry", "legacy_entry", "merge_objects", "read_entry")
+__all__ = ("CallEntry", "legacy_entry", "merge_objects", "read_entry", "usual_entry")
 
 _NAMES = ("name", "function_name", "tool_name", "call_name")
 
@@ -67,6 +67,18 @@ def read_entry(raw: Raw) -> CallEntry:
         extra_content=fields.get("extra_content"),
         extra={key: value for key, value in fields.items() if key not in CALL_FIELDS},
         oddities=tuple(oddities),
+    )
+
+
+def usual_entry(call: UsualCall) -> CallEntry:
+    """The same for one that was read by its type."""
+    function = call.function
+    return CallEntry(
+        index=call.index,
+        id=call.id or "",
+        name=function.name or "",
+        kind="function",
+        text=function.arguments or "",
     )
 
 

@@ -153,7 +153,7 @@ _UNKNOWN_HEAD = b"\0"  # no data begins with it
 
 
 class ChatWatch:
-    """A `base.Watch` for Chat Completions."""
+    """A `watching.Watch` for Chat Completions."""
 
     harmless: frozenset[str] = frozenset({"repeated_id", "empty_name"})
     ending = b"data: [DONE]\n\n"

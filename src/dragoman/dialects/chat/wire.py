@@ -34,7 +34,11 @@ __all__ = (
     "SEALED_FIELDS",
     "HotChoice",
     "HotChunk",
+    "UsualCall",
+    "UsualChoice",
+    "UsualChunk",
     "decode_hot",
+    "decode_usual",
 )
 
 # --- hot deltas -------------------------------------------------------------------------------------------------------
@@ -98,6 +102,66 @@ class HotChunk(Struct, gc=False):
 
 
 decode_hot = typed_decoder(HotChunk)
+
+# --- the other usual chunks -------------------------------------------------------------------------------------------
+
+
+class UsualFunction(Struct, gc=False, forbid_unknown_fields=True):
+    arguments: str | None = None
+    name: str | None = None
+
+
+class UsualCall(Struct, gc=False, forbid_unknown_fields=True):
+    function: UsualFunction
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+
+
+class UsualDelta(Struct, gc=False, forbid_unknown_fields=True):
+    content: str | None = None
+    tool_calls: list[UsualCall] | None = None
+    role: str | None = None
+    refusal: None = None
+    function_call: None = None
+    reasoning_content: None = None
+    reasoning: None = None
+
+
+class UsualChoice(Struct, gc=False, forbid_unknown_fields=True):
+    delta: UsualDelta
+    index: int = 0
+    finish_reason: str | None = None
+    logprobs: None = None
+    stop_reason: None = None
+
+
+class UsualChunk(Struct, gc=False, forbid_unknown_fields=True):
+    """A role, the first words, the beginning of a call, a finish, usage: what most servers say in every stream."""
+
+    choices: list[UsualChoice]
+    id: str | None = None
+    object: str | None = None
+    created: int | None = None
+    model: str | None = None
+    service_tier: Raw = _NULL
+    system_fingerprint: Raw = _NULL
+    usage: Raw = _NULL
+    obfuscation: str = ""
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether something is to be said of it, and it must be read field by field: an empty id or name, a failure."""
+        for choice in self.choices:
+            if choice.finish_reason in FAILED_FINISHES:
+                return True
+            for call in choice.delta.tool_calls or ():
+                if call.id == "" or call.function.name == "":
+                    return True
+        return False
+
+
+decode_usual = typed_decoder(UsualChunk)
 
 # --- known fields: all others are kept as extra -----------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
 from dragoman.core.finish import settle_finish
+from dragoman.core.runs import Run
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.codex.calls import Calls, KnownCall, Sighting
@@ -43,6 +44,7 @@ from dragoman.model.events import (
     Event,
     Failed,
     Finished,
+    InputDelta,
     LimitsReported,
     Noticed,
     Progress,
@@ -78,6 +80,8 @@ class Earlier(Struct):
 
 class CodexReader:
     """Reads one turn. A `FrameReader` whose frames are lines: one JSON-RPC message each."""
+
+    padding: bytes | None = None
 
     def __init__(
         self,
@@ -129,6 +133,12 @@ class CodexReader:
 
     def quick_many(self, _opening: bytes, _lines: list[bytes], _told: list[Event], /) -> int:
         return 0
+
+    def prolong(self, _last: TextDelta | InputDelta, _texts: list[str], /) -> bool:
+        return False
+
+    def quick_run(self, _lines: list[bytes], /) -> Run | None:
+        return None
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         return self.read_line(frame.data) if frame.data is not None else ()

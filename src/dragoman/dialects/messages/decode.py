@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, raw
 from dragoman.core.finish import settle_finish
+from dragoman.core.runs import Run
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.messages.assembly import Assembly
 from dragoman.dialects.messages.errors import decode_error, error_from_fields
@@ -44,8 +45,10 @@ from dragoman.model.events import (
     Event,
     Failed,
     Finished,
+    InputDelta,
     Noticed,
     Started,
+    TextDelta,
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, FinishReason
@@ -63,6 +66,8 @@ _Events = tuple[Event, ...]
 
 class MessagesReader:
     """Reads one stream. See `base.FrameReader`."""
+
+    padding: bytes | None = b""
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
@@ -116,6 +121,15 @@ class MessagesReader:
                 return count + 1
             told.append(events[0])
         return len(lines)
+
+    def prolong(self, last: TextDelta | InputDelta, texts: list[str], /) -> bool:
+        """See `base.FrameReader`."""
+        blocks = self._assembly.texts if isinstance(last, TextDelta) else self._assembly.calls
+        return any(block.part == last.part and block.tell_all(texts) for block in blocks.values())
+
+    def quick_run(self, _lines: list[bytes], /) -> Run | None:
+        """Deltas that are not written alike are read one by one."""
+        return None
 
     def _tell_plain(self, event: BlockDelta) -> _Events | None:
         """What a delta of a block says; None if it must be read field by field."""

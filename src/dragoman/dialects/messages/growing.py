@@ -64,6 +64,11 @@ class GrowingText:
         self._pieces.append(text)
         return (TextDelta(self.part, text),)
 
+    def tell_all(self, texts: list[str]) -> bool:
+        """More of them, none empty."""
+        self._pieces += texts
+        return True
+
     def add(self, text: str) -> tuple[Event, ...]:
         told, self.half = join_halves(self.half, text)
         if not told:
@@ -182,6 +187,10 @@ class GrowingCall:
     def tell(self, text: str) -> tuple[Event, ...]:
         told = self._buffer.push(text)
         return (InputDelta(self.part, told),) if told and not self.is_held else _NOTHING
+
+    def tell_all(self, texts: list[str]) -> bool:
+        """More of them, if they are told as they come; whether they are."""
+        return not self.is_held and self._buffer.keep_all(texts)
 
     def add(self, text: str) -> tuple[Event, ...]:
         told, self.half = join_halves(self.half, text)

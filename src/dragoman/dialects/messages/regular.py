@@ -109,7 +109,7 @@ _decode_event = typed_decoder(_Event)
 
 
 class MessagesWatch:
-    """A `base.Watch` for Messages."""
+    """A `watching.Watch` for Messages."""
 
     harmless: frozenset[str] = frozenset({"unknown_block"})
     ending = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'

@@ -9,8 +9,11 @@ The states of a stream:
        '-------------------'--failed, error, the wire's end--> OVER, after ending what was open as incomplete
 """
 
+from itertools import takewhile
+
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, raw
 from dragoman.core.finish import settle_finish
+from dragoman.core.runs import Run
 from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.responses.answer import (
     read_end,
@@ -59,6 +62,8 @@ _LF = 0x0A
 
 class ResponsesReader:
     """Reads one stream, frame by frame."""
+
+    padding: bytes | None = None  # every event has its number
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
@@ -110,6 +115,41 @@ class ResponsesReader:
                 return count + 1
             tell(events[0])
         return len(lines)
+
+    def prolong(self, _last: TextDelta | InputDelta, _texts: list[str], /) -> bool:
+        """No two deltas are written alike."""
+        return False
+
+    def quick_run(self, lines: list[bytes], /) -> Run | None:
+        """See `base.FrameReader`."""
+        if _LF in b"".join(lines):
+            lines = [*takewhile(_is_one_line, lines)]
+        try:
+            deltas = [decode_delta(line) for line in lines]
+        except FAST_FAILURES:
+            return None
+        first = deltas[0] if deltas else None
+        track = None if first is None else self._live.get(first.item_id)
+        if first is None or track is None or track.wire is not type(first):
+            return None
+        kind, item, index = type(first), first.item_id, first.content_index
+        texts = [
+            delta.delta
+            for delta in deltas
+            if type(delta) is kind
+            and delta.item_id == item
+            and delta.content_index == index
+            and delta.delta
+            and not delta.logprobs
+        ]
+        if len(texts) < len(deltas):
+            return None
+        if type(track) is TextTrack and track.index == index:
+            track.pieces += texts
+            return Run(TextDelta, track.part, texts)
+        if type(track) is CallTrack and track.buffer.keep_all(texts):
+            return Run(InputDelta, track.part, texts)
+        return None
 
     def _tell_plain(self, delta: Delta) -> tuple[Event, ...] | None:
         """What a delta says; None if it must be read field by field."""
@@ -350,3 +390,7 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
 
 def _failed_body(data: bytes, error: ErrorInfo, kind: str) -> Step:
     return Step(data, (Failed(error),), (Problem(1, kind, error.message),))
+
+
+def _is_one_line(data: bytes) -> bool:
+    return _LF not in data

@@ -1,12 +1,14 @@
 """The items of an answer, streamed: what each event about a part puts on the wire.
 
-One part is open at a time. What ended incomplete is closed on the wire only when the answer goes on (`flush`), never
-before a failure (`abandon`): a client that retries would keep it.
+One part is open at a time, but for calls that the gateway runs: such a one stands open beside the others from the moment
+its input is complete (the stage `calling`) until its result is there. It ends between other items, never inside one:
+Codex takes every end for that of the item it shows. What ended incomplete is closed on the wire only when the answer goes
+on (`flush`), never before a failure (`abandon`): a client that retries would keep it.
 """
 
 from typing import Never, final
 
-from dragoman.dialects.responses.fields import own_fields
+from dragoman.dialects.responses.fields import Fields, own_fields
 from dragoman.dialects.responses.frames import Stencil
 from dragoman.dialects.responses.items import is_streamed
 from dragoman.dialects.responses.losses import note_foreign
@@ -27,12 +29,15 @@ from dragoman.model.events import (
     ReasoningDelta,
     TextDelta,
 )
-from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Text
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 
-__all__ = ("IDLE", "ItemStream")
+__all__ = ("CALLING", "IDLE", "ItemStream")
 
 IDLE = Stencil(-1, None)
 """The stencil while no part is open."""
+
+CALLING = "calling"
+"""The stage of a call that the gateway runs: its input, which the event brings, is complete."""
 
 _INPUT_EVENTS = {
     "function_call": "response.function_call_arguments",
@@ -55,6 +60,13 @@ class _CallStream:
         self.place: JsonObject = {"item_id": self._id, "output_index": self._index}
         kind = InputDelta if self._family is not None and is_streamed(header, spec) else None
         self.stencil = Stencil(part, kind, f"{self._family}.delta", self.place)
+        self.is_hosted = header.executor == "gateway"
+        self._is_input_told = False
+
+    def tell_input(self, fields: Fields) -> bytes:
+        """The input is complete, and the call goes on: `fields` has it whole."""
+        self._is_input_told = True
+        return self._sheet.events.event(f"{self._family}.done", {**self.place, **fields})
 
     def end(self, value: Call) -> bytes:
         item = self._sheet.items.call(value, self._spec, self._id)
@@ -63,9 +75,11 @@ class _CallStream:
             self._sheet.output[self._index] = item
             return b""
         out = b""
-        if self._family is not None:
+        if self._family is not None and not self._is_input_told:
             fields: JsonObject = {**self.place, self._spec.field: item[self._spec.field]}
             out = self._sheet.events.event(f"{self._family}.done", fields)
+        if self.is_hosted:
+            out += self._sheet.events.event(f"response.{self.type}.{value.status}", self.place)
         return out + self._sheet.end_item(self._index, item)
 
 
@@ -128,6 +142,10 @@ class ItemStream:
         self._sheet = sheet
         self._open: _Open | None = None
         self._message: MessageStream | None = None
+        self._standing: dict[int, _CallStream] = {}  # calls that the gateway is running
+        self._settled: list[
+            tuple[_CallStream, Call]
+        ] = []  # those that have ended while another part was open
         self._ignored: set[int] = set()
 
     # --- parts begin and end -----------------------------------------------------------------------------------------
@@ -161,10 +179,18 @@ class ItemStream:
         if event.part in self._ignored:
             self._ignored.discard(event.part)
             return b""
+        value = event.value
+        standing = self._standing.pop(event.part, None)
+        if standing is not None and isinstance(value, Call):
+            self._settled.append((standing, value))
+            return self._tell_settled()
         stream = self._stream(event.part)
         self._open = None
         self.stencil = IDLE
-        value = event.value
+        out = self._end_part(stream, value)
+        return out + self._tell_settled() if self._settled else out
+
+    def _end_part(self, stream: "_Open", value: Part) -> bytes:
         match stream, value:
             case MessageStream(), Text() | Refusal() | Opaque():
                 return self._end_content(stream, value)
@@ -180,19 +206,28 @@ class ItemStream:
             case _SoundStream(), Media():
                 return stream.end(value)
             case _:
-                return self._refuse(f"the end of another kind of part than {event.part} began as")
+                return self._refuse(f"the end of another kind of part than {stream.part} began as")
 
     def flush(self) -> bytes:
         """The answer goes on without the open message: close it, and what was held back."""
         message, self._message = self._message, None
         out = b"" if message is None else message.close()
-        return out + self._sheet.release()
+        settled, self._settled = self._settled, []
+        out += self._sheet.release()
+        return b"".join([out, *(stream.end(value) for stream, value in settled)])
+
+    def _tell_settled(self) -> bytes:
+        """The ends of calls that the gateway ran, unless an item is open on the wire, or has been cut."""
+        is_early = self._open is not None or self._sheet.held or self.has_cut_call
+        return b"" if is_early else self.flush()
 
     def abandon(self) -> bytes:
         """The answer fails: close what is complete, and nothing else."""
         message, self._message = self._message, None
         out = b"" if message is None or message is self._open else message.close()
         self._open = None
+        self._standing.clear()
+        self._settled.clear()
         self.stencil = IDLE
         self._sheet.held.clear()
         return out
@@ -242,9 +277,16 @@ class ItemStream:
 
     def progress(self, event: Progress) -> bytes:
         """Where a tool of the provider's is; only of the part that is open, and only what the vendor has a name for."""
-        stream = self._open
+        standing = None if event.part is None else self._standing.get(event.part)
+        stream = self._open if standing is None else standing
         if not isinstance(stream, _CallStream | _WholeStream) or stream.part != event.part:
             return b""
+        if event.stage == CALLING and isinstance(stream, _CallStream) and stream.is_hosted:
+            self._standing[stream.part] = stream
+            self._open = None
+            self.stencil = IDLE
+            out = stream.tell_input(own_fields(event.extra))
+            return out + self._tell_settled() if self._settled else out
         name = PROGRESS_NAMES.get((stream.type, event.stage))
         if name is None:
             return b""

@@ -145,7 +145,7 @@ _decode_text = typed_decoder(str)
 
 
 class ResponsesWatch:
-    """A `base.Watch` for Responses."""
+    """A `watching.Watch` for Responses."""
 
     harmless: frozenset[str] = frozenset()
     ending = b""  # nothing stands for the whole output that the last event repeats

@@ -3,7 +3,7 @@
 A terminal may also be taken back before it leaves: `fail_terminal` writes a failure in its place, under the same number.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ __all__ = (
     "Terminal",
     "change_status",
     "fail_terminal",
+    "failed_event",
     "is_waiting",
     "read_opening",
     "read_terminal",
@@ -47,6 +48,20 @@ class _Head(Struct, gc=False):
     required_action: Raw = _NOTHING
 
 
+class _Item(Struct, gc=False):
+    id: str = ""
+    type: str = ""
+    call_id: str = ""
+    status: str | None = None
+    execution: Raw = _NOTHING
+
+
+class _Whole(Struct, gc=False):
+    id: str = ""
+    status: str | None = None
+    output: list[_Item] | None = None
+
+
 class _Event(Struct, gc=False):
     type: str = ""
     sequence_number: int | None = None
@@ -54,15 +69,26 @@ class _Event(Struct, gc=False):
 
 
 class Terminal(Struct, frozen=True, gc=False):
-    """The response object as it was told last, and what it says of itself."""
+    """The response object as it was told last, and what it says of itself.
+
+    waiting: the ids of the calls whose results the client owes; None: what it says of them takes a closer look.
+    items: the ids of its items, as far as they have some.
+    """
 
     id: str
     status: TerminalStatus
     body: bytes
+    waiting: tuple[str, ...] | None = None
+    items: tuple[str, ...] = ()
 
 
 _read_event: Callable[[bytes], _Event] = typed_decoder(_Event)
 _read_head: Callable[[bytes], _Head] = typed_decoder(_Head)
+_read_whole: Callable[[bytes], _Whole] = typed_decoder(_Whole)
+
+# Items that are no calls, and those that always wait for their client.
+_PLAIN_ITEMS = frozenset(("message", "reasoning"))
+_OPEN_ITEMS = frozenset(("function_call", "custom_tool_call"))
 
 
 def read_opening(stream: bytes) -> tuple[str, bytes]:
@@ -85,24 +111,53 @@ def read_terminal(last: bytes) -> Terminal | None:
         event = ends[-1] if ends else None
     if event is None or not bytes(event.response):
         return None
-    body = bytes(event.response)
-    head = _head(body)
-    if head is None or not head.id:
-        return None
-    return Terminal(head.id, _STATUSES.get(head.status or "", _TERMINALS[event.type]), body)
+    return _terminal(bytes(event.response), _TERMINALS[event.type])
 
 
 def read_whole(body: bytes) -> Terminal | None:
     """The same of a body; None if it is no response with an id."""
-    head = _head(body)
+    return _terminal(body, "completed")
+
+
+def _terminal(body: bytes, status: TerminalStatus) -> Terminal | None:
+    """`status`: if it says none itself."""
+    head: _Whole | _Head | None
+    waiting: tuple[str, ...] | None = None
+    items: tuple[str, ...] = ()
+    try:
+        head = _read_whole(body)
+        if head.output:
+            waiting = _waiting(head.output)
+            items = tuple([item.id for item in head.output if item.id])
+        else:
+            waiting = ()
+    except FAST_FAILURES:
+        head = _head(body)
     if head is None or not head.id:
         return None
-    return Terminal(head.id, _STATUSES.get(head.status or "", "completed"), body)
+    return Terminal(head.id, _STATUSES.get(head.status or "", status), body, waiting, items)
+
+
+def _waiting(items: Sequence[_Item]) -> tuple[str, ...] | None:
+    found: list[str] = []
+    for item in items:
+        if item.type in _PLAIN_ITEMS:
+            continue
+        if item.type not in _OPEN_ITEMS or bytes(item.execution) or item.status != "completed":
+            return None
+        found.append(item.call_id)
+    return tuple(found)
 
 
 def fail_terminal(last: bytes, error: ErrorInfo) -> bytes:
     """The same frames, but that the response failed."""
     return b"".join(_failing(last, error))
+
+
+def failed_event(body: bytes, number: int) -> bytes:
+    """The end of a stream whose response did not get to one: its object, as it is by now."""
+    fields = {"type": "response.failed", "response": Raw(body), "sequence_number": number}
+    return encode_frame(dumps(fields), b"response.failed")
 
 
 def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> bytes:
@@ -130,13 +185,7 @@ def _failing(last: bytes, error: ErrorInfo) -> Iterator[bytes]:
             waiting = event.sequence_number
         elif event.type in _TERMINALS and bytes(event.response):
             number = event.sequence_number if waiting is None else waiting
-            body = change_status(bytes(event.response), "failed", error)
-            fields = {
-                "type": "response.failed",
-                "response": Raw(body),
-                "sequence_number": number or 0,
-            }
-            yield encode_frame(dumps(fields), b"response.failed")
+            yield failed_event(change_status(bytes(event.response), "failed", error), number or 0)
         else:
             yield frame.raw
 

@@ -639,4 +639,8 @@ def test_recorded_transcripts_fold_to_clean_answers() -> None:
 
 
 def test_no_frame_is_understood_without_being_read() -> None:
-    assert CodexReader().quick(b'data: {"method":"x"}', b'{"method":"x"}') is None
+    reader = CodexReader()
+    assert reader.quick(b'data: {"method":"x"}', b'{"method":"x"}') is None
+    assert reader.quick_many(b"data: ", [b'{"method":"x"}'], []) == 0
+    assert reader.quick_run([b'{"method":"x"}']) is None
+    assert not reader.prolong(TextDelta(0, "x"), ["y"])

@@ -7,6 +7,7 @@ import pytest
 from dragoman.dialects.responses import (
     change_status,
     fail_terminal,
+    failed_event,
     is_waiting,
     read_opening,
     read_terminal,
@@ -122,3 +123,46 @@ def test_a_response_object_comes_to_another_end() -> None:
     assert not is_waiting(changed)
     assert not is_waiting(b'{"required_action":null}')
     assert not is_waiting(b"[")
+
+
+CALLS = [
+    {"type": "reasoning", "id": "rs_1"},
+    {"type": "message", "id": "msg_1"},
+    {"type": "function_call", "id": "fc_1", "call_id": "call_1", "status": "completed"},
+    {"type": "custom_tool_call", "call_id": "call_2", "status": "completed"},
+]
+
+
+def test_an_end_tells_its_items_and_the_calls_that_wait() -> None:
+    whole = read_whole(json.dumps(response(output=CALLS)).encode())
+    assert whole is not None
+    assert whole.items == ("rs_1", "msg_1", "fc_1")
+    assert whole.waiting == ("call_1", "call_2")
+    nothing = read_whole(json.dumps(response(output=None)).encode())
+    assert nothing is not None
+    assert (nothing.items, nothing.waiting) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "function_call", "call_id": "call_1", "status": "incomplete"},
+        {"type": "function_call", "call_id": "call_1", "status": "completed", "execution": "x"},
+        {"type": "shell_call", "call_id": "call_1", "status": "completed"},
+        {"type": 7},
+    ],
+)
+def test_what_else_may_wait_takes_a_closer_look(item: dict[str, object]) -> None:
+    whole = read_whole(json.dumps(response(output=[item])).encode())
+    assert whole is not None
+    assert whole.waiting is None
+
+
+def test_a_stream_without_an_end_gets_one() -> None:
+    told = failed_event(b'{"id":"resp_1","status":"cancelled"}', 7)
+    assert told.startswith(b"event: response.failed\ndata: ")
+    assert json.loads(told.partition(b"data: ")[2]) == {
+        "type": "response.failed",
+        "response": {"id": "resp_1", "status": "cancelled"},
+        "sequence_number": 7,
+    }
