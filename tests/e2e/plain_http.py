@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 from stage import PATHS
 
-__all__ = ("ask", "fetch", "plain_body", "streaming")
+__all__ = ("ask", "fetch", "following", "plain_body", "streaming")
 
 TIMEOUT = 20.0
 
@@ -40,9 +40,16 @@ def fetch(
     return _client().request(method, address, headers=headers, content=content)
 
 
-def streaming(url: str, door: str, body: dict[str, Any]) -> AbstractContextManager[httpx2.Response]:
+def streaming(
+    url: str, door: str, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> AbstractContextManager[httpx2.Response]:
     """POST to a door, and an answer that is read as it comes."""
-    return _client().stream("POST", f"{url}{PATHS[door]}", json=body)
+    return _client().stream("POST", f"{url}{PATHS[door]}", json=body, headers=headers)
+
+
+def following(address: str) -> AbstractContextManager[httpx2.Response]:
+    """GET, and an answer that is read as it comes."""
+    return _client().stream("GET", address)
 
 
 def ask(

@@ -12,6 +12,7 @@ from gateway_harness import wait_until
 from sdk_clients import openai_client
 from served import PATIENCE, Served, serving
 
+from dragoman.store.base import LEASE_SECONDS
 from postgres_server import PostgresServer, run_postgres
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -79,7 +80,7 @@ def test_of_many_at_once_on_two_nodes_exactly_one_continues(nodes: list[Served])
 
 
 def test_a_response_is_cancelled_on_another_node(nodes: list[Served]) -> None:
-    """That it runs is seen elsewhere in a moment; that it was cancelled, when its lease is renewed."""
+    """That it runs is seen elsewhere in a moment, and that it was cancelled as soon; long before its lease is renewed."""
     ids: list[str] = []
     told: list[Any] = []
 
@@ -99,10 +100,38 @@ def test_a_response_is_cancelled_on_another_node(nodes: list[Served]) -> None:
     status, body = nodes[1].ask(f"{path}/cancel", {})
     assert status == 200
     assert json.loads(body)["status"] == "cancelled"
-    reader.join(PATIENCE)
+    reader.join(LEASE_SECONDS / 3 / 2)
     assert not reader.is_alive()
     assert told[-1].type == "response.failed"
     assert json.loads(nodes[1].ask(path)[1])["status"] == "cancelled"
+
+
+def test_a_response_that_runs_on_another_node_is_told_when_it_is_over(nodes: list[Served]) -> None:
+    told: list[Any] = []
+
+    def read() -> None:
+        stream = client_of(nodes[0]).responses.create(
+            model="rehearsal-slow", input="weather in Bergen, please " * 6, stream=True
+        )
+        told.extend(told_event for event in stream for told_event in _noted(event, ids))
+
+    ids: list[str] = []
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    wait_until(lambda: bool(ids), PATIENCE)
+    path = f"/v1/responses/{ids[0]}"
+    wait_until(lambda: nodes[1].ask(path)[0] == 200, PATIENCE)
+    assert json.loads(nodes[1].ask(path)[1])["status"] == "in_progress"
+    followed = list(client_of(nodes[1]).responses.retrieve(ids[0], stream=True, starting_after=2))
+    reader.join(PATIENCE)
+    assert followed == told[3:]
+    assert followed[-1].type == "response.completed"
+
+
+def _noted(event: Any, ids: list[str]) -> list[Any]:
+    if event.type == "response.created":
+        ids.append(event.response.id)
+    return [event]
 
 
 def test_a_database_that_goes_away_comes_back(postgres: PostgresServer, tmp_path: Path) -> None:

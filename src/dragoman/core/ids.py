@@ -3,21 +3,41 @@
 They carry the vendor's prefix (`fc_`, `msg_`, `rs_`, `ctc_`, `call_`, `toolu_`, `chatcmpl-`, `resp_`), because clients
 replay item ids and OpenAI rejects other prefixes. Deterministic: the same seed mints the same ids in the same order,
 so a caller that wants ids to differ between answers gives a seed that does.
+
+A seed that is itself the id of a response of ours is carried by the ids it mints: of an item that is only referred to,
+`response_of` tells in which response it was told.
 """
 
+import re
 from hashlib import blake2b
 
-__all__ = ("Minter",)
+__all__ = ("RESPONSE_PREFIX", "Minter", "response_of")
+
+RESPONSE_PREFIX = "resp_dgm"
+"""How the ids of responses begin that are ours. No vendor's do: theirs go on with digits or other words."""
+
+_NUMBER = re.compile(r"[0-9a-f]{24}")
+_CARRIED = re.compile(r"[a-z]+_dgm([0-9a-f]{24})[0-9a-f]{2,8}")
 
 
 class Minter:
-    """Mints `prefix` + 24 hexadecimal digits, never the same twice from one seed."""
+    """Mints `prefix` + 24 hexadecimal digits or more, never the same twice from one seed."""
 
     def __init__(self, seed: str = "") -> None:
         self._seed = seed
         self._count = 0
+        number = seed.removeprefix(RESPONSE_PREFIX)
+        self._number = number if number != seed and _NUMBER.fullmatch(number) else None
 
     def __call__(self, prefix: str) -> str:
         self._count += 1
+        if self._number is not None:
+            return f"{prefix}dgm{self._number}{self._count:02x}"
         text = f"{self._seed}\n{self._count}".encode("utf-8", "surrogatepass")
         return prefix + blake2b(text, digest_size=12).hexdigest()
+
+
+def response_of(item_id: str) -> str | None:
+    """The response of ours in which an item of this id was told; None if the id does not say."""
+    found = _CARRIED.fullmatch(item_id)
+    return None if found is None else RESPONSE_PREFIX + found[1]

@@ -1,14 +1,15 @@
 """The contract of a store: what every engine does, and what its callers may rely on.
 
-    begin ─► (renew)* ─► finish          a response that others may see while it runs
+    begin ─► (renew, lost)* ─► finish    a response that others may see while it runs
     put                                  the same in one write, at the end
     head, told, chain                    reading: by id, constant in the number stored; a chain is one query
     claim ─► begin/put ─► finish         `submit_tool_outputs`: one wins
     cancel, delete
     put_seals, get_seals                 the escrow of what a client's dialect cannot carry
+    put_items, find_items                which response an item was told in
     expire, stats, ping, close
 
-**Acknowledged is durable.** When `begin`, `put`, `finish`, `claim`, `cancel`, `delete` or `put_seals` has returned, what
+**Acknowledged is durable.** When `begin`, `put`, `finish`, `claim`, `cancel`, `delete`, `put_seals` or `put_items` has returned, what
 it did survives the death of this process at any moment, and every later read, here or on another node, sees it. A call
 that raises `StoreUnavailable`, or that is cancelled, may or may not have happened.
 
@@ -22,7 +23,8 @@ was cancelled. A claim whose holder neither ends nor renews within its lease is 
 next may have it. Branches by `previous_response_id` take no claim and are always allowed.
 
 **Leases.** A running response has a lease too. `renew`, called for all that run on a node every third of a lease, keeps
-leases and claims alive, and tells which of them are running no more (cancelled or deleted, perhaps on another node).
+leases and claims alive, and tells which of them are running no more (cancelled or deleted, perhaps on another node);
+`lost` tells that alone, sooner.
 
 **Expiry.** A response lives `ttl` seconds from being stored. One that continues it keeps all its ancestors alive as long
 as itself, so that no conversation that goes on loses its beginning. What has expired is not found, swept or not.
@@ -119,6 +121,10 @@ class Store(Protocol):
         """Extend the leases of responses that run, and their claims. Those that run no more are returned."""
         ...
 
+    async def lost(self, running: Collection[Key]) -> frozenset[Key]:
+        """Those of them that run no more, as `renew` tells them; a read, cheap enough for once a second."""
+        ...
+
     async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
         """End a response that was begun, settle its claim, and say which status it has now.
 
@@ -195,6 +201,14 @@ class Store(Protocol):
         self, owner: str, family: str, call_ids: Collection[str]
     ) -> dict[str, Escrowed]:
         """What is kept for these calls; those without are left out."""
+        ...
+
+    async def put_items(self, owner: str, response_id: str, item_ids: Collection[str]) -> None:
+        """Note in which response items were told whose ids do not say so. The last one counts. They live `ttl` seconds."""
+        ...
+
+    async def find_items(self, owner: str, item_ids: Collection[str]) -> dict[str, str]:
+        """The responses in which these items were told; those that are not known are left out."""
         ...
 
     async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:

@@ -25,7 +25,7 @@ class Fresh(Struct, frozen=True, gc=False):
 
 
 class Over(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row."""
+    """What the end of a response adds to its row. `answer` is empty if it is what `body` tells."""
 
     status: EndStatus
     open_calls: str
@@ -49,11 +49,16 @@ class Content(Struct, frozen=True, gc=False):
 
 
 class Share(Struct, frozen=True, gc=False):
-    """A row with its share of a conversation."""
+    """A row with its share of a conversation. `answer` is empty if `body` tells it, which is there only then."""
 
     row: Row
     request: bytes
     answer: bytes | None
+    body: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.request) + len(self.answer or b"") + len(self.body or b"")
 
 
 class Engine(Protocol):
@@ -71,6 +76,8 @@ class Engine(Protocol):
         ...
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]: ...
+
+    async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]: ...
 
     async def row(self, key: Key, now: float) -> Row | None: ...
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from dragoman.core.surrogates import replace_lone
+from dragoman.errors import StoreDamaged
 from dragoman.store.base import (
     LEASE_SECONDS,
     MAX_CHAIN,
@@ -27,6 +28,7 @@ from dragoman.store.packing import (
     weigh_request,
 )
 from dragoman.store.records import (
+    Answer,
     Draft,
     Ending,
     Escrowed,
@@ -40,24 +42,28 @@ from dragoman.store.records import (
 from dragoman.store.rows import Row, broken_chain, check_size, head_of, missing
 from dragoman.store.scrubbing import scrub
 from dragoman.store.settings import StoreSettings
-from dragoman.store.working import beside
+from dragoman.store.telling import read_answer
+from dragoman.store.working import LARGE, beside
 
 __all__ = ("KeptStore",)
 
 # Compressed JSON grows about so much when it is read again: what decides where to read it.
 _GROWTH = 8
+# Items are kept where seals are, as those of a provider family that there is not.
+_ITEMS = "items of responses"
 
 
 class KeptStore:
     """`base.Store` over any engine."""
 
-    __slots__ = ("_clock", "_engine", "_settings")
+    __slots__ = ("_clock", "_engine", "_most", "_settings")
 
     def __init__(
         self, engine: Engine, settings: StoreSettings, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._engine = engine
         self._settings = settings
+        self._most = min(settings.max_record_bytes, settings.max_bytes)
         self._clock = clock
 
     @property
@@ -74,9 +80,15 @@ class KeptStore:
         if not running:
             return frozenset()
         now = self._clock()
-        # By the names they were given: what is told of them must be found among what was asked.
-        asked = {_key(owner, response_id): (owner, response_id) for owner, response_id in running}
+        asked = _asked(running)
         lost = await self._engine.renew(list(asked), now + lease, now)
+        return frozenset([asked[key] for key in lost])
+
+    async def lost(self, running: Collection[Key]) -> frozenset[Key]:
+        if not running:
+            return frozenset()
+        asked = _asked(running)
+        lost = await self._engine.lost(list(asked), self._clock())
         return frozenset([asked[key] for key in lost])
 
     async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
@@ -115,7 +127,7 @@ class KeptStore:
         shares = await self._engine.chain(_key(owner, response_id), now, depth=most)
         if not shares:
             raise missing(response_id)
-        size = sum(len(share.request) + len(share.answer or b"") for share in shares)
+        size = sum(share.size for share in shares)
         oldest = shares[-1].row
         if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
             raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
@@ -161,6 +173,26 @@ class KeptStore:
             if name in found
         }
 
+    async def put_items(self, owner: str, response_id: str, item_ids: Collection[str]) -> None:
+        if not item_ids:
+            return
+        place = pack_bytes(_clean(response_id).encode("utf-8"))
+        packed = {_clean(item_id): place for item_id in item_ids}
+        expires = self._clock() + self._settings.ttl
+        await self._engine.put_seals(_clean(owner), _ITEMS, packed, expires)
+
+    async def find_items(self, owner: str, item_ids: Collection[str]) -> dict[str, str]:
+        if not item_ids:
+            return {}
+        names = {item_id: _clean(item_id) for item_id in item_ids}
+        now = self._clock()
+        found = await self._engine.get_seals(_clean(owner), _ITEMS, set(names.values()), now)
+        return {
+            item_id: unpack_bytes(found[name]).decode("utf-8")
+            for item_id, name in names.items()
+            if name in found
+        }
+
     async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:
         return await self._engine.expire(self._clock(), limit)
 
@@ -175,10 +207,14 @@ class KeptStore:
 
     async def _fresh(self, draft: Draft, lease: float) -> Fresh:
         request = scrub(draft.request)
-        packed = await beside(weigh_request(request), pack_request, request)
+        weight = weigh_request(request)
+        packed = (
+            pack_request(request) if weight < LARGE else await beside(weight, pack_request, request)
+        )
         body = pack_bytes(draft.body)
         size = len(packed) + len(body)
-        check_size(size, self._settings, "a request")
+        if size > self._most:
+            check_size(size, self._settings, "a request")
         parent = None if draft.parent is None else _clean(draft.parent)
         row = Row(
             id=_clean(draft.id),
@@ -202,8 +238,12 @@ class KeptStore:
         return Fresh(row, packed, body)
 
     async def _over(self, ending: Ending) -> Over:
-        size = weigh_answer(ending.answer) + len(ending.body) + len(ending.stream or b"")
-        packed = await beside(size, pack_ending, ending)
+        size = len(ending.body)
+        if ending.answer is not None:
+            size += weigh_answer(ending.answer)
+        if isinstance(ending.stream, bytes):
+            size += len(ending.stream)
+        packed = pack_ending(ending) if size < LARGE else await beside(size, pack_ending, ending)
         over = Over(
             status=ending.status,
             open_calls=pack_names(ending.open_calls),
@@ -213,7 +253,8 @@ class KeptStore:
             body=packed[1],
             stream=packed[2],
         )
-        check_size(over.size, self._settings, "an answer")
+        if over.size > self._most:
+            check_size(over.size, self._settings, "an answer")
         return over
 
 
@@ -223,11 +264,25 @@ def _links(shares: list[Share], now: float) -> tuple[Link, ...]:
             Link(
                 head_of(share.row, now),
                 unpack_request(share.request),
-                None if share.answer is None else unpack_answer(share.answer),
+                _answer(share),
             )
             for share in reversed(shares)
         ]
     )
+
+
+def _answer(share: Share) -> Answer | None:
+    if share.body is not None:
+        told = read_answer(share.row.door, unpack_bytes(share.body))
+        if told.error is not None and share.row.status in ("completed", "incomplete"):
+            raise StoreDamaged(f"expected the body of an answer in the store: {told.error.message}")
+        return told
+    return None if share.answer is None else unpack_answer(share.answer)
+
+
+def _asked(running: Collection[Key]) -> dict[Key, Key]:
+    """By the names they were given: what is told of them must be found among what was asked."""
+    return {_key(owner, response_id): (owner, response_id) for owner, response_id in running}
 
 
 def _key(owner: str, response_id: str) -> Key:

@@ -102,6 +102,12 @@ class MemoryEngine:
                 claimed.claimed_until = until
         return frozenset(lost)
 
+    async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
+        found = [(key, self._live(key, now)) for key in running]
+        return frozenset(
+            [key for key, kept in found if kept is None or kept.row.status != "in_progress"]
+        )
+
     async def row(self, key: Key, now: float) -> Row | None:
         kept = self._live(key, now)
         return None if kept is None else kept.row
@@ -116,8 +122,11 @@ class MemoryEngine:
         shares: list[Share] = []
         size = 0
         for kept in self._upwards(self._live(key, now), now):
-            shares.append(Share(kept.row, kept.request, kept.answer))
-            size += len(kept.request) + len(kept.answer or b"")
+            share = Share(
+                kept.row, kept.request, kept.answer, kept.body if kept.answer == b"" else None
+            )
+            shares.append(share)
+            size += share.size
             if len(shares) >= depth or size > MAX_CHAIN_BYTES:
                 break
         return shares

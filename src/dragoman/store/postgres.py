@@ -60,9 +60,10 @@ class PostgresEngine:
     async def insert(self, fresh: Fresh, over: Over | None, now: float) -> None:
         new = fresh.row
         values = {**_values(fresh, over), **self._life(now), "now": now}
+        statement = statements.INSERT_FIRST if new.parent is None else statements.INSERT
 
         async def write(connection: Connection) -> bool:
-            return await _one(connection, statements.INSERT, values) is not None
+            return await _one(connection, statement, values) is not None
 
         async def write_claiming(connection: Connection) -> bool:
             async with connection.transaction():
@@ -105,6 +106,12 @@ class PostgresEngine:
         lost = await self._do(lambda connection: _all(connection, statements.RENEW, values))
         return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
 
+    async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
+        owners, ids = [key[0] for key in running], [key[1] for key in running]
+        values = {"owners": owners, "ids": ids, "now": now}
+        lost = await self._do(lambda connection: _all(connection, statements.LOST, values))
+        return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
+
     async def row(self, key: Key, now: float) -> Row | None:
         return await self._do(lambda connection: _row(connection, statements.SELECT, key, now))
 
@@ -119,7 +126,7 @@ class PostgresEngine:
     async def chain(self, key: Key, now: float, *, depth: int) -> list[Share]:
         values = {**_place(key), "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
         rows = await self._do(lambda connection: _all(connection, statements.CHAIN, values))
-        return [Share(Row(*row[:_WIDTH]), row[_WIDTH], row[_WIDTH + 1]) for row in rows]
+        return [Share(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
         async def write(connection: Connection) -> ClaimResult:

@@ -40,7 +40,12 @@ _DEFAULTS = {
     "connect_timeout": f"{CONNECT_SECONDS:.0f}",
     "keepalives_idle": "30",
     "tcp_user_timeout": f"{_SILENCE_SECONDS * 1000:.0f}",
-    "options": f"-c statement_timeout={STATEMENT_SECONDS * 1000:.0f} -c idle_in_transaction_session_timeout=30s",
+    "options": (
+        f"-c statement_timeout={STATEMENT_SECONDS * 1000:.0f} -c idle_in_transaction_session_timeout=30s"
+        # Statements are planned when the tables are empty, and a plan that reads all of an empty table would be kept until
+        # they are analyzed. All that is asked for is found by an index.
+        " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+    ),
 }
 
 

@@ -21,6 +21,7 @@ __all__ = (
     "Escrowed",
     "Head",
     "Link",
+    "Packed",
     "Status",
     "StoreStats",
     "Swept",
@@ -65,9 +66,17 @@ class Answer(Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None = None
 
 
+class Packed(Struct, frozen=True, gc=False):
+    """Bytes as a store keeps them, packed by whoever had them in pieces (`piling.Pile`). `size`: unpacked."""
+
+    data: bytes
+    size: int
+
+
 class Ending(Struct, frozen=True, kw_only=True):
     """A response that is over.
 
+    answer: what the model said; None: what `body` tells, in the dialect of the door.
     body: the JSON body as told, or as it would have been: what a later GET answers.
     stream: the bytes of the SSE stream as told, with its terminal event; None if it was not streamed.
     open_calls: the ids of the calls whose results the client owes, as told to it.
@@ -75,9 +84,9 @@ class Ending(Struct, frozen=True, kw_only=True):
     """
 
     status: EndStatus
-    answer: Answer
+    answer: Answer | None
     body: bytes = b""
-    stream: bytes | None = None
+    stream: bytes | Packed | None = None
     open_calls: tuple[str, ...] = ()
     upstream: str = ""
     family: str = ""

@@ -29,6 +29,8 @@ _MEMBER = re.compile(rf'"(?:{_TELLING})"\s*:'.encode("ascii"), re.IGNORECASE)
 
 def scrub(request: Request) -> Request:
     """The request without credentials; the very same if it had none."""
+    if _is_plain(request):
+        return request
     extra = _scrub_extra(request.extra)
     tools = _each(request.tools, _scrub_tool)
     namespaces = _each(request.namespaces, _scrub_namespace)
@@ -41,6 +43,16 @@ def scrub(request: Request) -> Request:
     ):
         return request
     return structs.replace(request, extra=extra, tools=tools, namespaces=namespaces, turns=turns)
+
+
+def _is_plain(request: Request) -> bool:
+    """Whether there is no place in it for credentials, as in most."""
+    if request.extra is not None or request.namespaces:
+        return False
+    for tool in request.tools:
+        if tool.extra is not None:
+            return False
+    return all(turn.role != "developer" for turn in request.turns)
 
 
 def _each(values: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:

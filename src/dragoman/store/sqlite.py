@@ -30,6 +30,8 @@ Synchronous = Literal["full", "normal"]
 # The log is cut back to this after a checkpoint; it grows with the largest transaction.
 _WAL_BYTES = 64 * 1024 * 1024
 _RETRY_SECONDS = 0.02
+# All there are: inserting has one for each number of rows (`jobs.MAX_TOGETHER`) and table.
+_STATEMENTS = 256
 
 
 class SqliteEngine:
@@ -55,14 +57,16 @@ class SqliteEngine:
         await self._writer.do(migrate)
 
     async def insert(self, fresh: Fresh, over: Over | None, now: float) -> None:
-        ttl = self._settings.ttl
-        await self._writer.do(lambda db: jobs.insert(db, fresh, over, now, ttl))
+        await self._writer.do_with(jobs.insert_all, jobs.New(fresh, over, now, self._settings.ttl))
 
     async def finish(self, key: Key, over: Over, now: float) -> Status:
         return await self._writer.do(lambda db: jobs.finish(db, key, over, now))
 
     async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]:
         return await self._writer.do(lambda db: jobs.renew(db, running, until, now))
+
+    async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
+        return await self._reader.do(lambda db: jobs.lost(db, running, now))
 
     async def row(self, key: Key, now: float) -> Row | None:
         return await self._reader.do(lambda db: jobs.row(db, key, now))
@@ -148,7 +152,9 @@ def connect(path: Path, synchronous: Synchronous, *, writes: bool) -> sqlite3.Co
     # While another process makes the file or lets go of it, SQLite does not wait but refuses.
     until = time.monotonic() + BUSY_SECONDS
     while True:
-        connection = sqlite3.connect(path, timeout=_RETRY_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(
+            path, timeout=_RETRY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS
+        )
         try:
             return _prepared(connection, synchronous, writes=writes)
         except sqlite3.Error as error:

@@ -6,15 +6,18 @@ prepares each of them once.
 
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from dragoman.errors import StoreError
 from dragoman.store.base import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import Content, Fresh, Over, Share
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.rows import (
     COLUMNS,
+    Lifetime,
     Row,
     claim_result,
     claim_taken,
@@ -25,9 +28,12 @@ from dragoman.store.rows import (
     lifetime,
     missing,
 )
+from dragoman.store.sqlite_thread import Separately
 
 __all__ = (
+    "MAX_TOGETHER",
     "Mark",
+    "New",
     "cancel",
     "chain",
     "claim",
@@ -36,6 +42,8 @@ __all__ = (
     "finish",
     "get_seals",
     "insert",
+    "insert_all",
+    "lost",
     "mark",
     "ping",
     "put_seals",
@@ -45,6 +53,9 @@ __all__ = (
     "stats",
     "sweep",
 )
+
+MAX_TOGETHER = 32
+"""Rows of one statement: 17 values each, of the 999 that every SQLite takes; and a text for each number of them."""
 
 # Free pages that one sweep gives back to the file system: 4 MiB.
 _VACUUM_PAGES = 1024
@@ -58,10 +69,6 @@ _SELECT_CONTENT = (
 )
 _SELECT_STREAM = (
     f"SELECT {_HEAD}, a.body, a.stream FROM responses r JOIN answers a ON a.n = r.n WHERE {_LIVE}"
-)
-_INSERT = (
-    f"INSERT INTO responses ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * _WIDTH)})"
-    " ON CONFLICT (owner, id) DO NOTHING"
 )
 _UPDATE = """
     UPDATE responses SET status = ?, open_calls = ?, upstream = ?, family = ?,
@@ -78,16 +85,17 @@ _KEEP_ANCESTORS = """
 # `length` of a blob reads only the head of its row. The weight of a row counts before the next is added.
 _CHAIN = f"""
     WITH RECURSIVE up (n, parent, depth, weight) AS (
-        SELECT r.n, r.parent, 1, length(q.request) + coalesce(length(a.answer), 0)
+        SELECT r.n, r.parent, 1, length(q.request) + coalesce(nullif(length(a.answer), 0), length(a.body))
         FROM responses r JOIN requests q ON q.n = r.n JOIN answers a ON a.n = r.n
         WHERE r.owner = :owner AND r.id = :id AND r.expires > :now
         UNION ALL
-        SELECT r.n, r.parent, up.depth + 1, up.weight + length(q.request) + coalesce(length(a.answer), 0)
+        SELECT r.n, r.parent, up.depth + 1,
+            up.weight + length(q.request) + coalesce(nullif(length(a.answer), 0), length(a.body))
         FROM up JOIN responses r ON r.owner = :owner AND r.id = up.parent
             JOIN requests q ON q.n = r.n JOIN answers a ON a.n = r.n
         WHERE up.depth < :depth AND up.weight <= :most AND r.expires > :now
     )
-    SELECT {_HEAD}, q.request, a.answer
+    SELECT {_HEAD}, q.request, a.answer, CASE WHEN length(a.answer) = 0 THEN a.body END
     FROM up JOIN responses r ON r.n = up.n JOIN requests q ON q.n = up.n JOIN answers a ON a.n = up.n
     ORDER BY up.depth
 """
@@ -104,6 +112,96 @@ class Mark(Struct, frozen=True):
     more: bool
 
 
+class New(Struct, frozen=True, gc=False):
+    """A row to be inserted. `ttl`: how long it lives from `now` on."""
+
+    fresh: Fresh
+    over: Over | None
+    now: float
+    ttl: float
+
+
+def insert_all(db: sqlite3.Connection, news: Sequence[New]) -> list[StoreError | None]:
+    """Insert rows, in few statements for all of them; what each ended with.
+
+    Raises:
+        Separately: some of several have ids that are taken.
+    """
+    plain = [new for new in news if not new.fresh.row.claims]
+    try:
+        for first in range(0, len(plain), MAX_TOGETHER):
+            _insert_together(db, plain[first : first + MAX_TOGETHER])
+    except Separately:
+        if len(news) > 1:
+            raise
+        return [_insert_alone(db, news[0])]
+    return [_insert_alone(db, new) if new.fresh.row.claims else None for new in news]
+
+
+def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
+    """Raises Separately: it has not inserted all of them."""
+    lives = [_lifetime(db, new) for new in news]
+    values: list[object] = []
+    for new, life in zip(news, lives, strict=True):
+        values += _values(new.fresh, new.over, life.expires)
+    count = len(news)
+    done = db.execute(_insert_into("responses", _WIDTH, count), values)
+    if done.rowcount != count:
+        raise Separately
+    # Numbers follow one another within a statement.
+    first = cast("int", done.lastrowid) - count + 1
+    requests: list[object] = []
+    answers: list[object] = []
+    for number, new in enumerate(news, first):
+        requests += (number, new.fresh.request)
+        answers += (number, *_told(new.fresh, new.over))
+    db.execute(_insert_into("requests", 2, count), requests)
+    db.execute(_insert_into("answers", 4, count), answers)
+    for new, life in zip(news, lives, strict=True):
+        if life.renews:
+            _keep_ancestors(db, new.fresh.row, life.expires)
+
+
+def _insert_alone(db: sqlite3.Connection, new: New) -> StoreError | None:
+    try:
+        insert(db, new.fresh, new.over, new.now, new.ttl)
+    except StoreError as error:
+        return error
+    return None
+
+
+def _lifetime(db: sqlite3.Connection, new: New) -> Lifetime:
+    child = new.fresh.row
+    above = None if child.parent is None else row(db, (child.owner, child.parent), new.now)
+    return lifetime(new.now, new.ttl, None if above is None else above.expires)
+
+
+@cache
+def _insert_into(table: str, width: int, count: int) -> str:
+    row_ = f"({', '.join('?' * width)})"
+    names = f" ({', '.join(COLUMNS)})" if table == "responses" else ""
+    conflict = " ON CONFLICT (owner, id) DO NOTHING" if table == "responses" else ""
+    return f"INSERT INTO {table}{names} VALUES {', '.join([row_] * count)}{conflict}"
+
+
+def _values(fresh: Fresh, over: Over | None, expires: float) -> list[object]:
+    values: list[object] = [*structs.astuple(fresh.row)]
+    values[_EXPIRES] = expires
+    values[_SIZE] = len(fresh.request) + (over.size if over is not None else len(fresh.body))
+    if over is not None:
+        values[_STATUS], values[_OPEN_CALLS] = over.status, over.open_calls
+        values[_UPSTREAM], values[_FAMILY] = over.upstream, over.family
+    return values
+
+
+def _told(fresh: Fresh, over: Over | None) -> tuple[bytes | None, bytes, bytes | None]:
+    return (None, fresh.body, None) if over is None else (over.answer, over.body, over.stream)
+
+
+def _keep_ancestors(db: sqlite3.Connection, new: Row, expires: float) -> None:
+    db.execute(_KEEP_ANCESTORS, {"owner": new.owner, "parent": new.parent, "expires": expires})
+
+
 def insert(db: sqlite3.Connection, fresh: Fresh, over: Over | None, now: float, ttl: float) -> None:
     new = fresh.row
     old = _by_id(db, (new.owner, new.id))
@@ -116,19 +214,11 @@ def insert(db: sqlite3.Connection, fresh: Fresh, over: Over | None, now: float, 
         _drop(db, old[1])
     life = lifetime(now, ttl, None if above is None else above.expires)
     if life.renews:
-        db.execute(
-            _KEEP_ANCESTORS, {"owner": new.owner, "parent": new.parent, "expires": life.expires}
-        )
-    size = len(fresh.request) + (over.size if over is not None else len(fresh.body))
-    values = [getattr(new, name) for name in COLUMNS]
-    values[_EXPIRES], values[_SIZE] = life.expires, size
-    if over is not None:
-        values[_STATUS], values[_OPEN_CALLS] = over.status, over.open_calls
-        values[_UPSTREAM], values[_FAMILY] = over.upstream, over.family
-    number = db.execute(_INSERT, values).lastrowid
-    db.execute("INSERT INTO requests VALUES (?, ?)", (number, fresh.request))
-    told = (None, fresh.body, None) if over is None else (over.answer, over.body, over.stream)
-    db.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", (number, *told))
+        _keep_ancestors(db, new, life.expires)
+    values = _values(fresh, over, life.expires)
+    number = db.execute(_insert_into("responses", _WIDTH, 1), values).lastrowid
+    db.execute(_insert_into("requests", 2, 1), (number, fresh.request))
+    db.execute(_insert_into("answers", 4, 1), (number, *_told(fresh, over)))
     if over is not None and new.claims:
         _settle(db, new, over)
 
@@ -169,6 +259,11 @@ def renew(
     return frozenset(lost)
 
 
+def lost(db: sqlite3.Connection, running: Collection[Key], now: float) -> frozenset[Key]:
+    select = "SELECT 1 FROM responses r WHERE " + _LIVE + " AND r.status = 'in_progress'"
+    return frozenset([key for key in running if db.execute(select, (*key, now)).fetchone() is None])
+
+
 def row(db: sqlite3.Connection, key: Key, now: float) -> Row | None:
     found = db.execute(_SELECT, (*key, now)).fetchone()
     return None if found is None else Row(*found[:_WIDTH])
@@ -183,10 +278,7 @@ def content(db: sqlite3.Connection, key: Key, now: float, *, stream: bool) -> Co
 
 def chain(db: sqlite3.Connection, key: Key, now: float, depth: int) -> list[Share]:
     values = {"owner": key[0], "id": key[1], "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
-    return [
-        Share(Row(*found[:_WIDTH]), found[_WIDTH], found[_WIDTH + 1])
-        for found in db.execute(_CHAIN, values)
-    ]
+    return [Share(Row(*found[:_WIDTH]), *found[_WIDTH:]) for found in db.execute(_CHAIN, values)]
 
 
 def claim(db: sqlite3.Connection, key: Key, by: str, until: float, now: float) -> ClaimResult:

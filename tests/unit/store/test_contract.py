@@ -595,7 +595,7 @@ def test_sweep_beyond_the_cap_goes_on_while_there_is_more(lasting: Bench) -> Non
             pass
         assert (await store.stats()).responses == 1
 
-    lasting.run(work, max_bytes=700)
+    lasting.run(work, max_bytes=800)
 
 
 @pytest.mark.parametrize("cap", ["max_bytes", "max_record_bytes"])

@@ -41,8 +41,9 @@ from dragoman.store.packing import (
     weigh_answer,
     weigh_request,
 )
+from dragoman.store.piling import PACK_BYTES, Pile
 from dragoman.store.reading import reader
-from dragoman.store.records import Answer, Ending, Escrowed
+from dragoman.store.records import Answer, Ending, Escrowed, Packed
 from part_strategies import (
     errors,
     extras,
@@ -275,3 +276,45 @@ def test_what_zlib_packed_is_read_and_written_where_there_is_nothing_else(
     assert unpack_bytes(found[0]) == data
     with pytest.raises(StoreDamaged, match=r"dragoman\[server\]"):
         unpack_bytes(packed)
+
+
+@given(st.lists(st.binary(max_size=400), max_size=8), st.integers(0, 2000))
+def test_what_came_in_pieces_comes_back(pieces: list[bytes], start: int) -> None:
+    pile = Pile()
+    for piece in pieces:
+        pile.add(piece * 300)
+    whole = b"".join(piece * 300 for piece in pieces)
+    assert pile.size == len(whole)
+    assert pile.read() == whole
+    assert pile.read(start * 100) == whole[start * 100 :]
+    packed = pile.packed()
+    assert packed.size == len(whole)
+    assert unpack_bytes(packed.data) == whole
+    assert pile.read(start) == whole[start:]
+
+
+def test_a_pile_takes_little_room() -> None:
+    pile = Pile()
+    for number in range(2000):
+        pile.add(b'data: {"type":"delta","number":%d}\n\n' % number)
+    assert pile.size > 2 * PACK_BYTES
+    assert len(pile.packed().data) < pile.size / 5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x03\x00",
+        b"\x03\x00\x00\x00\x09\x00ab",
+        b"\x03\x00\x00\x00\x00",
+        b"\x03\x00\x00\x00\x05\x03\x00\x00\x00\x00",
+    ],
+)
+def test_pieces_whose_lengths_do_not_fit_are_reported(data: bytes) -> None:
+    with pytest.raises(StoreDamaged, match="lengths"):
+        unpack_bytes(data)
+
+
+def test_a_stream_that_is_packed_is_kept_as_it_is() -> None:
+    packed = Packed(pack_bytes(b"x" * 500), 500)
+    assert pack_ending(Ending(status="completed", answer=None, stream=packed))[2] == packed.data

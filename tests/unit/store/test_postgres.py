@@ -347,3 +347,33 @@ def test_errors_are_told_in_one_line() -> None:
     assert translated(psycopg.OperationalError()).message.endswith("OperationalError")
     assert isinstance(translated(errors.UndefinedColumn("x")), StoreDamaged)
     assert structs.replace(StoreSettings(), pool_size=1).pool_size == 1
+
+
+def test_statements_planned_for_empty_tables_do_not_read_what_is_stored_since(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.fresh()
+    count = 400
+
+    async def work(store: Store) -> None:
+        for number in range(count):
+            parent = f"r{number - 1}" if number % 4 else None
+            await store.put(draft(f"r{number}", parent=parent), ending())
+            await store.head(OWNER, f"r{number}")
+            await store.chain(OWNER, f"r{number}", depth=2)
+            await store.lost([(OWNER, f"r{number}")])
+
+    Bench(url).run(work)
+    asked = "SELECT n_tup_ins, seq_tup_read FROM pg_stat_user_tables WHERE relname = 'dragoman_responses'"
+    read = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'dragoman_responses'"
+    with psycopg.connect(url, autocommit=True) as connection:
+        # A server tells what its connections did when they have ended.
+        until = time.monotonic() + 10
+        while (found := connection.execute(asked).fetchone()) and found[0] < count:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        rows = connection.execute(read).fetchone()
+    assert found is not None
+    assert rows is not None
+    # Some ten rows for each turn of the loop; a plan that reads all of an owner's rows makes it two hundred.
+    assert found[1] + rows[0] < 30 * count

@@ -2,10 +2,12 @@
 
     holding.py     the store of a gateway: opened, tended, known for its troubles
     recalling.py   what a request continues, put before what it asks
+    referring.py   items that a request only refers to, put where they are meant
     planned.py     what that changes in the plan of an attempt
     keeping.py     one answer on its way into the store
     escrow.py      the seals that a client cannot carry
     endpoints.py   stored responses over HTTP
+    following.py   one that still runs, told as it comes
 
     endings.py     an answer, read from what was told of it
     listing.py     a conversation as pages of items

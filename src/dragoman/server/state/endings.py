@@ -10,27 +10,31 @@ from msgspec import Struct
 from dragoman.core.fold import fold
 from dragoman.core.losses import LossBook
 from dragoman.dialects import messages, responses
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome
 from dragoman.model.parts import Call, Dialect, Part, Result
 from dragoman.store.records import Answer, EndStatus
+from dragoman.store.telling import answer_of, read_outcome
 
 __all__ = ("Ended", "fail_last", "read_ended_body", "read_ended_stream")
 
-_NO_DECODE = DecodeContext()
 _NO_ENCODE = EncodeContext()
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """An answer that is over. `waiting`: the ids of the calls whose results the client owes."""
+    """An answer that is over. `waiting`: the ids of the calls whose results the client owes.
+
+    answer: None if it is what the body tells. items: the ids of its items, where its dialect has some.
+    """
 
     id: str
     status: EndStatus
     body: bytes
-    answer: Answer
+    answer: Answer | None = None
     waiting: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
 
 
 def read_ended_stream(door: Dialect, last: bytes, whole: Callable[[], bytes]) -> Ended | None:
@@ -50,7 +54,7 @@ def read_ended_body(door: Dialect, body: bytes) -> Ended | None:
     if door == "responses":
         whole = responses.read_whole(body)
         return None if whole is None else _response(whole)
-    return _message(door, _outcome(door, body), body)
+    return _message(door, read_outcome(door, body), body)
 
 
 def fail_last(door: Dialect, last: bytes, error: ErrorInfo) -> bytes:
@@ -61,8 +65,16 @@ def fail_last(door: Dialect, last: bytes, error: ErrorInfo) -> bytes:
 
 
 def _response(terminal: responses.Terminal) -> Ended:
-    outcome = _outcome("responses", terminal.body)
-    return _ended(outcome, terminal.id, terminal.status, terminal.body)
+    waiting = terminal.waiting
+    if waiting is None:
+        waiting = _waiting(answer_of(read_outcome("responses", terminal.body)).parts)
+    return Ended(
+        id=terminal.id,
+        status=terminal.status,
+        body=terminal.body,
+        waiting=waiting,
+        items=terminal.items,
+    )
 
 
 def _message(door: Dialect, outcome: Outcome, body: bytes = b"") -> Ended | None:
@@ -72,25 +84,14 @@ def _message(door: Dialect, outcome: Outcome, body: bytes = b"") -> Ended | None
     if not body and outcome.error is None:
         dialect = CODECS[door]
         body = dialect.write_body(outcome, _NO_ENCODE, LossBook(dialect.losses))
-    return _ended(outcome, outcome.response_id, status, body)
-
-
-def _outcome(door: Dialect, body: bytes) -> Outcome:
-    dialect = CODECS[door]
-    plain = dialect.read_plain(body)
-    return fold(dialect.read_body(body, _NO_DECODE).events) if plain is None else plain
-
-
-def _ended(outcome: Outcome, response_id: str, status: EndStatus, body: bytes) -> Ended:
-    choice = next((choice for choice in outcome.choices if choice.index == 0), None)
-    parts = () if choice is None else choice.parts
-    answer = Answer(
-        parts=parts,
-        finish=None if choice is None else choice.finish,
-        usage=outcome.usage,
-        error=outcome.error,
+    answer = answer_of(outcome)
+    return Ended(
+        id=outcome.response_id,
+        status=status,
+        body=body,
+        answer=answer,
+        waiting=_waiting(answer.parts),
     )
-    return Ended(id=response_id, status=status, body=body, answer=answer, waiting=_waiting(parts))
 
 
 def _waiting(parts: tuple[Part, ...]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@
 import re
 from collections.abc import Mapping
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from dragoman._json import dumps
 from dragoman.dialects import responses
@@ -19,10 +19,10 @@ from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import tell_body
 from dragoman.errors import RequestRefused, StoreMissing
 from dragoman.model.outcome import ErrorInfo
+from dragoman.server.state.following import follow
 from dragoman.server.state.holding import StoreHolder
 from dragoman.server.state.keeping import cancelled_error
 from dragoman.server.state.listing import page_of_items
-from dragoman.server.state.refusing import still_running
 from dragoman.server.state.replaying import replay
 from dragoman.store.records import Told
 
@@ -38,6 +38,7 @@ __all__ = (
 SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")
 
 _JSON = "application/json"
+_EVENTS = "text/event-stream; charset=utf-8"
 _STREAM = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 _DIED = ErrorInfo(
     kind="server", message="the gateway that made this response ended before the response did"
@@ -53,7 +54,7 @@ def find_submitted(path: str) -> str | None:
 async def read_response(
     holder: StoreHolder, owner: str, response_id: str, query: Mapping[str, str]
 ) -> Response:
-    """Raises StoreMissing, Conflicting: it is still running and cannot be told as a stream, RequestRefused."""
+    """Raises StoreMissing, RequestRefused."""
     is_stream = _flag(query, "stream")
     after = _number(query, "starting_after")
     if after is not None and not is_stream:
@@ -64,9 +65,10 @@ async def read_response(
     if not is_stream:
         return Response(_body(told), media_type=_JSON)
     if told.head.status == "in_progress":
-        raise still_running(response_id)
+        live = follow(holder, (owner, response_id), after, _told_stream)
+        return StreamingResponse(live, media_type=_EVENTS, headers=_STREAM)
     stream = replay(_stream(told), after)
-    return Response(stream, media_type="text/event-stream; charset=utf-8", headers=_STREAM)
+    return Response(stream, media_type=_EVENTS, headers=_STREAM)
 
 
 async def list_input(
@@ -173,6 +175,11 @@ def _stream(told: Told) -> bytes:
     encode = EncodeContext(response_id=told.head.id, created=int(told.head.created))
     made, _ = tell_body(told.body, "responses", "responses", decode=DecodeContext(), encode=encode)
     return made.body
+
+
+def _told_stream(told: Told) -> tuple[bytes | None, bytes]:
+    """The stream of what is over, if it got to its end, and the response object."""
+    return told.stream, _body(told)
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:

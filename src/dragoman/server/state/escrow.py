@@ -157,6 +157,8 @@ def put_back(request: Request, kept: Mapping[str, Escrowed]) -> Request:
 def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
     if not any(isinstance(part, Call) and escrow_key(part) in kept for part in turn.parts):
         return turn
+    if any(isinstance(part, Reasoning) and part.seals for part in turn.parts):
+        return turn  # it has them: what the gateway remembers of an answer is whole
     # What the client still has of these thoughts is their text: said already, and without a seal no use.
     parts = [part for part in turn.parts if not (isinstance(part, Reasoning) and not part.seals)]
     filled: list[Part] = []

@@ -27,6 +27,9 @@ T = TypeVar("T")
 BEGIN_SECONDS = 0.5
 """How long a response runs before others may see that it does: most are over by then, and cost one write, not two."""
 
+LOOK_SECONDS = 1.0
+"""How often a node looks whether what runs on it was cancelled or deleted elsewhere; not at all while nothing is begun."""
+
 AWAY_SECONDS = 5.0
 """How long a store that did not answer is left alone by those who can do without it."""
 
@@ -51,6 +54,14 @@ class Running(Protocol):
 
     async def begin_now(self) -> None:
         """The same, and wait for it."""
+        ...
+
+    def told_from(self, start: int) -> bytes:
+        """What was told of it, from a byte on."""
+        ...
+
+    def more(self) -> "asyncio.Future[None]":
+        """Done when more was told of it, or it is over."""
         ...
 
     def lose(self) -> None:
@@ -179,7 +190,7 @@ class StoreHolder:
         return store
 
     async def _tend(self) -> None:
-        renewed = time.monotonic()
+        renewed = looked = time.monotonic()
         while True:
             await asyncio.sleep(BEGIN_SECONDS / 2)
             now = time.monotonic()
@@ -187,16 +198,21 @@ class StoreHolder:
                 if not each.is_begun and each.since < now - BEGIN_SECONDS:
                     each.begin_soon()
             if now - renewed >= LEASE_SECONDS / 3:
-                renewed = now
-                self.spawn(self._renew())
+                renewed = looked = now
+                self.spawn(self._lose("renew", lambda store, keys: store.renew(keys)))
+            elif now - looked >= LOOK_SECONDS:
+                looked = now
+                self.spawn(self._lose("look", lambda store, keys: store.lost(keys)))
 
-    async def _renew(self) -> None:
-        begun = {each.key: each for each in self.running if each.is_begun}
-        keys = [key for key in begun if key is not None]
-        if not keys:
+    async def _lose(
+        self, name: str, find: Callable[[Store, list[Key]], Awaitable[frozenset[Key]]]
+    ) -> None:
+        """End what is running no more by what the store says."""
+        begun = {key: each for each in self.running if each.is_begun and (key := each.key)}
+        if not begun:
             return
         with suppress(StoreError):
-            for key in await self.ask("renew", lambda store: store.renew(keys)):
+            for key in await self.ask(name, lambda store: find(store, [*begun])):
                 begun[key].lose()
 
     def _swept(self, swept: Swept) -> None:

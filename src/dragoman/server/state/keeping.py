@@ -12,12 +12,14 @@ continues another by a claim is begun before anything is sent.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec import Struct, structs
 
 from dragoman.core.failures import error_info
+from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.core.seals import Family
 from dragoman.dialects.responses import read_opening
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
@@ -27,11 +29,14 @@ from dragoman.model.request import Request
 from dragoman.server.state.endings import Ended, fail_last, read_ended_body, read_ended_stream
 from dragoman.server.state.holding import StoreHolder
 from dragoman.store.base import Key, Store
-from dragoman.store.records import Draft, Ending
+from dragoman.store.piling import Pile
+from dragoman.store.records import Draft, Ending, Packed
 
 __all__ = ("Keeper", "Kept", "cancelled_error")
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Of a stream as told, to be told again. Its events are some ten times what they tell; beyond this only that is kept.
 MAX_STREAM_BYTES = 64 * 1024 * 1024
@@ -69,10 +74,12 @@ class Keeper:
         "_holder",
         "_is_over",
         "_kept",
-        "_pieces",
-        "_size",
+        "_opening",
+        "_pile",
+        "_shown",
         "_stop",
         "_told_id",
+        "_waiters",
         "family",
         "is_begun",
         "since",
@@ -86,8 +93,10 @@ class Keeper:
         self._kept = kept
         self._stop = stop
         self._created = now
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._opening = b""
+        self._pile = Pile()
+        self._shown = 0
+        self._waiters: list[asyncio.Future[None]] = []
         self._told_id = ""
         self._beginning: asyncio.Task[None] | None = None
         self._is_over = False
@@ -107,15 +116,18 @@ class Keeper:
 
     @property
     def names_itself(self) -> bool:
-        """Whether the answer must have our id: it was promised, or it tells what it continues."""
-        return self._kept.parent is not None
+        """Whether the answer must have our id: it was promised, or it tells what it continues.
+
+        A thread begins with a message whose id is told first of all, when nobody knows yet whether there was one before.
+        """
+        return self._kept.parent is not None or self._kept.door == "messages"
 
     @property
     def key(self) -> Key | None:
         if self._kept.claims:
             return self._kept.owner, self._kept.response_id
-        if not self._told_id and self._pieces and self._kept.door == "responses":
-            self._told_id = read_opening(self._pieces[0])[0]
+        if not self._told_id and self._opening and self._kept.door == "responses":
+            self._told_id = read_opening(self._opening)[0]
         return (self._kept.owner, self._told_id) if self._told_id else None
 
     async def claim(self) -> None:
@@ -131,25 +143,45 @@ class Keeper:
 
     def take(self, told: bytes) -> None:
         """More of a stream has been told."""
-        if not self._pieces:
+        if not self._opening:
             self.since = time.monotonic()
             self._holder.running.add(self)
-        self._size += len(told)
-        if self._size <= MAX_STREAM_BYTES:
-            self._pieces.append(told)
+            self._opening = _first_frame(told)
+        if self._pile.size <= MAX_STREAM_BYTES:
+            self._pile.add(told)
+            self._shown = self._pile.size
+        if self._waiters:
+            self._wake()
+
+    def told_from(self, start: int) -> bytes:
+        """What the client was told, from a byte on; without the end, which is not told before it is stored."""
+        return self._pile.read(start)[: max(self._shown - start, 0)]
+
+    def more(self) -> asyncio.Future[None]:
+        """Done when more was told, or the exchange is over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def end_stream(self, last: bytes) -> bytes:
         """Store the stream that ends with `last`. What is to be told: the same, or that it failed."""
         door = self._kept.door
-        stream = b"".join([*self._pieces, last])
-        is_whole = self._size + len(last) <= MAX_STREAM_BYTES
+        pile = self._pile
+        pile.add(last)
+        is_whole = pile.size <= MAX_STREAM_BYTES
         if not is_whole and door != "responses":
             return fail_last(door, last, _too_large())  # no frame of it tells the whole answer
-        ended = read_ended_stream(door, last, lambda: stream)
+        ended = read_ended_stream(door, last, pile.read)
         if ended is None:
             return last
         try:
-            is_cancelled = await self._store(ended, stream if is_whole else None)
+            is_cancelled = await self._store(ended, pile.packed() if is_whole else None)
         except StoreError as error:
             logger.warning("response %s could not be stored: %s", ended.id, error.message)
             return fail_last(door, last, _unstored(error))
@@ -170,13 +202,14 @@ class Keeper:
     def close(self) -> None:
         """The exchange is over. What was begun and never ended is cancelled; what was never told is forgotten."""
         self._holder.running.discard(self)
+        self._wake()
         if not self._is_over and (self.is_begun or self._beginning is not None):
             self._is_over = True
             self._holder.spawn(self._abandon())
 
     async def give_up(self) -> None:
         """Nothing was told, and an error is about to be: what was claimed is free again before its client hears of it."""
-        if self.is_begun and not self._pieces and not self._is_over:
+        if self.is_begun and not self._opening and not self._is_over:
             self._is_over = True
             await self._abandon()
 
@@ -195,13 +228,13 @@ class Keeper:
         self._stop(cancelled_error())
 
     async def _begin(self) -> None:
-        response_id, body = read_opening(self._pieces[0])
+        response_id, body = read_opening(self._opening)
         draft = self._draft(response_id, body)
         with suppress(StoreError):  # it is tried once more, with the end
             await self._holder.ask("begin", lambda store: store.begin(draft))
             self.is_begun = True
 
-    async def _store(self, ended: Ended, stream: bytes | None) -> bool:
+    async def _store(self, ended: Ended, stream: Packed | None) -> bool:
         """Whether it has been cancelled meanwhile, and is not stored."""
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
@@ -214,15 +247,16 @@ class Keeper:
             upstream=self.upstream,
             family=self.family,
         )
-        status = await self._holder.ask("store", lambda store: self._write(store, ended.id, ending))
+        status = await self._holder.ask("store", lambda store: self._write(store, ended, ending))
         self._is_over = True
         return status == "cancelled"
 
-    async def _write(self, store: Store, response_id: str, ending: Ending) -> str:
-        owner = self._kept.owner
+    async def _write(self, store: Store, ended: Ended, ending: Ending) -> str:
+        owner, response_id = self._kept.owner, ended.id
         if self.is_begun and self.key == (owner, response_id):
             try:
-                return await store.finish(owner, response_id, ending)
+                finished = store.finish(owner, response_id, ending)
+                return await _noting(store, (owner, response_id), ended.items, finished)
             except StoreMissing:
                 return ending.status  # its owner has deleted it: there is nothing to be kept
             except StoreConflict:
@@ -231,12 +265,13 @@ class Keeper:
         draft = self._draft(response_id)
         for _ in range(_TRIES):
             try:
-                await store.put(draft, ending)
+                await _put(store, draft, ending, ended.items)
                 break
             except StoreConflict:
                 if self._kept.claims:
                     raise
-                # An upstream that repeats its ids: the newest counts, and cannot come after itself.
+                # An upstream that repeats its ids, which pass as they come: they name the newest, which cannot come
+                # after itself.
                 if draft.parent is not None and await _comes_after(store, draft):
                     draft = structs.replace(draft, parent=None)
                 with suppress(StoreMissing):
@@ -251,7 +286,7 @@ class Keeper:
         if not self.is_begun or key is None:
             return
         with suppress(StoreError):
-            if self._pieces:
+            if self._opening:
                 await self._holder.ask("cancel", lambda store: store.cancel(*key))
             else:
                 await self._holder.ask("forget", lambda store: _forget(store, key))
@@ -272,6 +307,12 @@ class Keeper:
         )
 
 
+def _first_frame(told: bytes) -> bytes:
+    """As much of the beginning of a stream as says whose it is, where that is easy to tell."""
+    end = told.find(b"\n\n") + 2
+    return told[:end] if b"data:" in told[:end] else told
+
+
 async def _comes_after(store: Store, draft: Draft) -> bool:
     """Whether what a response continues goes back to one of the same id."""
     try:
@@ -279,6 +320,27 @@ async def _comes_after(store: Store, draft: Draft) -> bool:
     except StoreError:
         return True  # then nothing is lost with it
     return any(link.head.id == draft.id for link in links)
+
+
+async def _put(store: Store, draft: Draft, ending: Ending, items: tuple[str, ...]) -> None:
+    await _noting(store, (draft.owner, draft.id), items, store.put(draft, ending))
+
+
+async def _noting(store: Store, key: Key, items: tuple[str, ...], write: Awaitable[T]) -> T:
+    """Have items found by their ids, where those do not say themselves to whom they belong, in one commit with `write`."""
+    owner, response_id = key
+    number = response_id.removeprefix(RESPONSE_PREFIX)
+    foreign = [item_id for item_id in items if number not in item_id]
+    if not foreign:
+        return await write
+    noted, written = await asyncio.gather(
+        store.put_items(owner, response_id, foreign), write, return_exceptions=True
+    )
+    if isinstance(written, BaseException):
+        raise written
+    if noted is not None:
+        raise noted
+    return written
 
 
 async def _forget(store: Store, key: Key) -> None:

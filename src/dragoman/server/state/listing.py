@@ -26,7 +26,7 @@ def page_of_items(links: Sequence[Link], query: Mapping[str, str]) -> bytes:
     """
     *earlier, last = links
     turns = continued(earlier, last.request).turns
-    items = list_items(turns, last.head.id)
+    items = list_items(turns, f"input of {last.head.id}")
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise RequestRefused(f"order: expected asc or desc, got {order!r}", param="order")

@@ -8,7 +8,8 @@ from dragoman.server.state.escrow import FAMILIES, Escrow
 from dragoman.server.state.holding import StoreHolder
 from dragoman.server.state.keeping import Keeper
 from dragoman.server.state.recalling import Recalled
-from dragoman.server.state.refusing import previous_missing
+from dragoman.server.state.referring import references
+from dragoman.server.state.refusing import item_missing, previous_missing
 from dragoman.server.ways import Way
 from dragoman.upstream.settings import UpstreamSettings
 
@@ -19,8 +20,10 @@ def asked_natively(recalled: Recalled, way: Way) -> Asked | None:
     """The request as the client sent it, for an upstream that knows what it continues; None for every other.
 
     Raises:
-        PreviousMissing: it continues what neither we nor the upstream can know.
+        PreviousMissing, ItemMissing: it continues what neither we nor the upstream can know.
     """
+    if recalled.missing and not _may_keep(way.settings):
+        raise item_missing(recalled.missing[0])
     if not recalled.asked.is_rebuilt:
         check_previous(recalled.asked, way)
         return None
@@ -29,14 +32,19 @@ def asked_natively(recalled: Recalled, way: Way) -> Asked | None:
 
 
 def check_previous(asked: Asked, way: Way) -> None:
-    """A response that is not ours may be the upstream's, if it speaks of such.
+    """A response or an item that is not ours may be the upstream's, if it speaks of such.
 
     Raises:
-        PreviousMissing: it cannot be.
+        PreviousMissing, ItemMissing: it cannot be.
     """
+    if asked.is_rebuilt or _may_keep(way.settings):
+        return
     previous = asked.request.previous_id
-    if previous is not None and not asked.is_rebuilt and not _may_keep(way.settings):
+    if previous is not None:
         raise previous_missing(previous)
+    unknown = references(asked.request)
+    if unknown:
+        raise item_missing(unknown[0])
 
 
 def plan_kept(plan: AnswerPlan, keeper: Keeper, way: Way, *, is_native: bool) -> AnswerPlan:
@@ -49,7 +57,8 @@ def plan_kept(plan: AnswerPlan, keeper: Keeper, way: Way, *, is_native: bool) ->
     keeper.family = FAMILIES.get(way.dialect, "")
     if plan.relay != "none" and (is_native or not keeper.names_itself):
         return structs.replace(plan, keeper=keeper)
-    encode = structs.replace(plan.encode, response_id=keeper.response_id, previous_id=keeper.parent)
+    own = keeper.response_id
+    encode = structs.replace(plan.encode, response_id=own, previous_id=keeper.parent, seed=own)
     return structs.replace(plan, keeper=keeper, encode=encode, relay="none")
 
 

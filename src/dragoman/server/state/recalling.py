@@ -12,6 +12,7 @@ from contextlib import suppress
 from msgspec import Struct, structs
 
 from dragoman._json import as_object, loads
+from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.dialects.responses import read_submitted
 from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
 from dragoman.model.parts import Call, Dialect, Extra
@@ -20,8 +21,10 @@ from dragoman.server.planning import Asked
 from dragoman.server.refusals import Refusal
 from dragoman.server.state.holding import StoreHolder
 from dragoman.server.state.keeping import Keeper, Kept
+from dragoman.server.state.referring import references, resolve
 from dragoman.server.state.refusing import (
     already_continued,
+    background_refused,
     previous_missing,
     still_running,
     thread_missing,
@@ -32,7 +35,7 @@ from dragoman.store.records import Link
 
 __all__ = ("MINTED", "Asking", "Recalled", "recall", "recall_submitted", "thread_of")
 
-MINTED: dict[Dialect, str] = {"responses": "resp_dgm", "messages": "msg_dgm"}
+MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm"}
 """How the ids begin that are ours. No vendor's do: theirs go on with digits or other words."""
 
 
@@ -52,12 +55,14 @@ class Recalled(Struct, frozen=True, kw_only=True):
 
     keeper: what keeps the answer; None: nothing does.
     native: as the client asked it, for `upstream`, which gave the earlier response its id and knows it.
+    missing: the ids of items that it refers to and that are not known here.
     """
 
     asked: Asked
     keeper: Keeper | None = None
     native: Asked | None = None
     upstream: str = ""
+    missing: tuple[str, ...] = ()
 
 
 async def recall(holder: StoreHolder, door: Dialect, asked: Asked, caller: Asking) -> Recalled:
@@ -69,19 +74,44 @@ async def recall(holder: StoreHolder, door: Dialect, asked: Asked, caller: Askin
     if door == "messages":
         return await _recall_thread(holder, asked, caller)
     request = asked.request
+    _check_background(request)
     links: tuple[Link, ...] = ()
     previous = request.previous_id
     if previous is not None:
         links = await _known(holder, caller.owner, previous)
+    wanted = references(request)
+    referred = None
+    if wanted and (links or previous is None):
+        referred = await resolve(holder, caller.owner, request, wanted)
+        request = referred.request
     keeper = None
     if _is_kept(holder, request):
         parent = previous if links else None
         keeper = caller.keeper(_kept("responses", caller, request, parent))
-    if not links or previous is None:
-        return Recalled(asked=asked, keeper=keeper)
-    whole = Asked(b"", continued(links, request), is_rebuilt=True)
-    native = None if previous.startswith(MINTED["responses"]) else asked
-    return Recalled(asked=whole, keeper=keeper, native=native, upstream=links[-1].head.upstream)
+    missing = () if referred is None else referred.missing
+    known = (*links[-1:], *(() if referred is None else referred.links))
+    if not known:
+        return Recalled(asked=asked, keeper=keeper, missing=missing)
+    if links:
+        request = continued(links, request)
+    upstreams = {link.head.upstream for link in known}
+    is_native = len(upstreams) == 1 and not any(
+        link.head.id.startswith(MINTED["responses"]) for link in known
+    )
+    return Recalled(
+        asked=Asked(b"", request, is_rebuilt=True),
+        keeper=keeper,
+        native=asked if is_native else None,
+        upstream=known[0].head.upstream,
+        missing=missing,
+    )
+
+
+def _check_background(request: Request) -> None:
+    """Raises BackgroundRefused."""
+    raw = None if request.extra is None else request.extra.fields.get("background")
+    if raw is not None and bytes(raw).strip() == b"true":
+        raise background_refused()
 
 
 async def recall_submitted(

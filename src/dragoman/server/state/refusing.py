@@ -3,6 +3,8 @@
 RequestRefused
   Refusal
     PreviousMissing    400  OpenAI's: `previous_response_id` names nothing that is known
+    ItemMissing        404  OpenAI's: the input refers to an item that is not known
+    BackgroundRefused  400  a response that nobody waits for
     Conflicting        409  the response is still running, or was continued
     ThreadMissing      404  Anthropic's: no thread under this message
     ThreadRefused      400  Anthropic's: it was continued, is being continued, or is asked for otherwise
@@ -11,11 +13,15 @@ RequestRefused
 from dragoman.server.refusals import Refusal
 
 __all__ = (
+    "BackgroundRefused",
     "Conflicting",
+    "ItemMissing",
     "PreviousMissing",
     "ThreadMissing",
     "ThreadRefused",
     "already_continued",
+    "background_refused",
+    "item_missing",
     "previous_missing",
     "still_running",
     "thread_missing",
@@ -25,6 +31,17 @@ __all__ = (
 
 class PreviousMissing(Refusal):
     """No response is known under the id that a request continues."""
+
+
+class ItemMissing(Refusal):
+    """No item is known under an id that a request refers to."""
+
+    kind = "not_found"
+    status = 404
+
+
+class BackgroundRefused(Refusal):
+    """A response would have to go on without a client."""
 
 
 class Conflicting(Refusal):
@@ -50,6 +67,23 @@ def previous_missing(response_id: str) -> PreviousMissing:
         f"Previous response with id '{response_id}' not found.",
         param="previous_response_id",
         code="previous_response_not_found",
+    )
+
+
+def item_missing(item_id: str) -> ItemMissing:
+    return ItemMissing(
+        f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. "
+        "Try again with `store` set to true, or remove this item from your input.",
+        param="input",
+    )
+
+
+def background_refused() -> BackgroundRefused:
+    return BackgroundRefused(
+        "background: expected false, got true: a response of this gateway ends with its client; "
+        "stream it instead, and follow it with GET /v1/responses/{id}?stream=true",
+        param="background",
+        code="unsupported_parameter",
     )
 
 

@@ -1,6 +1,6 @@
 """A stored stream, told again."""
 
-from dragoman.server.state.replaying import replay
+from dragoman.server.state.replaying import Replay, replay
 
 FRAMES = [
     b'event: response.created\ndata: {"type":"response.created","sequence_number":0}\n\n',
@@ -21,3 +21,14 @@ def test_only_events_after_the_number_are_told() -> None:
 def test_what_only_kept_the_connection_open_is_left_out() -> None:
     noise = b': keep-alive\n\nevent: keepalive\ndata: {"type":"keepalive"}\n\ndata: [DONE]\n\n'
     assert replay(FRAMES[0] + noise + FRAMES[1], None) == FRAMES[0] + FRAMES[1]
+
+
+def test_a_stream_that_comes_in_pieces_is_told_in_whole_frames_and_once() -> None:
+    stream = b"".join(FRAMES)
+    replaying = Replay(0)
+    cut = len(FRAMES[0]) + 5
+    assert replaying.feed(b"") == b""
+    assert replaying.feed(stream[:cut]) == b""
+    assert replaying.feed(stream[cut : len(FRAMES[0]) + len(FRAMES[1])]) == FRAMES[1]
+    assert replaying.last == 1
+    assert replaying.rest(stream) == FRAMES[2]
