@@ -207,6 +207,7 @@ def _with_listed_code(payload: dict[str, Any]) -> dict[str, Any]:
 class _Items:
     def __init__(self) -> None:
         self.open: dict[str, Any] | None = None
+        self.standing: dict[int, dict[str, Any]] = {}  # calls that the gateway runs meanwhile
         self.count = 0
         self.done: dict[int, dict[str, Any]] = {}
         self.input: list[str] = []
@@ -218,6 +219,8 @@ class _Items:
         kind = event["type"]
         if kind == "response.output_item.added":
             self._add(event)
+        elif event.get("output_index") in self.standing:
+            self._settle(kind, event)
         elif kind == "response.output_item.done":
             self._end(event)
         elif "output_index" in event:
@@ -228,7 +231,9 @@ class _Items:
 
     def _add(self, event: Mapping[str, Any]) -> None:
         item = event["item"]
-        if self.open is not None:
+        if self.open is not None and self.open["type"] == "mcp_call":
+            self.standing[self.count - 1] = self.open
+        elif self.open is not None:
             assert self.open["type"].endswith("_call"), "items do not overlap"
             self.cut += 1  # a call that was cut has no end; what follows it comes with the answer's
         assert event["output_index"] == self.count, "output_index is dense"
@@ -247,6 +252,14 @@ class _Items:
         self.open = dict(item)
         self.input = []
         self.parts = []
+
+    def _settle(self, kind: str, event: Mapping[str, Any]) -> None:
+        # One that was cut has no end.
+        assert self.open is None or self.open["type"].endswith("_call"), "nothing ends in an item"
+        if kind == "response.output_item.done":
+            item = event["item"]
+            assert item["id"] == self.standing.pop(event["output_index"])["id"]
+            self.done[event["output_index"]] = dict(item)
 
     def _inside(self, kind: str, event: Mapping[str, Any]) -> None:
         if kind == "response.content_part.added":
@@ -295,6 +308,7 @@ class _Items:
             assert response["output"][index] == item, "the terminal repeats items as they were done"
         if event["type"] == "response.completed":
             assert self.open is None, "every item is done before completed"
+            assert not self.standing, "every call has its result before completed"
             assert self.cut == 0, "a cut call makes an answer incomplete"
         else:
             assert response["incomplete_details"]["reason"]

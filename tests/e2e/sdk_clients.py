@@ -95,6 +95,7 @@ class Got(Struct, kw_only=True):
     thought: str = ""
     seal: str = ""
     calls: list[SeenCall] = field(default_factory=list[SeenCall])
+    hosted: list[Any] = field(default_factory=list[Any])  # items of calls that the gateway ran
     finish: str | None = None
     usage: tuple[int, int, int] | None = None
     model: str = ""
@@ -357,6 +358,8 @@ class _Responses(Conversation):
                 got.calls.append(SeenCall(item.call_id, item.name, item.arguments, namespace=space))
             elif item.type == "custom_tool_call":
                 got.calls.append(SeenCall(item.call_id, item.name, item.input, custom=True))
+            elif item.type == "mcp_call":
+                got.hosted.append(item)
             else:
                 raise AssertionError(f"an item of type {item.type}")
         usage = response.usage

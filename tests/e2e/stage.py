@@ -149,8 +149,12 @@ def running_stage(
     routes: Sequence[Route] = (),
     chat: ChatSettings | None = None,
     store: StoreSettings | None = None,
+    further: Mapping[str, object] | None = None,
 ) -> Generator[Stage]:
-    """A gateway with an upstream for each dialect, by its name, and more by theirs (`kind` and other settings)."""
+    """A gateway with an upstream for each dialect, by its name, and more by theirs (`kind` and other settings).
+
+    further: other settings, by their names.
+    """
     stage = Stage()
     wanted: dict[str, Mapping[str, object]] = {kind: {"kind": kind} for kind in DIALECTS}
     wanted |= upstreams or {}
@@ -168,7 +172,7 @@ def running_stage(
             upstreams=made,
             routes=(*routes, *(Route(model=f"{name}/*", upstream=name) for name in made)),
         )
-        with running_gateway(settings) as gateway:
+        with running_gateway(structs.replace(settings, **(further or {}))) as gateway:
             stage.gateway = gateway
             yield stage
     assert not upstream.failures, upstream.failures

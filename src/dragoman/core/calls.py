@@ -72,6 +72,13 @@ class InputBuffer:
             return True
         return False
 
+    def keep_all(self, fragments: list[str]) -> bool:
+        """The same for several."""
+        if self._state is _INCREMENTAL:
+            self._pieces += fragments
+            return True
+        return False
+
     def push(self, fragment: str) -> str:
         """Take a fragment; give the increment it stands for."""
         if not fragment:

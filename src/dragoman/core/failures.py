@@ -15,7 +15,14 @@ from dragoman.errors import (
 )
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
-__all__ = ("STATUS_OF_KIND", "error_info", "exception_of", "kind_of_status", "status_of")
+__all__ = (
+    "STATUS_OF_KIND",
+    "ToldError",
+    "error_info",
+    "exception_of",
+    "kind_of_status",
+    "status_of",
+)
 
 STATUS_OF_KIND: Mapping[ErrorKind, int] = {
     "invalid_request": 400,
@@ -65,8 +72,20 @@ _KIND_OF_NAME: Mapping[str, ErrorKind] = {
 }
 
 
+class ToldError(UpstreamError):
+    """What an upstream told in place of an answer; `info` is all of it, as its dialect has it."""
+
+    def __init__(self, info: ErrorInfo) -> None:
+        super().__init__(info.message)
+        self.info = info
+        self.kind = info.kind
+        self.status = status_of(info)
+
+
 def error_info(error: GatewayError) -> ErrorInfo:
     """Any exception of this package as a value."""
+    if isinstance(error, ToldError):
+        return error.info
     code, param = (error.code, error.param) if isinstance(error, RequestRefused) else (None, None)
     return ErrorInfo(
         kind=_KIND_OF_NAME.get(error.kind, "server"),

@@ -40,6 +40,7 @@ from dragoman.server.contracted import (
 from dragoman.server.doors import Door
 from dragoman.server.late_stage import LateStage
 from dragoman.server.line import Pending, settle
+from dragoman.server.replies import is_stream, read_whole
 from dragoman.server.state.escrow import Escrow, seen_by
 from dragoman.sse import encode_comment
 from dragoman.textcalls.contract.chain import Contract
@@ -47,10 +48,11 @@ from dragoman.textcalls.stage import TextCallStage
 from dragoman.upstream.base import Reply
 from dragoman.upstream.transport import HttpReply
 
-__all__ = ("Answer", "AnswerKeeper", "AnswerPlan", "Profile", "failed_stream", "read_whole")
+__all__ = ("Answer", "AnswerKeeper", "AnswerPlan", "Profile", "failed_stream")
 
 # An answer is held whole only for clients that asked for a body; images come in it as base64.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
+_LONG_ENOUGH = 64  # what `replies.is_stream` looks at
 
 
 Profile = Literal["default", "required_action"]
@@ -169,20 +171,21 @@ class Answer:
             reply = PatientReply(reply, contract, self._plan.grace)
         if self._plan.wants_stream:
             client.keep_alive = _comment
-        whole = reply.take_whole() if isinstance(reply, HttpReply) else None
+        # All of it, if it has arrived already; it is not joined before it is known that it must be.
+        pieces = reply.take_pieces() if isinstance(reply, HttpReply) else []
         try:
-            first = await reply.read() if whole is None else whole
+            first = _beginning(pieces) if pieces else await reply.read()
         except GatewayError as error:
             return await self._give_up(error_info(error))
         # JSON opens with a brace, and no stream does, whatever the content type says.
         if first[:1] != b"{":
-            self.is_stream = _is_stream(reply.headers.get("content-type", ""), first)
+            self.is_stream = is_stream(reply.headers.get("content-type", ""), first)
         if self.is_stream:
             if self._plan.wants_stream:
-                return await self._tell_stream(reply, first)
-            return await self._collect(reply, first)
+                return await self._tell_stream(reply, pieces or [first])
+            return await self._collect(reply, b"".join(pieces) if pieces else first)
         try:
-            data = await read_whole(reply, MAX_ANSWER_BYTES, first) if whole is None else whole
+            data = b"".join(pieces) or await read_whole(reply, MAX_ANSWER_BYTES, first)
         except GatewayError as error:
             return await self._give_up(error_info(error))
         if self._plan.wants_stream:
@@ -207,17 +210,17 @@ class Answer:
                 told = await self._plan.keeper.end_stream(told)
             await settle(self._client.finish(told))
 
-    async def _tell_stream(self, reply: Reply, data: bytes) -> ErrorInfo | None:
+    async def _tell_stream(self, reply: Reply, pieces: list[bytes]) -> ErrorInfo | None:
         client = self._client
         interpreter = self._interpreter = _interpreter(self._plan)
         client.keep_alive = interpreter.keep_alive
         tally = self.tally = interpreter.tally
         pour = reply.pour if isinstance(reply, HttpReply) else partial(_pour, reply)
         try:
-            if data and not self._take(data):
+            if pieces[0] and not self._take_together(pieces):
                 await self._settle()
             while not self._is_done:
-                if await pour(self._take):
+                if await pour(self._take, self._take_together):
                     self._last = interpreter.close()
                     break
                 await self._settle()
@@ -241,24 +244,37 @@ class Answer:
 
     def _take(self, data: bytes) -> bool:
         """One read of a stream, told at once. False: whoever waits for the end has something to do."""
-        client = self._client
         interpreter = self._interpreter
         if interpreter is None:
             return False
         try:
-            told = interpreter.feed(data)
-            if interpreter.is_over or not (client.started or interpreter.tally.error is None):
-                self._is_done = True
-                self._last = told
-                return False
-            if told:
-                if self._plan.keeper is not None:
-                    self._plan.keeper.take(told)
-                self._pending = client.write(told)
+            return self._pass(interpreter, interpreter.feed(data))
         except Exception as error:
             # Called by the event loop, which could do nothing with it: who waits for the end raises it again.
             self._fault = error
             return False
+
+    def _take_together(self, pieces: list[bytes]) -> bool:
+        """The same for a read that came in several pieces."""
+        interpreter = self._interpreter
+        if not isinstance(interpreter, StreamInterpreter | StreamRelay) or len(pieces) == 1:
+            return self._take(b"".join(pieces))
+        try:
+            return self._pass(interpreter, interpreter.feed_together(pieces))
+        except Exception as error:  # as above
+            self._fault = error
+            return False
+
+    def _pass(self, interpreter: Interpreter, told: bytes) -> bool:
+        client = self._client
+        if interpreter.is_over or not (client.started or interpreter.tally.error is None):
+            self._is_done = True
+            self._last = told
+            return False
+        if told:
+            if self._plan.keeper is not None:
+                self._plan.keeper.take(told)
+            self._pending = client.write(told)
         return self._pending is None
 
     async def _keep_last(self, told: bytes) -> bytes:
@@ -410,36 +426,19 @@ def _comment() -> bytes:
     return encode_comment("keep-alive")
 
 
-def _is_stream(content_type: str, first: bytes) -> bool:
-    """By the content type where it is one of the two, else by the first byte: JSON opens with a brace."""
-    if content_type.startswith("text/event-stream"):
-        # Some servers send a JSON error under the content type of the stream that was asked for.
-        return not first[:64].lstrip().startswith(b"{")
-    return first[:64].lstrip().startswith((b"data:", b"event:", b":", b"id:", b"retry:"))
+def _beginning(pieces: list[bytes]) -> bytes:
+    """Enough of an answer to tell what it is."""
+    return pieces[0] if len(pieces[0]) >= _LONG_ENOUGH else b"".join(pieces)
 
 
-async def _pour(reply: Reply, take: Callable[[bytes], bool]) -> bool:
+async def _pour(
+    reply: Reply, take: Callable[[bytes], bool], _together: Callable[[list[bytes]], bool]
+) -> bool:
     """As `HttpReply.pour`, of any other reply."""
     while data := await reply.read():
         if not take(data):
             return False
     return True
-
-
-async def read_whole(reply: Reply, limit: int, first: bytes = b"") -> bytes:
-    """The rest of a reply.
-
-    Raises:
-        FrameTooLarge: it exceeds `limit`. UpstreamError: it was cut.
-    """
-    pieces = [first]
-    size = len(first)
-    while data := await reply.read():
-        pieces.append(data)
-        size += len(data)
-        if size > limit:
-            raise _too_large()
-    return b"".join(pieces)
 
 
 def _too_large() -> FrameTooLarge:

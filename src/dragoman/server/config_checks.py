@@ -16,12 +16,19 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from dragoman.dialects.registry import UPSTREAM_CODECS
+from dragoman.engine.mcp.settings import check_names, check_settings
 from dragoman.errors import ConfigError
 from dragoman.model.parts import CallKind
 from dragoman.server.config_values import key_path, suggestion
 from dragoman.server.masking import PASS_ON, mask_url
 from dragoman.server.routing import split_fallback
-from dragoman.server.settings import ChatSettings, DumpSettings, ServerSettings, Settings
+from dragoman.server.settings import (
+    ChatSettings,
+    DumpSettings,
+    HostedSettings,
+    ServerSettings,
+    Settings,
+)
 from dragoman.store.opening import check_url
 from dragoman.store.settings import StoreSettings
 from dragoman.textcalls.choosing import choose_patterns
@@ -71,6 +78,8 @@ def complete(settings: Settings) -> Settings:
         *_store(store),
         *_upstreams(completed),
         *_routes(completed),
+        *_mcp(completed),
+        *_hosted(completed.hosted),
     ]
     if complaints:
         raise config_error(complaints)
@@ -106,6 +115,7 @@ def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
             )
         if upstream.ca_file is not None and not os.access(upstream.ca_file, os.R_OK):
             complaints.append(f"{path}.ca_file: expected a readable file, got {upstream.ca_file!r}")
+    complaints += _mcp_surroundings(settings, environ)
     if complaints:
         raise config_error(complaints)
 
@@ -380,6 +390,55 @@ def _routes(settings: Settings) -> Iterator[str]:
             if entry in tried:
                 yield f"{where}: {entry!r} has been tried by then; each place once"
             tried.append(entry)
+
+
+def _mcp(settings: Settings) -> Iterator[str]:
+    for index, server in enumerate(settings.mcp):
+        try:
+            check_settings(server, f"mcp[{index}]")
+        except ConfigError as error:
+            yield error.message
+    try:
+        check_names(settings.mcp)
+    except ConfigError as error:
+        yield error.message
+    names = [server.name for server in settings.mcp]
+    asked = [
+        *(
+            (name, f"routes[{index}].mcp[{place}]")
+            for index, route in enumerate(settings.routes)
+            for place, name in enumerate(route.mcp or ())
+        ),
+        *((name, f"hosted.servers[{place}]") for place, name in enumerate(settings.hosted.servers)),
+    ]
+    for name, path in asked:
+        if name not in names:
+            known = f"; there are: {', '.join(names)}" if names else "; there is no [[mcp]]"
+            yield f'{path}: there is no MCP server "{name}"{suggestion(name, names) or known}'
+
+
+def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:
+    for index, server in enumerate(settings.mcp):
+        path = f"mcp[{index}]"
+        program = server.command[0] if server.command else ""
+        folder = server.cwd if os.sep in program else None
+        found = os.path.join(folder, program) if folder else program  # noqa: PTH118 - as the system would join them
+        if program and which(found, path=environ.get("PATH")) is None:
+            yield f"{path}.command: expected the program {program!r}, found none on the PATH"
+        for variable in server.env_from:
+            if variable not in environ:
+                yield f"{path}.env_from: expected the environment variable {variable}, it is not set"
+        for header, variable in server.headers_from.items():
+            if not environ.get(variable):
+                yield (
+                    f"{path}.headers_from.{header}: expected a value in the environment variable {variable}, "
+                    "it is not set"
+                )
+
+
+def _hosted(hosted: HostedSettings) -> Iterator[str]:
+    for name in ("max_turns", "max_seconds", "max_parallel"):
+        yield from _positive(hosted, name, "hosted")
 
 
 def _upstream_named(name: str, known: list[str], path: str) -> Iterator[str]:

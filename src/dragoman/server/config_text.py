@@ -23,14 +23,23 @@ def _struct(value: Struct, path: str) -> Iterator[str]:
 
 def _table(fields: Mapping[str, object], path: str) -> Iterator[str]:
     """Plain values first: in TOML they belong to the table whose head came last."""
-    lines = [
-        f"{key_path('', name)} = {_value(each)}"
-        for name, each in fields.items()
-        if not _holds_structs(each) and each is not None and each not in ((), {}, "")
-    ]
+    lines = list(_lines(fields))
     if lines and path:
         yield f"\n[{path}]"
     yield from lines
+    yield from _below(fields, path)
+
+
+def _lines(fields: Mapping[str, object], unsaid: frozenset[str] = frozenset()) -> Iterator[str]:
+    """`unsaid`: those that mean something else where they are left out, also when they are empty."""
+    for name, each in fields.items():
+        is_empty = each in ((), {}, "") and name not in unsaid
+        if not _holds_structs(each) and each is not None and not is_empty:
+            yield f"{key_path('', name)} = {_value(each)}"
+
+
+def _below(fields: Mapping[str, object], path: str) -> Iterator[str]:
+    """What has heads of its own."""
     for name, each in fields.items():
         below = key_path(path, name)
         if isinstance(each, Struct):
@@ -40,7 +49,13 @@ def _table(fields: Mapping[str, object], path: str) -> Iterator[str]:
         elif _holds_structs(each) and isinstance(each, tuple):
             for item in cast("tuple[Struct, ...]", each):
                 yield f"\n[[{below}]]"
-                yield from _table(structs.asdict(item), "")
+                members = structs.asdict(item)
+                yield from _lines(members, _nullable(item))
+                yield from _below(members, below)
+
+
+def _nullable(value: Struct) -> frozenset[str]:
+    return frozenset(info.name for info in structs.fields(value) if info.default is None)
 
 
 def _holds_structs(value: object) -> bool:

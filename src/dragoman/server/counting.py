@@ -12,11 +12,11 @@ from dragoman.dialects.relay_request import relay_request
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo
 from dragoman.server.answer_headers import error_headers
-from dragoman.server.answers import read_whole
 from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.estimates import estimate_tokens
 from dragoman.server.gateway import Gateway
 from dragoman.server.limits import check_depth, check_tools
+from dragoman.server.replies import read_whole
 from dragoman.server.targets import target_of
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.retry import retry_after

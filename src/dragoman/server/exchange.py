@@ -15,36 +15,40 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from dragoman.core.failures import error_info, status_of
-from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo, Loss
 from dragoman.model.parts import Dialect
+from dragoman.model.request import Request
 from dragoman.server.answer_headers import LOSS_HEADER, error_headers, loss_header
-from dragoman.server.answers import Answer, AnswerPlan, failed_stream, read_whole
+from dragoman.server.answers import Answer, AnswerPlan, failed_stream
 from dragoman.server.bodies import ClientGone, read_body
 from dragoman.server.client import Client
 from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.codex import is_codex, is_told_in_stream, patient
 from dragoman.server.contract import MODE_HEADER
 from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
+from dragoman.server.hosted.history import has_hosted_calls, plain_name, restore_calls
+from dragoman.server.hosted.servers import Hosting
+from dragoman.server.hosted.serving import HostedAnswer, HostedJob
 from dragoman.server.limits import check_depth, check_headers, check_tools
 from dragoman.server.line import Headers, Line, settle
 from dragoman.server.planning import Asked, plan_answer, plan_sending
 from dragoman.server.ratelimits import limit_headers
+from dragoman.server.recording import note_answer, note_client
 from dragoman.server.records import RequestRecord
 from dragoman.server.refusals import Refusal
+from dragoman.server.replies import FailedAttempt, let_go, read_error
 from dragoman.server.routing import Attempt
 from dragoman.server.state.escrow import FAMILIES, restore
 from dragoman.server.state.keeping import Keeper
 from dragoman.server.state.planned import asked_natively, check_previous, plan_escrow, plan_kept
 from dragoman.server.state.recalling import Asking, Recalled, recall, recall_submitted
-from dragoman.server.telemetry import AttemptAction
+from dragoman.server.telemetry import ACTIONS
 from dragoman.server.ways import Way
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.headers import response_headers_for
-from dragoman.upstream.retry import Decision, Failure, Fallback, GiveUp, Retry, decide, failure_of
-from dragoman.upstream.transport import HttpReply
+from dragoman.upstream.retry import Failure, Fallback, GiveUp, Retry, decide
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
@@ -52,21 +56,6 @@ if TYPE_CHECKING:
 __all__ = ("Exchange",)
 
 logger = logging.getLogger(__name__)
-
-# An error body is a few hundred bytes; a proxy's error page some kilobytes.
-MAX_ERROR_BYTES = 1024 * 1024
-# After an answer has ended only the end of its HTTP body is due; a connection not worth the wait is cut.
-DRAIN_SECONDS = 1.0
-
-
-_ACTIONS: dict[type[Decision], AttemptAction] = {
-    Retry: "retry",
-    Fallback: "fallback",
-    GiveUp: "give_up",
-}
-
-_Failed = tuple[ErrorInfo, Failure]
-"""An attempt that brought nothing: what the client would be told, and what the policy goes by."""
 
 
 class Exchange:
@@ -116,7 +105,7 @@ class Exchange:
         self._began = self.client.last_write  # now, that is
         self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._answer: Answer | None = None
+        self._answer: Answer | HostedAnswer | None = None
         self._losses: list[Loss] = []
         self._stop_reason: ErrorInfo | None = None
         self._caller_key: str | None = None
@@ -152,6 +141,8 @@ class Exchange:
                 await settle(self.client.respond(400, THREADS_UNSUPPORTED))
                 return
             plan = gateway.router.plan(self.record.model)
+            if gateway.hosting is not None and await self._host(gateway.hosting):
+                return
             failed = await self._try(plan[0])
             if failed is not None:
                 await self._try_on([*plan], failed)
@@ -246,7 +237,53 @@ class Exchange:
             self.record.client_gone = True
             self._task.cancel()
 
-    async def _try_on(self, plan: list[Attempt], failed: _Failed | None) -> None:
+    async def _host(self, hosting: Hosting) -> bool:
+        """Serve the request with the tools of the route's MCP servers. False: it has none, and goes the usual way."""
+        gateway, asked = self._gateway, self._asked
+        if asked is None:
+            return False
+        request = asked.request
+        servers = gateway.router.servers(self.record.model)
+        if not servers or (request.choices or 1) > 1:
+            if self._door.dialect == "responses" and has_hosted_calls(request, hosting.names):
+                request = restore_calls(request, hosting.names, plain_name)
+                self._asked = Asked(b"", request, is_rebuilt=True)
+            return False
+        self.record.stream = request.stream is True
+        self._answer = answer = HostedAnswer(
+            HostedJob(
+                gateway=gateway,
+                hosting=hosting,
+                servers=servers,
+                door=self._door,
+                client=self.client,
+                record=self.record,
+                request=request,
+                headers=self._headers,
+                client_key=self._caller_key,
+                owner=self._owner,
+                prepare=self._prepare_hosted,
+                keeper=self._keeper,
+            )
+        )
+        error = await answer.serve()
+        if error is not None:
+            await self._give_up(error)
+        return True
+
+    async def _prepare_hosted(self, request: Request, way: Way) -> Request:
+        if self._recalled is not None:
+            asked_natively(self._recalled, way)  # which refuses what nobody knows
+        elif request.previous_id is not None or self._gateway.is_storing:
+            return (await self._asked_for(Asked(b"", request), way)).request
+        return request
+
+    async def _give_up(self, error: ErrorInfo) -> None:
+        if self._keeper is not None:
+            await self._keeper.give_up()
+        await self._refuse(error)
+
+    async def _try_on(self, plan: list[Attempt], failed: FailedAttempt | None) -> None:
         """Try the planned upstreams in order until one has answered, or the policy gives up."""
         gateway = self._gateway
         tries = 1
@@ -260,7 +297,7 @@ class Exchange:
                 has_fallback=len(plan) > 1,
                 jitter=random(),  # noqa: S311 - spreads retries, protects nothing
             )
-            gateway.telemetry.attempt_failed(plan[0].upstream, error.kind, _ACTIONS[type(decision)])
+            gateway.telemetry.attempt_failed(plan[0].upstream, error.kind, ACTIONS[type(decision)])
             match decision:
                 case Retry(after):
                     await asyncio.sleep(after)
@@ -268,14 +305,12 @@ class Exchange:
                     plan.pop(0)
                     tries = 0
                 case GiveUp():
-                    if self._keeper is not None:
-                        await self._keeper.give_up()
-                    await self._refuse(error)
+                    await self._give_up(error)
                     return
             tries += 1
             failed = await self._try(plan[0])
 
-    async def _try(self, attempt: Attempt) -> _Failed | None:
+    async def _try(self, attempt: Attempt) -> FailedAttempt | None:
         """One upstream, once. What failed is returned if nothing was forwarded."""
         gateway = self._gateway
         record = self.record
@@ -315,7 +350,7 @@ class Exchange:
             return None if told is None else (told, Failure(kind=told.kind))
         finally:
             if self._answer is not None and self._answer.is_stream and self.client.finished:
-                await self._let_go(reply)
+                await let_go(reply)
             else:
                 reply.close()
 
@@ -379,32 +414,12 @@ class Exchange:
             told.append(loss_header(self._losses))
         self.client.reply_headers = told
 
-    async def _read_error(self, reply: Reply, dialect: Dialect) -> _Failed:
-        try:
-            data = await read_whole(reply, MAX_ERROR_BYTES)
-        except GatewayError:
-            data = b""  # an error whose body was cut is still that error
-        info = upstream_codec(dialect).decode_error(data, reply.status)
+    async def _read_error(self, reply: Reply, dialect: Dialect) -> FailedAttempt:
         now = self._gateway.wall_clock()
-        failure = failure_of(reply.status, reply.headers, kind=info.kind, now=now)
+        failed = await read_error(reply, dialect, now=now)
         self._limits = limit_headers(self._door.dialect, dialect, reply.headers, now)
         self._gateway.limits.note_headers(self.record.upstream, reply.headers)
-        if failure.retry_after is not None:
-            info = structs.replace(info, retry_after=failure.retry_after)
-        return info, failure
-
-    async def _let_go(self, reply: Reply) -> None:
-        """After a stream that is told: give the connection back if the upstream ends the answer, else cut it."""
-        try:
-            if isinstance(reply, HttpReply) and reply.is_over:
-                return
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while await reply.read():
-                    pass
-        except (GatewayError, TimeoutError):
-            pass
-        finally:
-            reply.close()
+        return failed
 
     def _note_body(self, told: TranslatedBody) -> None:
         """A body's losses are known before it is sent: they go into the header too."""
@@ -467,31 +482,12 @@ class Exchange:
 
     def _write_record(self) -> None:
         record = self.record
-        client = self.client
-        now = self._gateway.clock()
-        record.status = client.status
-        record.bytes_out = client.bytes_out
-        record.duration_s = now - self._began
-        if client.first_write is not None:
-            record.first_byte_s = client.first_write - self._began
+        note_client(record, self.client, began=self._began, now=self._gateway.clock())
         answer = self._answer
         if answer is not None:
-            tally = answer.tally
-            if tally.call_count:
-                record.call_count = tally.call_count
-                record.call_names = tuple(tally.names)
-            record.finish = tally.finish
-            if tally.usage is not None:
-                record.input_tokens = tally.usage.input
-                record.output_tokens = tally.usage.output
-            if tally.limits is not None:
-                self._gateway.limits.note(record.upstream, tally.limits)
-            if tally.error is not None:
-                record.error_kind = tally.error.kind
-                record.error = tally.error.message
-            record.problems = answer.all_problems()
-            if answer.contract is not None:
-                record.contract = answer.contract.report()
+            note_answer(record, answer)
+            if answer.tally.limits is not None:
+                self._gateway.limits.note(record.upstream, answer.tally.limits)
             self._losses += answer.losses
         if self._losses:
             record.losses = tuple(self._losses)

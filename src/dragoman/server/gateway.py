@@ -6,13 +6,11 @@ silences and, when the gateway stops, ends what is still open after the grace.
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from random import getrandbits
 
-from dragoman.errors import ConfigError
 from dragoman.server.answers import Profile
 from dragoman.server.auth import Caller, KeyRing
 from dragoman.server.contract import Terms, terms_of
@@ -20,22 +18,20 @@ from dragoman.server.cors import Cors, check_origin
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.dump import Dump, DumpingUpstream
 from dragoman.server.exchange import Exchange
+from dragoman.server.hosted.servers import Hosting
 from dragoman.server.limit_board import LimitBoard
 from dragoman.server.limits import StreamSlots
 from dragoman.server.line import Line
 from dragoman.server.records import RequestRecord
 from dragoman.server.routing import Router
 from dragoman.server.settings import Settings
+from dragoman.server.speaking import Reach
 from dragoman.server.state.holding import StoreHolder
 from dragoman.server.telemetry import Telemetry
+from dragoman.server.upstreams import make_upstream
 from dragoman.server.ways import Ways
 from dragoman.store.settings import StoreSettings
 from dragoman.upstream.base import Supervised, Upstream
-from dragoman.upstream.chatgpt_codex.credentials import auth_path
-from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
-from dragoman.upstream.codex.upstream import CodexUpstream
-from dragoman.upstream.http import HttpUpstream
-from dragoman.upstream.rehearsal import RehearsalUpstream
 from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = ("Gateway",)
@@ -73,6 +69,7 @@ class Gateway:
         }
         self._dump = self._start_dump()
         self.ways = Ways(settings, self.upstreams)
+        self.hosting = Hosting(settings.mcp) if settings.mcp else None
         self.clock = time.monotonic
         self.wall_clock = time.time
         self.is_stopping = False
@@ -105,9 +102,16 @@ class Gateway:
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
             self.store.start()
+            if self.hosting is not None:
+                self.hosting.start()
             for upstream in self.upstreams.values():
                 if isinstance(upstream, Supervised):
                     upstream.start()
+
+    @property
+    def reach(self) -> Reach:
+        """The upstreams, for who asks them by itself."""
+        return Reach(self.settings, self.upstreams, self.router, self.ways)
 
     def troubles(self) -> dict[str, str]:
         """The upstreams that cannot answer now, with the reasons."""
@@ -189,6 +193,8 @@ class Gateway:
             with suppress(asyncio.CancelledError):
                 await self._sweeper
             self._sweeper = None
+        if self.hosting is not None:
+            await self.hosting.close()
         for upstream in self.upstreams.values():
             await upstream.close()
         await self.store.close()
@@ -276,27 +282,3 @@ async def _keep_open(exchange: Exchange) -> None:
         await exchange.client.keep_open()
     except Exception:
         logger.exception("keep-alive of request %s failed", exchange.request_id)
-
-
-def make_upstream(name: str, settings: UpstreamSettings) -> Upstream:
-    """The upstream an operator described.
-
-    Raises:
-        ConfigError: the environment variable that should hold its key is not set.
-    """
-    if settings.kind == "rehearsal":
-        return RehearsalUpstream(name)
-    if settings.kind == "codex":
-        return CodexUpstream(name, settings)
-    if settings.kind == "chatgpt-codex":
-        auth_file = auth_path(settings.auth_file, os.environ)
-        return ChatGptCodexUpstream(name, settings, auth_file=auth_file)
-    key = settings.api_key
-    if settings.api_key_env is not None:
-        key = os.environ.get(settings.api_key_env)
-        if not key:
-            raise ConfigError(
-                f"upstreams.{name}.api_key_env: expected a key in the environment variable "
-                f"{settings.api_key_env}, which is not set"
-            )
-    return HttpUpstream(name, settings, key=key)

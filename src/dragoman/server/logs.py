@@ -114,6 +114,9 @@ def json_line(record: RequestRecord, now: float) -> str:
         line["caller"] = record.caller
     if record.losses or record.repairs or record.problems:
         line.update(_irregular(record))
+    if record.hosted:
+        line["hosted_calls"] = len(record.hosted)
+        line["hosted_names"] = [clean(call.name, MAX_NAME) for call in record.hosted[:MAX_LISTED]]
     if record.contract is not None:
         line["chat_contract"] = _contract(record.contract)
     return dumps(line).decode("utf-8")
@@ -157,6 +160,9 @@ def console_line(record: RequestRecord, now: float) -> str:
     if record.call_count:
         names = ",".join(_word(name) for name in record.call_names)
         line += f"  {record.call_count} call{'s' if record.call_count > 1 else ''}: {names}"
+    if record.hosted:
+        names = ",".join(_word(call.name) for call in record.hosted[:MAX_LISTED])
+        line += f"  {len(record.hosted)} run here: {names}"
     if record.error_kind is not None or record.losses or record.repairs or record.problems:
         line += _details(record)
     return f"{line}  {_word(record.request_id)}"

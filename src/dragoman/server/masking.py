@@ -5,11 +5,12 @@ is masked if its name or its shape says credential; one masked needlessly does n
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 from msgspec import structs
 
+from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.server.settings import Settings
 from dragoman.upstream.settings import UpstreamSettings
 
@@ -42,7 +43,8 @@ def masked(settings: Settings) -> Settings:
     store = settings.store
     if store is not None:
         store = structs.replace(store, url=mask_url(store.url))
-    return structs.replace(settings, server=server, upstreams=upstreams, store=store)
+    mcp = tuple(_masked_mcp(each) for each in settings.mcp)
+    return structs.replace(settings, server=server, upstreams=upstreams, store=store, mcp=mcp)
 
 
 def mask_url(url: str) -> str:
@@ -70,6 +72,29 @@ def _masked_upstream(settings: UpstreamSettings) -> UpstreamSettings:
         headers=_masked_values(settings.headers),
         query=_masked_values(settings.query),
     )
+
+
+def _masked_mcp(settings: McpServerSettings) -> McpServerSettings:
+    return structs.replace(
+        settings,
+        command=tuple(_masked_arguments(settings.command)),
+        env=_masked_values(settings.env),
+        url=mask_url(settings.url),
+        headers=_masked_values(settings.headers),
+    )
+
+
+def _masked_arguments(command: Sequence[str]) -> Iterator[str]:
+    """A command without what looks secret: by itself, or by the option that it is given to."""
+    option = ""
+    for word in command:
+        name, equals, value = word.partition("=")
+        if word.startswith("-"):
+            option = word
+            yield f"{name}={MASK}" if equals and _is_secret(name, value) else word
+        else:
+            yield MASK if _is_secret(option, word) else mask_url(word)
+            option = ""
 
 
 def _masked_values(values: Mapping[str, str]) -> dict[str, str]:

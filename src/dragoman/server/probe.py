@@ -1,10 +1,12 @@
-"""Trying the upstreams of a configuration: does each answer, and take its key? And the store: is it there?"""
+"""Trying the upstreams of a configuration: does each answer, and take its key? And the store and the MCP servers: are they there?"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from dragoman.engine.mcp.servers import McpServers
+from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ConfigError, StoreError
 from dragoman.server.masking import MASK, PASS_ON
 from dragoman.store.opening import default_path, open_store
@@ -15,10 +17,13 @@ from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.settings import UpstreamSettings
 
-__all__ = ("Finding", "probe_all", "probe_store")
+__all__ = ("Finding", "probe_all", "probe_mcp", "probe_store")
 
 # A person waits for it; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
+# A launcher may download the server first.
+MCP_PATIENCE = 30.0
+_TOOLS_SHOWN = 12
 
 
 class Finding(Struct, frozen=True):
@@ -62,6 +67,41 @@ async def probe_store(
     except (ConfigError, StoreError) as error:
         return Finding("store", is_ok=False, detail=error.message)
     return Finding("store", is_ok=True, detail=engine)
+
+
+async def probe_mcp(
+    settings: Sequence[McpServerSettings], patience: float = MCP_PATIENCE
+) -> list[Finding]:
+    """Start all of the MCP servers, ask for their tools, and end them; one finding each, in their order."""
+    if not settings:
+        return []
+    found: list[Finding] = []
+    try:
+        async with McpServers(settings, patience=patience) as servers:
+            for server in settings:
+                names = [
+                    tool.offer.declaration.name for tool in servers.selected((server.name,)).tools()
+                ]
+                problem = servers.problems.get(server.name)
+                found.append(_mcp_finding(server.name, names, problem, patience))
+    except ConfigError as error:
+        return [
+            Finding(f"mcp {server.name}", is_ok=False, detail=error.message) for server in settings
+        ]
+    return found
+
+
+def _mcp_finding(server: str, names: list[str], problem: str | None, patience: float) -> Finding:
+    name = f"mcp {server}"
+    if problem is not None:
+        return Finding(name, is_ok=False, detail=problem)
+    if not names:
+        return Finding(name, is_ok=False, detail=f"no tools within {patience:g} s")
+    shown = ", ".join(names[:_TOOLS_SHOWN])
+    more = f" and {len(names) - _TOOLS_SHOWN} more" if len(names) > _TOOLS_SHOWN else ""
+    return Finding(
+        name, is_ok=True, detail=f"{len(names)} tool{'s'[: len(names) > 1]}: {shown}{more}"
+    )
 
 
 def _key(settings: UpstreamSettings, environ: Mapping[str, str]) -> str | None:

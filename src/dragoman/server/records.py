@@ -5,7 +5,19 @@ from msgspec import Struct
 from dragoman.model.outcome import ErrorKind, FinishReason, Loss, Problem, Repair
 from dragoman.textcalls.contract.report import ContractReport
 
-__all__ = ("RequestRecord",)
+__all__ = ("HostedCall", "RequestRecord")
+
+
+class HostedCall(Struct, frozen=True):
+    """A call that the gateway ran. `server` is empty where there was no such tool."""
+
+    server: str
+    tool: str
+    outcome: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.server}.{self.tool}" if self.server else self.tool
 
 
 class RequestRecord(Struct, kw_only=True, eq=False):
@@ -15,6 +27,7 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     status: what the client was answered; 0 if it left before that.
     first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
     attempts: how often an upstream was asked. error: what the client was told, for the log.
+    hosted: the calls that were run here, each as its server, its tool and what became of it.
     contract: what the answer amounted to under the contract of the Chat door, where there was one.
     """
 
@@ -42,4 +55,5 @@ class RequestRecord(Struct, kw_only=True, eq=False):
     bytes_in: int = 0
     bytes_out: int = 0
     caller: str = ""
+    hosted: tuple[HostedCall, ...] = ()
     contract: ContractReport | None = None

@@ -41,7 +41,9 @@ class Router:
         self._routes = [
             (re.compile(translate(route.model)).match, route) for route in _routes(settings)
         ]
+        self._servers = settings.hosted.servers
         self._remembered = lru_cache(_CACHED_PLANS)(self._find)
+        self._remembered_servers = lru_cache(_CACHED_PLANS)(self._find_servers)
 
     def plan(self, model: str) -> tuple[Attempt, ...]:
         """The attempts for a model, at least one.
@@ -51,11 +53,25 @@ class Router:
         """
         return self._find(model) if len(model) > _LONGEST_CACHED else self._remembered(model)
 
+    def servers(self, model: str) -> tuple[str, ...]:
+        """The MCP servers whose tools are offered beside those of a request for this model."""
+        is_short = len(model) <= _LONGEST_CACHED
+        return self._remembered_servers(model) if is_short else self._find_servers(model)
+
+    def _find_servers(self, model: str) -> tuple[str, ...]:
+        route = self._route(model)
+        if route is None or route.mcp is None:
+            return self._servers
+        return route.mcp
+
     def _find(self, model: str) -> tuple[Attempt, ...]:
-        for is_match, route in self._routes:
-            if is_match(model):
-                return _attempts(route, model)
+        route = self._route(model)
+        if route is not None:
+            return _attempts(route, model)
         raise model_not_found(model, tuple(route.model for _, route in self._routes))
+
+    def _route(self, model: str) -> Route | None:
+        return next((route for is_match, route in self._routes if is_match(model)), None)
 
 
 def plan(settings: Settings, model: str) -> tuple[Attempt, ...]:

@@ -7,11 +7,19 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.store.settings import StoreSettings
 from dragoman.textcalls.contract.policy import OutputModeWord, StopMode, XmlEscape
 from dragoman.upstream.settings import RetrySettings, Route, UpstreamSettings
 
-__all__ = ("ChatSettings", "DumpSettings", "LogSettings", "ServerSettings", "Settings")
+__all__ = (
+    "ChatSettings",
+    "DumpSettings",
+    "HostedSettings",
+    "LogSettings",
+    "ServerSettings",
+    "Settings",
+)
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,10 +88,29 @@ class ChatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     written_results: Literal["auto", "on", "off"] = "auto"
 
 
+class HostedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tools of MCP servers that the gateway runs itself; `docs/hosted-tools.md` says what that means.
+
+    servers: those of routes that say nothing of `mcp` themselves.
+    calls: how clients of the Chat and Messages doors are told of a call that was run here.
+    max_turns: answers of the model in one answer to the client; an agent that looks things up needs a few, one that goes
+        round in circles would take all there are.
+    max_seconds: of one answer; clients wait for ten minutes, and proxies seldom longer.
+    max_parallel: calls of one answer that run at once, of tools that only read.
+    """
+
+    servers: tuple[str, ...] = ()
+    calls: Literal["hidden", "note"] = "hidden"
+    max_turns: int = 20
+    max_seconds: float = 600.0
+    max_parallel: int = 8
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration. Without upstreams there is one: the rehearsal.
 
     store: None: `dragoman serve` keeps state in a file, a gateway inside another program keeps it in memory.
+    mcp: servers whose tools are run here, on the routes that name them.
     """
 
     server: ServerSettings = field(default_factory=ServerSettings)
@@ -94,3 +121,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: StoreSettings | None = None
     upstreams: dict[str, UpstreamSettings] = field(default_factory=dict[str, UpstreamSettings])
     routes: tuple[Route, ...] = ()
+    mcp: tuple[McpServerSettings, ...] = ()
+    hosted: HostedSettings = field(default_factory=HostedSettings)

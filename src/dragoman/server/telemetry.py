@@ -8,7 +8,7 @@ With several workers each writes its numbers to files, and any of them renders t
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import translate
 from functools import lru_cache
 from importlib.metadata import version
@@ -32,10 +32,16 @@ from dragoman.server.records import RequestRecord
 from dragoman.server.settings import Settings
 from dragoman.server.shared_metrics import collect_shared, is_shared
 from dragoman.store.records import Swept
+from dragoman.upstream.retry import Decision, Fallback, GiveUp, Retry
 
-__all__ = ("RequestRecord", "Telemetry")
+__all__ = ("ACTIONS", "AttemptAction", "RequestRecord", "Telemetry")
 
 AttemptAction = Literal["retry", "fallback", "give_up"]
+ACTIONS: Mapping[type[Decision], AttemptAction] = {
+    Retry: "retry",
+    Fallback: "fallback",
+    GiveUp: "give_up",
+}
 _Count = Callable[[float], None]
 
 # Loss codes, repair rules and problem kinds are ours and number some dozens; this is against a mistake.
@@ -68,6 +74,7 @@ class _Meters:
         )
         self.gone = counter("clients_gone", "Clients that left before the end", "upstream", "door")
         self.calls = counter("tool_calls", "Tool calls told to clients", "door", "upstream")
+        self.hosted = counter("hosted_calls", "Tool calls run here", "server", "outcome")
         self.tokens = counter(
             "tokens", "Tokens reported by upstreams", "upstream", "model", "direction"
         )
@@ -237,6 +244,8 @@ class Telemetry:
                 self._count_irregular(record)
             if record.error_kind is not None or record.client_gone:
                 self._count_failed(record)
+            for call in record.hosted:
+                self._meters.hosted.labels(self._value("server", call.server), call.outcome).inc()
         self._log.write(records)
 
     def render(self) -> tuple[str, bytes]:

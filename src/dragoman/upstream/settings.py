@@ -95,9 +95,13 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where requests for a model go. `model` is a glob over the name the client asks for."""
+    """Where requests for a model go. `model` is a glob over the name the client asks for.
+
+    mcp: names of the MCP servers whose tools are offered, and run by the gateway; None: those of `[hosted]`.
+    """
 
     model: str
     upstream: str
     upstream_model: str | None = None
     fallback: tuple[str, ...] = ()
+    mcp: tuple[str, ...] | None = None

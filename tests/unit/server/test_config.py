@@ -150,7 +150,7 @@ def test_a_huge_file_is_refused() -> None:
         ("[sever]", "sever: unknown key; did you mean `server`?"),
         (
             "[zzz]",
-            "zzz: unknown key; known here: server, log, chat, dump, retry, store, upstreams, routes",
+            "zzz: unknown key; known here: server, log, chat, dump, retry, store, upstreams, routes, mcp, hosted",
         ),
         (
             '[upstreams.a]\nkind = "chat"\nbaseUrl = "x"',

@@ -1,6 +1,7 @@
 """The pages about configuration and clients name everything there is, and show what is printed."""
 
 import argparse
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from msgspec import Struct, structs
 
 from dragoman.cli.loading import add_serving_options
+from dragoman.cli.run import starting
+from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.server import config
 from dragoman.server.config import complete, load_settings
 from dragoman.server.config_values import read_struct
@@ -17,6 +20,7 @@ from dragoman.server.connect import CLIENTS, connection_of, snippet
 from dragoman.server.settings import (
     ChatSettings,
     DumpSettings,
+    HostedSettings,
     LogSettings,
     ServerSettings,
     Settings,
@@ -42,6 +46,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "## Upstreams": UpstreamSettings,
     "### Limits": ModelLimits,
     "## Routes": Route,
+    "## MCP servers": McpServerSettings,
+    "## Hosted tools": HostedSettings,
 }
 
 
@@ -69,6 +75,7 @@ def test_every_key_is_described_and_no_other(title: str) -> None:
         "## Store",
         "## Upstreams",
         "## Routes",
+        "## Hosted tools",
     ],
 )
 def test_the_defaults_are_those_of_the_code(title: str) -> None:
@@ -96,7 +103,8 @@ def test_every_kind_of_upstream_is_described() -> None:
 
 
 def test_every_variable_is_described() -> None:
-    source = Path(config.__file__).read_text(encoding="utf-8")
+    modules = (config, starting)
+    source = "".join(map(inspect.getsource, modules))
     variables = set(re.findall(r'"((?:DRAGOMAN|OPENAI|ANTHROPIC)_[A-Z_]+)"', source))
     assert len(variables) >= 12
     section = PAGE.partition("\n## Environment\n")[2].partition("\n## ")[0]

@@ -1,9 +1,9 @@
 """Ways of attempts: what is known of them before a request is, found once."""
 
 from dragoman.server.doors import DOORS
-from dragoman.server.gateway import make_upstream
 from dragoman.server.routing import Attempt
 from dragoman.server.settings import ChatSettings, Settings
+from dragoman.server.upstreams import make_upstream
 from dragoman.server.ways import Ways
 from dragoman.upstream.settings import UpstreamSettings
 

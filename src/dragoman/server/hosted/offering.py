@@ -1,0 +1,100 @@
+"""The tools of MCP servers beside a client's own: what they are called, and whose a call is. Pure.
+
+A tool `read` of the server `files` is offered as the function `files__read`. Where the client has a tool of that name the
+client's keeps it, and ours is called `files__read_2`; what a call means is known by the name that was offered.
+"""
+
+from collections.abc import Awaitable, Iterable, Sequence
+
+from msgspec import structs
+
+from dragoman.core.aliases import flat_name
+from dragoman.engine.toolbox import spoken_name
+from dragoman.engine.tools import Invocation, Offer, Output, Tool, ToolSource
+from dragoman.model.parts import CLIENT_KINDS, Call
+from dragoman.model.request import Tool as Declaration
+from dragoman.server.hosted.items import Label
+
+__all__ = ("Offering",)
+
+
+class Offering:
+    """The tools that one request is offered: a `ToolSource`, asked before each turn."""
+
+    def __init__(self, source: ToolSource, theirs: Iterable[Declaration]) -> None:
+        """`source`: tools whose namespaces are the names of their servers."""
+        self._source = source
+        self._their_names: set[str] = set()
+        self._their_kinds: set[str] = set()
+        for tool in theirs:
+            self._their_names.add(spoken_name(tool.name, tool.namespace))
+            if tool.kind in CLIENT_KINDS:
+                self._their_kinds.add(tool.kind)
+        self._labels: dict[str, Label] = {}  # by the name that was offered
+        self._names: dict[Label, str] = {}
+
+    def tools(self) -> Sequence[Tool]:
+        """Those there are now, each by one name as long as the request is served."""
+        found: dict[str, Tool] = {}
+        for tool in self._source.tools():
+            declaration = tool.offer.declaration
+            name = self.name_of(Label(declaration.namespace or "", declaration.name))
+            found.setdefault(name, _Offered(tool, name))
+        return tuple(found.values())
+
+    def name_of(self, label: Label) -> str:
+        """The name by which the model knows a tool."""
+        name = self._names.get(label)
+        if name is None:
+            name = self._free_name(flat_name(label.tool, label.server))
+            self._names[label] = name
+            self._labels[spoken_name(name, None)] = label
+        return name
+
+    def whose(self, call: Call) -> Label | None:
+        """The tool here that a call is for; None: it is the client's.
+
+        A call of a tool that nobody has is answered here too: the model is told so. Its label names no server.
+        """
+        spoken = spoken_name(call.name, call.namespace)
+        label = self._labels.get(spoken)
+        if label is not None and call.kind not in CLIENT_KINDS:
+            return label
+        if spoken in self._their_names or call.kind in self._their_kinds:
+            return None
+        return Label("", call.name)
+
+    def is_theirs(self, call: Call) -> bool:
+        """Whether a call is the client's to run."""
+        return self.whose(call) is None
+
+    def _free_name(self, name: str) -> str:
+        free, number = name, 1
+        while (
+            spoken_name(free, None) in self._their_names or spoken_name(free, None) in self._labels
+        ):
+            number += 1
+            free = f"{name}_{number}"
+        return free
+
+
+class _Offered:
+    """A tool by the name that it is offered under."""
+
+    __slots__ = ("_name", "_offer", "_tool")
+
+    def __init__(self, tool: Tool, name: str) -> None:
+        self._tool = tool
+        offer = tool.offer
+        self._name = offer.declaration.name
+        declaration = structs.replace(offer.declaration, name=name, namespace=None)
+        self._offer = structs.replace(offer, declaration=declaration)
+
+    @property
+    def offer(self) -> Offer:
+        return self._offer
+
+    def run(self, invocation: Invocation) -> Awaitable[Output]:
+        namespace = self._tool.offer.declaration.namespace
+        call = structs.replace(invocation.call, name=self._name, namespace=namespace)
+        return self._tool.run(structs.replace(invocation, call=call))
