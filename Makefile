@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve venv test test-clients check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash examples lock clean
+.PHONY: help serve run venv test test-clients check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash examples lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,6 +12,10 @@ help: ## show this list
 serve: ## run the gateway on 127.0.0.1:8787; no key and no configuration needed (ARGS="--port 9000")
 	@scripts/venv
 	@.venv/bin/python -m dragoman serve $(ARGS)
+
+run: ## an agent in this terminal; no key and no configuration needed (PROMPT="read README.md")
+	@scripts/venv
+	@.venv/bin/python -m dragoman run $(ARGS) $${PROMPT:+"$$PROMPT"}
 
 venv: ## make or renew .venv from the pins in requirements/
 	@scripts/venv

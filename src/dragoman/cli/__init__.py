@@ -19,6 +19,7 @@ from dragoman.cli.check import configure as configure_check
 from dragoman.cli.connect import configure as configure_connect
 from dragoman.cli.inspect import configure as configure_inspect
 from dragoman.cli.options import Options
+from dragoman.cli.run import configure as configure_run
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
 from dragoman.cli.serve import configure as configure_serve
 from dragoman.errors import ConfigError
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "dragoman":
             raise
-        complain([f"the gateway needs {error.name}: pip install 'dragoman[server]'"])
+        extra = "engine" if error.name.partition(".")[0] in ("jsonschema", "mcp") else "server"
+        complain([f"the gateway needs {error.name}: pip install 'dragoman[{extra}]'"])
         return CANNOT_WORK
     except OSError as error:
         discard_output()
@@ -72,6 +74,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "serve": (
         "start the gateway: any client dialect in front of any upstream",
         configure_serve,
+    ),
+    "run": (
+        "run an agent in this terminal: any model, with tools for files, commands and MCP servers",
+        configure_run,
     ),
     "check": (
         "validate the configuration, show it without its secrets, and try each upstream",

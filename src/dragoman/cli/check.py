@@ -24,14 +24,14 @@ __all__ = ("configure",)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit code: 0 everything is in order, 1 an upstream or the store does not answer, or refuses its key, "
+        "Exit code: 0 everything is in order, 1 an upstream, the store or an MCP server does not answer, or a key is refused, "
         "2 the configuration cannot work."
     )
     add_serving_options(parser)
     parser.add_argument(
         "--offline",
         action="store_true",
-        help="look at the configuration only; try neither upstreams nor the store",
+        help="look at the configuration only; try neither upstreams nor the store nor MCP servers",
     )
     parser.set_defaults(run=_check)
 
@@ -43,12 +43,13 @@ def _check(options: Options) -> int:
     show(tuple(_configuration(settings, "no file" if file is None else str(file))))
     if options.offline:
         return CLEAN
-    from dragoman.server.probe import probe_all, probe_store  # noqa: PLC0415 - needs the gateway's dependencies
+    from dragoman.server.probe import probe_all, probe_mcp, probe_store  # noqa: PLC0415 - needs the gateway's dependencies
 
     findings = asyncio.run(probe_all(settings.upstreams, os.environ))
     store = asyncio.run(probe_store(settings.store, os.environ))
     if store is not None:
         findings.append(store)
+    findings += asyncio.run(probe_mcp(settings.mcp))
     show(tuple(_findings(findings)))
     return CLEAN if all(finding.is_ok for finding in findings) else PROBLEMS
 

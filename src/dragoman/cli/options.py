@@ -35,3 +35,19 @@ class Options(argparse.Namespace):
     client: str
     url: str | None
     model: str | None
+
+    # run
+    prompt: str | None
+    max_turns: int | None
+    max_tokens: int | None
+    max_seconds: float | None
+    instructions: str | None
+    root: str | None
+    mcp: list[str] | None
+    yes: bool
+    policy: str | None
+    no_sandbox: bool
+    network: bool
+    resume: str | None
+    sessions: bool
+    quiet: bool

@@ -1,0 +1,215 @@
+"""A terminal on which text streams while rows below it change: one for each thing that is going on.
+
+    text that has been said, which scrolls
+    its last line, if it is not whole yet
+    ⠋ read README.md  0.3 s         rows: drawn anew at every change and every tick, gone when their thing is over
+
+Where there is no terminal there are no rows and no escape codes, only lines. Everything that is given here is safe to
+show (`inspection.visible`); nothing else moves the cursor.
+"""
+
+import shutil
+from collections.abc import Callable
+from typing import TextIO
+
+from msgspec import Struct
+
+from dragoman.cli.run.describing import cut_to, seconds
+from dragoman.inspection.layout import Line, Style
+from dragoman.inspection.visible import cells
+
+__all__ = ("TICK_SECONDS", "LiveScreen")
+
+TICK_SECONDS = 0.1
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_PLAIN_FRAMES = "|/-\\"
+_MOST_ROWS = 8  # of a hundred calls at once the first say what the matter is
+_LEAST_WIDTH = 20
+
+_CODES: dict[Style, str] = {
+    "plain": "",
+    "title": "1;36",
+    "faint": "2",
+    "good": "32",
+    "bad": "31",
+    "strong": "1",
+}
+
+
+class _Row(Struct):
+    label: str
+    began: float
+    detail: str = ""
+
+
+class LiveScreen:
+    """Owns what is on the screen. `is_live`: it is a terminal that can move its cursor."""
+
+    def __init__(
+        self, stream: TextIO, *, is_live: bool, has_colours: bool, clock: Callable[[], float]
+    ) -> None:
+        self._stream = stream
+        self._is_live = is_live
+        self._has_colours = has_colours
+        self._clock = clock
+        self._encoding = stream.encoding or "utf-8"
+        self._frames = _FRAMES if self.can_write(_FRAMES) else _PLAIN_FRAMES
+        self._frame = 0
+        self._rows: dict[str, _Row] = {}
+        self._drawn = 0  # rows of the terminal below the text
+        self._tail = ""  # of the text, below which rows are drawn
+        self._is_mid_line = False
+        self._held: list[str] | None = None  # what is said while somebody is being asked
+
+    @property
+    def width(self) -> int:
+        return max(shutil.get_terminal_size((100, 24)).columns, _LEAST_WIDTH)
+
+    def can_write(self, text: str) -> bool:
+        try:
+            text.encode(self._encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+    def say(self, text: str) -> None:
+        """Words as they come. Lines stay lines."""
+        text = self._written(text, "backslashreplace")
+        if self._held is not None:
+            self._held.append(text)
+        elif not self._rows:
+            self._write(text)
+            self._is_mid_line = not text.endswith("\n") if text else self._is_mid_line
+        else:
+            self._redraw(said=text)
+
+    def show(self, *lines: Line) -> None:
+        """Whole lines of their own."""
+        text = "".join(f"{self._painted(line)}\n" for line in lines)
+        text = self._written(text, "backslashreplace")
+        if self._held is not None:
+            self._held.append(f"\n{text}" if self._held and self._held[-1][-1:] != "\n" else text)
+        elif not self._rows:
+            self._write(f"\n{text}" if self._is_mid_line else text)
+            self._is_mid_line = False
+        else:
+            self._redraw(shown=text)
+
+    def set_row(self, key: str, label: str) -> None:
+        """Something goes on. The time that it takes is counted from the first time it is told of."""
+        if not self._is_live:
+            return
+        if not self._rows and self._is_mid_line and self._held is None:
+            self._write("\n")
+            self._is_mid_line = False
+        row = self._rows.get(key)
+        self._rows[key] = _Row(label, self._clock() if row is None else row.began)
+        self._redraw()
+
+    def set_detail(self, key: str, detail: str) -> None:
+        row = self._rows.get(key)
+        if row is not None:
+            row.detail = detail  # the next tick shows it
+
+    def drop_row(self, key: str) -> None:
+        if self._rows.pop(key, None) is None:
+            return
+        self._redraw()
+
+    def clear_rows(self) -> None:
+        if self._rows:
+            self._rows.clear()
+            self._redraw()
+
+    def tick(self) -> None:
+        if self._rows and self._held is None:
+            self._frame += 1
+            self._redraw()
+
+    def ask(self, prompt: str, *lines: Line) -> None:
+        """Put a question at the end of the screen, and keep everything else from it until `answered`."""
+        self._erase()
+        if self._tail:
+            self._write(f"{self._tail}\n")
+            self._tail = ""
+        elif self._is_mid_line:
+            self._write("\n")
+        self._is_mid_line = False
+        self._held = []
+        question = "".join(f"{self._painted(line)}\n" for line in lines) + prompt
+        self._write(self._written(question, "backslashreplace"))
+
+    def answered(self) -> None:
+        """The cursor is at the beginning of a line again: a person has ended it."""
+        held, self._held = self._held or [], None
+        if held:
+            self.say("".join(held))
+        self._redraw()
+
+    def _redraw(self, said: str = "", shown: str = "") -> None:
+        if self._held is not None or not self._is_live:
+            return
+        pieces = [self._erasing(), shown]
+        *whole, self._tail = (self._tail + said).split("\n")
+        pieces += [f"{line}\n" for line in whole]
+        if not self._rows:
+            pieces.append(self._tail)
+            self._is_mid_line, self._tail, self._drawn = bool(self._tail), "", 0
+        else:
+            width = self.width
+            while cells(self._tail) >= width:
+                head = cut_to(self._tail, width)[:-1]
+                pieces.append(f"{head}\n")
+                self._tail = self._tail[len(head) :]
+            rows = [self._tail] if self._tail else []
+            rows += self._drawn_rows(width)
+            pieces.append("\n".join(rows))
+            self._drawn = len(rows)
+        self._write("".join(pieces))
+
+    def _drawn_rows(self, width: int) -> list[str]:
+        sign = self._frames[self._frame % len(self._frames)]
+        now = self._clock()
+        rows = [
+            self._drawn_row(sign, row, now, width) for row in list(self._rows.values())[:_MOST_ROWS]
+        ]
+        more = len(self._rows) - _MOST_ROWS
+        return [*rows, f"  and {more} more"] if more > 0 else rows
+
+    def _drawn_row(self, sign: str, row: _Row, now: float, width: int) -> str:
+        time = seconds(max(now - row.began, 0.0))
+        room = width - len(time) - 6  # sign, spaces, and the last column, where terminals wrap
+        label = cut_to(row.label, room)
+        left = room - cells(label) - 2
+        detail = f"  {cut_to(row.detail, left)}" if row.detail and left > 8 else ""
+        # One sign for one: a row that grew would take two of the terminal's.
+        label, detail = self._written(label, "replace"), self._written(detail, "replace")
+        return f"{self._coloured(sign, 'title')} {label}  {self._coloured(time + detail, 'faint')}"
+
+    def _erasing(self) -> str:
+        if not self._drawn:
+            return ""
+        up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+        return f"\r{up}\x1b[J"
+
+    def _erase(self) -> None:
+        self._write(self._erasing())
+        self._drawn = 0
+
+    def _painted(self, line: Line) -> str:
+        return "".join(self._coloured(span.text, span.style) for span in line)
+
+    def _coloured(self, text: str, style: Style) -> str:
+        code = _CODES[style] if self._has_colours else ""
+        return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
+
+    def _written(self, text: str, otherwise: str) -> str:
+        """The text in letters that the stream has."""
+        if self.can_write(text):
+            return text
+        return text.encode(self._encoding, otherwise).decode(self._encoding)
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._stream.write(text)
+            self._stream.flush()

@@ -1,0 +1,39 @@
+"""What libraries log while an agent runs, as notes beside it rather than across its screen."""
+
+import asyncio
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+from dragoman.cli.run.display import Watcher
+
+__all__ = ("noted_logs",)
+
+_LONGEST = 500  # of a message; a trace has pages
+
+
+class _Notes(logging.Handler):
+    def __init__(self, watcher: Watcher, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(logging.WARNING)
+        self._watcher = watcher
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}: {record.exc_info[1]!r}"
+        with suppress(RuntimeError):  # the loop is closed: there is nobody left to tell
+            # Whatever thread logs, and in whatever moment: the screen is the loop's.
+            self._loop.call_soon_threadsafe(self._watcher.note, text[:_LONGEST])
+
+
+@contextmanager
+def noted_logs(watcher: Watcher) -> Generator[None]:
+    """Warnings and worse become notes. Needs the running loop."""
+    handler = _Notes(watcher, asyncio.get_running_loop())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)

@@ -1,0 +1,128 @@
+"""Lines that a person types: the next thing to do, or a word of approval. Read from a terminal, one when asked for.
+
+The terminal edits the line; reading waits on the event loop, so that everything else goes on and a wait can be ended.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from dragoman.cli.run.live import LiveScreen
+from dragoman.inspection.layout import Line, Span
+
+__all__ = ("Person", "TypedLines", "is_attended")
+
+_PROMPT = "> "
+# Nobody types so fast, and terminals hand on what is pasted much faster.
+_PASTE_SECONDS = 0.03
+_READ_SIZE = 65536  # terminals give one line at a time, and no longer ones than 4,096 bytes
+
+
+def is_attended() -> bool:
+    """Whether somebody is there to type: standard input is a terminal, and so is a place to ask."""
+    try:
+        return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
+    except (AttributeError, ValueError):  # closed before we were started
+        return False
+
+
+class TypedLines:
+    """Of one terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pieces: list[bytes] = []
+        self._ending: asyncio.TimerHandle | None = None
+
+    async def read(self, *, pasted: bool = False) -> str | None:
+        """The next line without its end; None where the person has ended the input (Ctrl-D).
+
+        pasted: lines that come together are one.
+        """
+        loop = asyncio.get_running_loop()
+        self._pieces.clear()
+        done: asyncio.Future[str | None] = loop.create_future()
+        loop.add_reader(self._descriptor, self._take, done, _PASTE_SECONDS if pasted else 0.0)
+        try:
+            return await done
+        finally:
+            loop.remove_reader(self._descriptor)
+            if self._ending is not None:
+                self._ending.cancel()
+
+    def forget(self) -> None:
+        """Drop what was typed before it was asked for: it answers another question, or none."""
+        with suppress(ImportError, OSError):
+            import termios  # noqa: PLC0415 - not on every system
+
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+    def _take(self, done: "asyncio.Future[str | None]", patience: float) -> None:
+        if done.done():  # what follows is not ours
+            return
+        try:
+            data = os.read(self._descriptor, _READ_SIZE)
+        except OSError:  # the terminal is gone
+            data = b""
+        self._pieces.append(data)
+        if self._ending is not None:
+            self._ending.cancel()
+        if not data or (not patience and data.endswith(b"\n")):
+            self._end(done)
+        elif data.endswith(b"\n"):
+            self._ending = asyncio.get_running_loop().call_later(patience, self._end, done)
+
+    def _end(self, done: "asyncio.Future[str | None]") -> None:
+        if not done.done():
+            line = b"".join(self._pieces)
+            done.set_result(line.decode("utf-8", "replace").rstrip("\r\n") if line else None)
+
+
+class Person:
+    """Somebody at a terminal, who is asked one thing at a time."""
+
+    def __init__(self, screen: LiveScreen, lines: TypedLines) -> None:
+        self._screen = screen
+        self._lines = lines
+        self._turn = asyncio.Lock()  # held while an answer is waited for: the terminal is one
+
+    async def next_question(self) -> str | None:
+        """What to do next; None: nothing more."""
+        self._screen.show(())
+        self._screen.ask(_PROMPT)
+        try:
+            line = await self._lines.read(pasted=True)
+        finally:
+            self._screen.answered()
+        if line is None:
+            self._screen.show(())
+        return line
+
+    def remind(self) -> None:
+        """Ctrl-C where nothing goes on."""
+        self._screen.answered()
+        self._screen.say("\n")
+        self._screen.show((Span("Ctrl-C again quits, and so does Ctrl-D", "faint"),))
+        self._screen.ask(_PROMPT)
+
+    @property
+    def width(self) -> int:
+        return self._screen.width
+
+    async def choose(self, words: Mapping[str, str], prompt: str, *lines: Line) -> str | None:
+        """One of several answers, by any of their words; None if the person ends the input."""
+        async with self._turn:
+            self._lines.forget()
+            while True:
+                self._screen.ask(prompt, *lines)
+                try:
+                    line = await self._lines.read()
+                except BaseException:
+                    self._screen.say("\n")
+                    raise
+                finally:
+                    self._screen.answered()
+                if line is None or line.strip().lower() in words:
+                    return None if line is None else words[line.strip().lower()]

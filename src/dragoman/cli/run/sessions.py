@@ -1,0 +1,193 @@
+"""Conversations of `dragoman run` as files, so that a later run can go on with one.
+
+    STATE/dragoman/sessions/<root>/<id>.json     <root>: a digest of the folder the agent worked in
+
+Each file is one whole conversation as canonical JSON, for its owner's eyes only. It is replaced as a whole, so that
+whoever reads it, or loses power, has the old one or the new one. Nothing here knows an engine or a terminal.
+"""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import cast
+
+from msgspec import Struct, field
+
+from dragoman._json import as_object, dumps_document, loads
+from dragoman.core.surrogates import replace_lone
+from dragoman.errors import ConfigError, MalformedJson, StoreDamaged
+from dragoman.model.outcome import Usage
+from dragoman.model.request import Turn
+from dragoman.store.opening import default_path
+from dragoman.store.reading import reader
+
+__all__ = ("Session", "Sessions", "is_session_id", "new_session")
+
+VERSION = 1
+# Of one folder; a file has some hundred kilobytes. Older ones go when a new conversation is saved.
+MAX_KEPT = 200
+# A conversation of a million tokens with images stays below; more is no file of ours.
+MAX_BYTES = 256 * 1024 * 1024
+
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """One conversation. `turns` has no instructions: they are written anew for every run."""
+
+    version: int = VERSION
+    id: str
+    root: str
+    model: str = ""
+    created: float = 0.0
+    updated: float = 0.0
+    title: str = ""
+    turns: tuple[Turn, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+
+_read = reader(Session)
+
+
+def is_session_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def new_session(root: Path, model: str, now: float) -> Session:
+    """A conversation that has not begun."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return Session(
+        id=f"{stamp}-{secrets.token_hex(3)}",
+        root=str(root),
+        model=model,
+        created=now,
+        updated=now,
+    )
+
+
+class Sessions:
+    """Those of one user."""
+
+    def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> None:
+        self._folder = default_path(environ).parent / "sessions"
+        self._clock = clock
+
+    def save(self, session: Session) -> None:
+        """Write it, in the place of what was written before.
+
+        Raises:
+            OSError: there is no room, or no permission.
+        """
+        folder = self._of_root(Path(session.root))
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{session.id}.json"
+        is_new = not path.exists()
+        fresh = folder / f".{session.id}.{os.getpid()}.part"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_FOLLOW, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(_json_of(session))
+                stream.flush()
+                os.fsync(stream.fileno())
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        if is_new:
+            self._forget_old(folder)
+
+    def load(self, session_id: str) -> Session:
+        """The conversation with this id, of whatever folder.
+
+        Raises:
+            ConfigError: there is none, or it cannot be read.
+        """
+        found = (
+            sorted(self._folder.glob(f"*/{session_id}.json")) if is_session_id(session_id) else []
+        )
+        if not found:
+            raise ConfigError(
+                f"--resume: expected the id of a kept conversation, got {session_id!r}, which there is not; "
+                "--sessions lists those of this folder"
+            )
+        return _load(found[0])
+
+    def latest(self, root: Path) -> Session:
+        """The conversation in this folder that was gone on with last.
+
+        Raises:
+            ConfigError: there is none, or it cannot be read.
+        """
+        files = self._files(self._of_root(root))
+        if not files:
+            raise ConfigError(f"--resume: expected a kept conversation in {root}, there is none")
+        return _load(files[0])
+
+    def all_of(self, root: Path) -> list[Session | str]:
+        """All conversations in this folder, the last first; of one that cannot be read, why not."""
+        found: list[Session | str] = []
+        for file in self._files(self._of_root(root)):
+            try:
+                found.append(_load(file))
+            except ConfigError as error:
+                found.append(error.message)
+        return found
+
+    def _of_root(self, root: Path) -> Path:
+        return self._folder / blake2b(os.fsencode(root), digest_size=8).hexdigest()
+
+    def _files(self, folder: Path) -> list[Path]:
+        """The newest first."""
+        found = [path for path in folder.glob("*.json") if is_session_id(path.stem)]
+        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+
+    def _forget_old(self, folder: Path) -> None:
+        for file in self._files(folder)[MAX_KEPT:]:
+            file.unlink(missing_ok=True)
+
+
+# A link in the way of the new file is nobody's of ours.
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+def _load(path: Path) -> Session:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"{path}: expected at most {MAX_BYTES:,} bytes, got more")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a readable file: {error.strerror or error}") from error
+    try:
+        version = bytes(as_object(data).get("version", b"none")).decode("utf-8", "replace")
+        if version != str(VERSION):
+            raise ConfigError(
+                f"{path}: expected a conversation of version {VERSION}, got version {version[:20]}: "
+                "another version of dragoman wrote it"
+            )
+        return _read(data)
+    except (MalformedJson, StoreDamaged) as error:
+        raise ConfigError(
+            f"{path}: expected a kept conversation, it is damaged: {error.message}"
+        ) from error
+
+
+def _json_of(session: Session) -> bytes:
+    data = dumps_document(session)
+    # A half of a character has no UTF-8, and readers refuse its escape.
+    return dumps_document(_mended(loads(data))) if b"\\ud" in data else data
+
+
+def _mended(value: object) -> object:
+    if isinstance(value, str):
+        return replace_lone(value)
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return {key: _mended(item) for key, item in pairs}
+    if isinstance(value, list):
+        return [_mended(item) for item in cast("list[object]", value)]
+    return value

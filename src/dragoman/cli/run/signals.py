@@ -1,0 +1,90 @@
+"""Ctrl-C once ends what is going on, twice the program; a signal to end ends it at once. No process is left behind.
+
+Ending is cancelling the command's task: everything below cleans up after itself. What does not in time is killed.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dragoman.cli.screen import INTERRUPTED
+
+__all__ = ("Signals",)
+
+# Tools are asked to end, then made to; a person who has pressed Ctrl-C twice has waited long enough.
+GRACE_SECONDS = 0.5
+_FATAL = {"SIGTERM": 143, "SIGHUP": 129}  # as shells report processes that these ended
+
+
+class Signals:
+    """on_interrupt: what the first Ctrl-C does; None: it ends the program."""
+
+    def __init__(self) -> None:
+        self.on_interrupt: Callable[[], None] | None = None
+        self.code: int | None = None
+        self._is_warned = False
+        self._task: asyncio.Task[object] | None = None
+
+    @contextmanager
+    def watched(self) -> Generator[None]:
+        """Signals concern the task that enters here. Needs the running loop."""
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        numbers = [signal.SIGINT]
+        loop.add_signal_handler(signal.SIGINT, self._interrupted)
+        for name, code in _FATAL.items():
+            number = getattr(signal, name, None)
+            if number is not None:
+                loop.add_signal_handler(number, self._end, code)
+                numbers.append(number)
+        try:
+            yield
+        finally:
+            # From here on only the loop itself is ended, in no time: a signal may do as it likes.
+            for number in numbers[1:]:
+                loop.remove_signal_handler(number)
+
+    def forgive(self) -> None:
+        """Something else goes on now: the next Ctrl-C is a first one."""
+        self._is_warned = False
+
+    def _interrupted(self) -> None:
+        if self.on_interrupt is None or self._is_warned:
+            self._end(INTERRUPTED)
+        else:
+            self._is_warned = True
+            self.on_interrupt()
+
+    def _end(self, code: int) -> None:
+        if self.code is not None:
+            _leave(code)
+        self.code = code
+        if self._task is not None:
+            self._task.cancel()
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, _leave, code)
+
+
+def _leave(code: int) -> None:
+    for process in _descendants():
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    os._exit(code)
+
+
+def _descendants() -> list[int]:
+    """The processes that we and they have started; none where the system does not tell."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # 1234 (a name with any characters) S PARENT …
+            parent = int(status.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(status.parent.name))
+    found = list(children.get(os.getpid(), ()))
+    for process in found:  # grows while it is gone through
+        found.extend(children.get(process, ()))
+    return found

@@ -1,0 +1,266 @@
+"""From options to a conversation: which folder, which prompt, which kept conversation, which model, which tools."""
+
+import asyncio
+import os
+import sys
+import time
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import TextIO
+
+from msgspec import Struct, structs
+
+from dragoman.agent import Agent, Observer, default_model, open_model
+from dragoman.cli.options import Options
+from dragoman.cli.run.conversation import Conversation, Keeping
+from dragoman.cli.run.display import Display, Watcher
+from dragoman.cli.run.event_lines import EventLines, SessionStarted
+from dragoman.cli.run.instructions import instructions_for, read_instructions
+from dragoman.cli.run.live import LiveScreen
+from dragoman.cli.run.notes import noted_logs
+from dragoman.cli.run.questions import Person, TypedLines, is_attended
+from dragoman.cli.run.sessions import Session, Sessions, is_session_id, new_session
+from dragoman.cli.run.signals import Signals
+from dragoman.cli.run.tools import Permissions, Toolset, open_tools, permissions_of, servers_of
+from dragoman.cli.run.trusting import load_trusted
+from dragoman.cli.screen import CLEAN, PROBLEMS, complain, show
+from dragoman.engine.mcp.settings import McpServerSettings
+from dragoman.engine.settings import EngineSettings
+from dragoman.errors import ConfigError, GatewayError
+from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.visible import visible_line
+from dragoman.server.settings import Settings
+
+__all__ = ("start",)
+
+MODEL_VARIABLE = "DRAGOMAN_MODEL"
+_MAX_PROMPT = 16 * 1024 * 1024  # it goes to a model, whose context has a few megabytes at most
+
+
+def start(options: Options) -> int:
+    root = _root(options.root)
+    sessions = Sessions(os.environ)
+    if options.sessions:
+        show(tuple(map(_session_line, sessions.all_of(root))) or ((Span("none", "faint"),),))
+        return CLEAN
+    prompt, resume = options.prompt, options.resume
+    if resume and prompt is None and not is_session_id(resume):
+        prompt, resume = resume, ""  # `--resume "go on"`: the words are the prompt
+    session = None
+    if resume is not None:
+        session = sessions.load(resume) if resume else sessions.latest(root)
+        root = root if options.root is not None else _root(session.root)
+    prompt = _read_prompt(prompt)
+    return asyncio.run(_run(_plan(options, root, sessions, session, prompt)))
+
+
+class _Plan(Struct, frozen=True, kw_only=True):
+    """All that is known before anything is started.
+
+    instructions: None: the usual. prompt: None: a person is asked.
+    """
+
+    options: Options
+    root: Path
+    settings: Settings
+    model: str
+    engine: EngineSettings
+    instructions: str | None
+    permissions: Permissions
+    servers: tuple[McpServerSettings, ...]
+    sessions: Sessions
+    session: Session
+    prompt: str | None
+
+
+def _plan(
+    options: Options, root: Path, sessions: Sessions, kept: Session | None, prompt: str | None
+) -> _Plan:
+    if prompt is None and not is_attended():
+        raise ConfigError("expected a PROMPT, as an argument or on standard input; got none")
+    settings = load_trusted(options, os.environ)
+    model = options.model or _model_of(kept) or os.environ.get(MODEL_VARIABLE)
+    model = model or _default_model(settings)
+    session = kept or new_session(root, model, time.time())
+    return _Plan(
+        options=options,
+        root=root,
+        settings=settings,
+        model=model,
+        engine=_limits(options),
+        instructions=None
+        if options.instructions is None
+        else read_instructions(options.instructions),
+        permissions=permissions_of(options),
+        servers=servers_of(options.mcp or (), settings),
+        sessions=sessions,
+        session=structs.replace(session, model=model),
+        prompt=prompt,
+    )
+
+
+def _limits(options: Options) -> EngineSettings:
+    for name, least in (("max_turns", 1), ("max_tokens", 1), ("max_seconds", 0.001)):
+        said: float | None = getattr(options, name)
+        if said is not None and not least <= said < float("inf"):
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option}: expected a number from {least} on, got {said}")
+    usual = EngineSettings()
+    return structs.replace(
+        usual,
+        max_turns=usual.max_turns if options.max_turns is None else options.max_turns,
+        max_tokens=options.max_tokens,
+        max_seconds=options.max_seconds,
+    )
+
+
+async def _run(plan: _Plan) -> int:
+    signals = Signals()
+    with signals.watched():
+        try:
+            return await _converse(plan, signals)
+        except asyncio.CancelledError:
+            if signals.code is None:
+                raise
+            return signals.code
+        except ConfigError:
+            raise
+        except GatewayError as error:
+            complain([error.message])
+            return PROBLEMS
+
+
+async def _converse(plan: _Plan, signals: Signals) -> int:
+    options = plan.options
+    watcher, person = _surroundings(options)
+    with noted_logs(watcher), closing(watcher):
+        async with AsyncExitStack() as stack:
+            tools = await stack.enter_async_context(
+                open_tools(plan.root, plan.permissions, plan.servers, person)
+            )
+            model = await stack.enter_async_context(open_model(plan.model, settings=plan.settings))
+            told = plan.instructions
+            instructions = (
+                instructions_for(plan.root, tools.sandbox.summary) if told is None else told
+            )
+
+            def make_agent(observer: Observer) -> Agent:
+                return Agent(
+                    model,
+                    tools.sources(),
+                    instructions=instructions,
+                    settings=plan.engine,
+                    observer=observer,
+                    turns=plan.session.turns,
+                )
+
+            _introduce(plan, tools, watcher, is_attended=person is not None)
+            keeping = Keeping(plan.sessions, plan.session, time.time)
+            conversation = Conversation(make_agent, watcher, keeping, signals)
+            if plan.prompt is not None:
+                return await conversation.answer(plan.prompt)
+            assert person is not None  # noqa: S101 - `_plan` has seen to it
+            return await conversation.talk(person)
+
+
+def _surroundings(options: Options) -> tuple[Watcher, Person | None]:
+    """Who watches, and who may be asked."""
+    screen = _screen(sys.stdout)
+    watcher: Watcher = EventLines() if options.json else Display(screen, is_quiet=options.quiet)
+    if not is_attended():
+        return watcher, None
+    is_shared = not options.json and sys.stdout.isatty()
+    asking = screen if is_shared else _screen(sys.stderr, is_live=False)
+    return watcher, Person(asking, TypedLines(sys.stdin.fileno()))
+
+
+def _screen(stream: TextIO, *, is_live: bool = True) -> LiveScreen:
+    is_able = stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
+    has_colours = is_able and not os.environ.get("NO_COLOR")
+    return LiveScreen(
+        stream, is_live=is_live and is_able, has_colours=has_colours, clock=time.monotonic
+    )
+
+
+def _introduce(plan: _Plan, tools: Toolset, watcher: Watcher, *, is_attended: bool) -> None:
+    approval = "granted" if plan.permissions.says_yes else "asked" if is_attended else "refused"
+    names = tuple(plan.settings.upstreams)
+    if isinstance(watcher, EventLines):
+        watcher.start(
+            SessionStarted(
+                session=plan.session.id,
+                root=str(plan.root),
+                model=plan.model,
+                upstreams=names,
+                tools=tools.names(),
+                turns=len(plan.session.turns),
+                sandbox=tools.sandbox.summary,
+                approval=approval,
+            )
+        )
+    else:
+        is_rehearsal = all(each.kind == "rehearsal" for each in plan.settings.upstreams.values())
+        by = "a stand-in that needs no key" if is_rehearsal else f"by {', '.join(names)}"
+        watcher.note(f"{plan.model}, {by}; in {plan.root}")
+        if plan.session.turns:
+            watcher.note(f"going on with {plan.session.id}: {plan.session.title}")
+        if not tools.sandbox.is_on:
+            watcher.note(tools.sandbox.summary)
+        if approval == "refused":
+            watcher.note("nobody can be asked: what needs approval is refused (--yes, --policy)")
+    for warning in tools.warnings():
+        watcher.note(warning)
+
+
+def _model_of(session: Session | None) -> str | None:
+    """The model that a kept conversation was with; a stand-in's name means nothing elsewhere."""
+    if session is None or session.model.startswith("rehearsal"):
+        return None
+    return session.model
+
+
+def _default_model(settings: Settings) -> str:
+    try:
+        return default_model(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{error.message}; name one with --model or {MODEL_VARIABLE}") from error
+
+
+def _root(named: str | None) -> Path:
+    root = Path(named or ".").expanduser()
+    try:
+        root = root.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"--root: expected a folder, got {str(root)!r}: {error}") from error
+    if not root.is_dir():
+        raise ConfigError(f"--root: expected a folder, got {str(root)!r}, which is none")
+    return root
+
+
+def _read_prompt(given: str | None) -> str | None:
+    """What to do; None if a person is to be asked."""
+    if given is not None and given != "-":
+        prompt = given
+    elif sys.stdin is None or (given is None and sys.stdin.isatty()):
+        return None
+    else:
+        data = sys.stdin.buffer.read(_MAX_PROMPT + 1)
+        if len(data) > _MAX_PROMPT:
+            raise ConfigError(f"expected a prompt of at most {_MAX_PROMPT:,} bytes, got more")
+        prompt = data.decode("utf-8", "replace")
+    if not prompt.strip():
+        raise ConfigError(
+            "expected a PROMPT, as an argument or on standard input; got an empty one"
+        )
+    return prompt
+
+
+def _session_line(session: Session | str) -> Line:
+    if isinstance(session, str):
+        return (Span(visible_line(session), "bad"),)
+    turns = f"{len(session.turns):>4} turns  "
+    return (
+        Span(f"{session.id}  ", "strong"),
+        Span(turns, "faint"),
+        Span(visible_line(session.title)),
+    )

@@ -1,0 +1,152 @@
+"""What the agent may do here: the tools of a terminal and those of MCP servers, all behind one gate."""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from dragoman.cli.options import Options
+from dragoman.cli.run.approving import asking
+from dragoman.cli.run.questions import Person
+from dragoman.core.aliases import flat_name
+from dragoman.engine.approval import Policy, read_policy
+from dragoman.engine.builtin.guarding import Ask, Gate, guarded, say_yes
+from dragoman.engine.builtin.sandbox import Sandbox
+from dragoman.engine.builtin.terminal import TerminalOptions, TerminalTools, terminal_tools
+from dragoman.engine.mcp.servers import McpServers
+from dragoman.engine.mcp.settings import (
+    McpServerSettings,
+    check_names,
+    settings_from_file_text,
+    settings_from_short_form,
+)
+from dragoman.engine.tools import Tool, ToolSource
+from dragoman.errors import ConfigError
+from dragoman.server.settings import Settings
+
+__all__ = ("Permissions", "Toolset", "open_tools", "permissions_of", "servers_of")
+
+# A policy has a few lines, a file of MCP servers some kilobytes; a recording given by mistake has more.
+_MAX_FILE = 1024 * 1024
+
+
+class Permissions(Struct, frozen=True):
+    """What the options say of it. `says_yes`: to all that the policy does not deny."""
+
+    policy: Policy
+    says_yes: bool
+    has_sandbox: bool
+    has_network: bool
+
+
+class Toolset(Struct, frozen=True):
+    """What there is."""
+
+    terminal: TerminalTools
+    servers: McpServers
+    policy: Policy
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self.terminal.sandbox
+
+    def sources(self) -> tuple[Tool | ToolSource, ...]:
+        return (*self.terminal, _GuardedSource(self.servers, self.terminal.gate))
+
+    def names(self) -> tuple[str, ...]:
+        """As far as they are known now: servers may be starting still."""
+        offered = [tool.offer.declaration for tool in (*self.terminal, *self.servers.tools())]
+        return tuple(flat_name(each.name, each.namespace) for each in offered)
+
+    def warnings(self) -> list[str]:
+        """What a person should know before it begins."""
+        found = [f"the MCP server {name} {why}" for name, why in self.servers.problems.items()]
+        if not self.servers.problems:
+            unused = self.policy.unused(self.names())
+            found += [f"the policy's rule {str(rule)!r} names no tool there is" for rule in unused]
+        return found
+
+
+class _GuardedSource:
+    """The tools of MCP servers behind the gate."""
+
+    def __init__(self, servers: McpServers, gate: Gate) -> None:
+        self._servers = servers
+        self._gate = gate
+
+    def tools(self) -> Sequence[Tool]:
+        return [guarded(tool, self._gate) for tool in self._servers.tools()]
+
+
+def permissions_of(options: Options) -> Permissions:
+    """Raises:
+    ConfigError: the policy cannot be read, or two options contradict each other.
+    """
+    if options.no_sandbox and options.network:
+        raise ConfigError("--network: has no meaning with --no-sandbox: commands have it then")
+    policy = Policy()
+    if options.policy is not None:
+        policy = read_policy(_read_text("--policy", options.policy), options.policy)
+    return Permissions(policy, options.yes, not options.no_sandbox, options.network)
+
+
+def servers_of(words: Sequence[str], settings: Settings) -> tuple[McpServerSettings, ...]:
+    """The MCP servers of the configuration and of the command line, whose word counts where both name one.
+
+    Raises:
+        ConfigError: a word has another form, or two of them name one server.
+    """
+    said: list[McpServerSettings] = []
+    for word in words:
+        if word.endswith(".json") and "=" not in word:
+            said += settings_from_file_text(_read_text("--mcp", word), os.environ, word)
+        else:
+            said.append(settings_from_short_form(word))
+    check_names(said, "--mcp")
+    names = {server.name for server in said}
+    return (*(server for server in settings.mcp if server.name not in names), *said)
+
+
+@asynccontextmanager
+async def open_tools(
+    root: Path,
+    permissions: Permissions,
+    servers: Sequence[McpServerSettings],
+    person: Person | None,
+) -> AsyncGenerator[Toolset]:
+    """The tools, while the context lasts; the processes of MCP servers end with it.
+
+    person: who is asked for approval; None: what needs it is refused.
+
+    Raises:
+        ConfigError: the root is no folder, or the MCP SDK is not installed.
+    """
+    ask: Ask | None = say_yes if permissions.says_yes else None
+    if ask is None and person is not None:
+        ask = asking(person)
+    terminal = terminal_tools(
+        root,
+        policy=permissions.policy,
+        ask=ask,
+        sandbox="auto" if permissions.has_sandbox else "off",
+        options=TerminalOptions(network=permissions.has_network),
+    )
+    async with McpServers(servers) as started:
+        yield Toolset(terminal, started, permissions.policy)
+
+
+def _read_text(option: str, path: str) -> str:
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(_MAX_FILE + 1)
+        if len(data) > _MAX_FILE:
+            raise ConfigError(f"{option}: {path}: expected at most {_MAX_FILE:,} bytes, got more")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            f"{option}: {path}: expected a readable file: {error.strerror or error}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{option}: {path}: expected UTF-8: {error.reason}") from error

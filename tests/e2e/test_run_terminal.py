@@ -1,0 +1,288 @@
+"""`dragoman run` in a terminal: what is seen, Ctrl-C, approval, questions one after the other."""
+
+import json
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from pty_command import (
+    InTerminal,
+    answer,
+    call,
+    in_terminal,
+    messages,
+    processes_with,
+    run_piped,
+)
+from vendor_wire import Answer, Said, stream
+
+from dragoman.testing import (
+    ReceivedRequest,
+    Script,
+    ScriptedReply,
+    ScriptedUpstream,
+    Wait,
+)
+
+SPINNER = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
+
+
+def options(upstream: ScriptedUpstream) -> tuple[str, ...]:
+    return "--upstream", f"chat={upstream.url}/v1", "--model", "some-model"
+
+
+@pytest.fixture
+def gate() -> Generator[threading.Event]:
+    """What a scripted upstream waits for; opened at the end, whatever happens."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def half_an_answer(gate: threading.Event) -> ScriptedReply:
+    """Some words, and then silence until the gate is opened."""
+    frames = stream("chat", Answer((Said(("Half of", " the answer.")),))).split(b"\n\n")
+    spoken = next(at for at, frame in enumerate(frames) if b"Half of" in frame) + 1
+    first, rest = (b"\n\n".join([*part, b""]) for part in (frames[:spoken], frames[spoken:-1]))
+    return ScriptedReply(content_type="text/event-stream", chunks=[first, Wait(gate), rest])
+
+
+def user_words(request: ReceivedRequest) -> list[str]:
+    return [each["content"] for each in messages(request) if each["role"] == "user"]
+
+
+def gone(text: str) -> bool:
+    """Whether no process is left whose command line holds the text; it may be ending just now."""
+    deadline = time.monotonic() + 10
+    while processes_with(text):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_words_calls_and_counts_are_seen(tmp_path: Path, gate: threading.Event) -> None:
+    (tmp_path / "a.txt").write_text("the content\n", encoding="utf-8")
+    script = [call("read", {"path": "a.txt"}), half_an_answer(gate)]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "look at it", *options(upstream)) as running,
+    ):
+        running.until(f"{SPINNER}.* waiting for the model")
+        running.until(r"read a\.txt")
+        running.until("Half of")  # seen while the rest is still to come
+        gate.set()
+        assert running.wait() == 0
+        lines = running.screen.splitlines()
+    assert lines[1].startswith("✓ read a.txt  0.")
+    assert "the content" in lines[2]
+    assert "Half of the answer." in lines
+    assert "2 turns, 1 call · 22 tokens in (6 cached), 14 out" in lines[-1]
+    assert "waiting" not in running.screen
+
+
+def test_running_call_has_a_spinner_and_its_time(tmp_path: Path) -> None:
+    script = [
+        call("shell", {"command": "while [ ! -e go ]; do sleep 0.05; done; echo gone"}),
+        answer("Done."),
+    ]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "wait", "--yes", *options(upstream)) as running,
+    ):
+        running.until(f"{SPINNER}.* shell while.*0\\.0 s")
+        running.until(f"{SPINNER}.* shell while.*0\\.[3-9] s")
+        (tmp_path / "go").touch()
+        assert running.wait() == 0
+        assert "✓ shell while" in running.screen
+        assert "gone" in running.screen
+        assert not [line for line in running.screen.splitlines() if "⠋" in line]
+
+
+def test_ctrl_c_interrupts_the_answer_and_the_conversation_is_kept(
+    tmp_path: Path, gate: threading.Event
+) -> None:
+    script = [half_an_answer(gate), answer("Going on.")]
+    with ScriptedUpstream.in_thread(script) as upstream:
+        with in_terminal(tmp_path, "one", *options(upstream)) as running:
+            running.until("Half of")
+            running.press_ctrl_c()
+            assert running.wait() == 130
+            assert "interrupted" in running.screen
+        upstream.wait_until(lambda: upstream.requests[0].closed_at is not None)
+        done = run_piped(tmp_path, "two", "--resume", *options(upstream))
+    assert done.returncode == 0, done.stderr
+    assert user_words(upstream.requests[1]) == ["one", "two"]
+
+
+def test_ctrl_c_stops_a_running_command_and_the_call_has_a_result(tmp_path: Path) -> None:
+    mark = f"{time.time_ns() % 10**9}.25"
+    script = [call("shell", {"command": f"touch begun; sleep {mark}"}), answer("Going on.")]
+    with ScriptedUpstream.in_thread(script) as upstream:
+        with in_terminal(tmp_path, "one", "--yes", *options(upstream)) as running:
+            wait_for(tmp_path / "begun", running)
+            running.press_ctrl_c()
+            assert running.wait() == 130
+            assert "stopped" in running.screen
+        assert gone(mark)
+        done = run_piped(tmp_path, "two", "--resume", *options(upstream))
+    assert done.returncode == 0, done.stderr
+    roles = [each["role"] for each in messages(upstream.requests[1])]
+    assert roles == ["system", "user", "assistant", "tool", "user"]
+
+
+def test_ctrl_c_twice_quits_at_once_and_leaves_no_process(tmp_path: Path) -> None:
+    mark = f"{time.time_ns() % 10**9}.75"
+    stubborn = f"trap '' INT TERM; touch begun; sleep {mark}; sleep {mark}"
+    script = [call("shell", {"command": stubborn})]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "one", "--yes", *options(upstream)) as running,
+    ):
+        wait_for(tmp_path / "begun", running)
+        running.press_ctrl_c()
+        running.until("Ctrl-C again quits")
+        running.press_ctrl_c()
+        began = time.monotonic()
+        assert running.wait() == 130
+        assert time.monotonic() - began < 5
+    assert gone(mark)
+
+
+def test_signal_to_end_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
+    mark = f"{time.time_ns() % 10**9}.5"
+    script = [call("shell", {"command": f"touch begun; sleep {mark}"})]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "one", "--yes", *options(upstream)) as running,
+    ):
+        wait_for(tmp_path / "begun", running)
+        running.process.terminate()
+        assert running.wait() == 143
+    assert gone(mark)
+
+
+def test_questions_one_after_the_other_until_ctrl_d(tmp_path: Path, gate: threading.Event) -> None:
+    script = [answer("First."), half_an_answer(gate), answer("Third.")]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, *options(upstream)) as running,
+    ):
+        running.until("> ")
+        running.type("one\n")
+        running.until(r"First\.")
+        running.until("> ")
+        running.type("two\n")
+        running.until("Half of")
+        running.press_ctrl_c()
+        running.until("interrupted")
+        running.until("> ")
+        running.press_ctrl_c()
+        running.until("Ctrl-C again quits")
+        running.type("three\n")
+        running.until(r"Third\.")
+        running.until("> ")
+        running.press_ctrl_d()
+        assert running.wait() == 0
+    assert user_words(upstream.requests[2]) == ["one", "two", "three"]
+
+
+def test_ctrl_c_twice_where_nothing_runs_quits(tmp_path: Path) -> None:
+    with in_terminal(tmp_path) as running:
+        running.until("> ")
+        running.press_ctrl_c()
+        running.until("Ctrl-C again quits")
+        running.press_ctrl_c()
+        assert running.wait() == 130
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_written", "sign"),
+    [("y\n", True, "✓"), ("n\n", False, "✗"), ("maybe\ny\n", True, "✓")],
+)
+def test_writing_is_asked_for(tmp_path: Path, typed: str, is_written: bool, sign: str) -> None:
+    script = [call("write", {"path": "new.txt", "content": "words\n"}), answer("Done.")]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "write it", *options(upstream)) as running,
+    ):
+        for line in typed.splitlines(keepends=True):
+            running.until(r"new\.txt")
+            running.until(r"\[y\]es.*: ")
+            running.type(line)
+        assert running.wait() == 0
+        assert f"{sign} write new.txt" in running.screen
+    assert (tmp_path / "new.txt").exists() is is_written
+    result = messages(upstream.requests[1])[-1]
+    assert result["role"] == "tool"
+
+
+def test_tool_that_is_always_allowed_is_asked_for_once(tmp_path: Path) -> None:
+    script = [
+        call("shell", {"command": "echo one > one"}),
+        call("shell", {"command": "echo two > two"}, "call_2"),
+        answer("Done."),
+    ]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "do it", *options(upstream)) as running,
+    ):
+        running.until(r"\[y\]es.*: ")
+        running.type("t\n")
+        assert running.wait() == 0
+        assert running.raw.count("[y]es") == 1
+    assert (tmp_path / "two").exists()
+
+
+def test_ctrl_c_where_approval_is_asked_for_interrupts(tmp_path: Path) -> None:
+    script = [call("shell", {"command": "touch done"})]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "do it", *options(upstream)) as running,
+    ):
+        running.until(r"\[y\]es.*: ")
+        running.press_ctrl_c()
+        assert running.wait() == 130
+    assert not (tmp_path / "done").exists()
+
+
+def test_what_needs_approval_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    script = [call("shell", {"command": "touch done"}), answer("I may not.")]
+    with ScriptedUpstream.in_thread(script) as upstream:
+        done = run_piped(tmp_path, "do it", *options(upstream))
+    assert done.returncode == 0, done.stderr
+    assert "✗ shell touch done" in done.stdout
+    assert not (tmp_path / "done").exists()
+    assert "--yes" in done.stdout
+    assert "needs approval" in json.dumps(messages(upstream.requests[1])[-1])
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_model_cannot_control_the_terminal(tmp_path: Path, env: dict[str, str]) -> None:
+    hostile = "\x1b]0;owned\x07\x1b[2J\x1b[H\u202e gone"
+    (tmp_path / "a.txt").write_text(hostile, encoding="utf-8")
+    script: Script = [call("read", {"path": "a.txt"}), answer(f"It says {hostile}")]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "look", *options(upstream), env=env) as running,
+    ):
+        assert running.wait() == 0
+        assert "\\x1b]0;owned\\x07" in running.screen
+    assert "\x1b]" not in running.raw
+    assert "\x1b[2J" not in running.raw
+    assert "\x07" not in running.raw
+    if env:
+        assert "m" not in {code[-1] for code in running.raw.split("\x1b[")[1:] if code[-1:] == "m"}
+        assert "\x1b[1m" not in running.raw
+    if env.get("TERM"):
+        assert "\x1b" not in running.raw
+
+
+def wait_for(file: Path, running: InTerminal) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < deadline, running.raw
+        assert running.process.poll() is None, running.raw
+        time.sleep(0.01)
