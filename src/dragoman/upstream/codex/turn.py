@@ -66,6 +66,7 @@ class Turn:
         self._on_end = on_end
         self._turn_id = ""
         self._is_requested = False
+        self._is_let_go = False
         self._answers = 0
         self._early: list[bytes] = []
         self._ready: list[bytes] = []
@@ -160,6 +161,10 @@ class Turn:
                 self._let_go()
 
     def _let_go(self) -> None:
+        # The name of a turn comes twice, in the answer to its start and by itself: the second changes nothing.
+        if self._is_let_go:
+            return
+        self._is_let_go = True
         if self.turn_id and not self.watch.is_over:
             self._line.interrupt(self.thread_id, self.turn_id)
         self._line.release(self.thread_id)

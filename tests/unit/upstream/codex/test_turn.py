@@ -122,6 +122,15 @@ def test_turn_that_is_abandoned_before_it_has_a_name_is_stopped_when_it_gets_one
     assert len(made.wire.said) == 2
 
 
+def test_turn_is_stopped_once_though_its_name_comes_twice() -> None:
+    made = Made()
+    made.turn.requested()
+    made.turn.deliver(message("turn/started", turn={"id": "u"}))
+    made.turn.abandon()
+    made.turn.begin("u")
+    assert made.wire.said == ["interrupt t u", "release t"]
+
+
 def test_answer_that_nobody_reads_ends() -> None:
     made = Made()
     turn_module.MAX_BUFFERED, before = 1000, turn_module.MAX_BUFFERED
