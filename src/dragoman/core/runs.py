@@ -12,7 +12,7 @@ Knows no dialect. Whether more of the same may be said at this point is for the 
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Protocol
+from typing import Protocol, cast, final
 
 from msgspec import Struct
 
@@ -32,6 +32,7 @@ _MAX_VAIN = 3
 """Attempts that may be of no use before no more are made: what a server says in every delta it says in all of them."""
 
 
+@final
 class Run(Struct, frozen=True, gc=False):
     """Several deltas of one part, which go on after another of the same kind."""
 
@@ -217,9 +218,11 @@ class RunReader:
 
 def spread(told: Sequence[Told]) -> Sequence[Event]:
     """The same, delta by delta."""
+    if Run not in map(type, told):
+        return cast("Sequence[Event]", told)
     events: list[Event] = []
     for one in told:
-        if isinstance(one, Run):
+        if type(one) is Run:
             events += one.events()
         else:
             events.append(one)

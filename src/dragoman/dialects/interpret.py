@@ -120,7 +120,7 @@ class StreamInterpreter:
     def feed(self, data: bytes) -> bytes:
         told = self._decoder.told(data)
         event = told[0] if len(told) == 1 else None
-        if event is None or isinstance(event, Run):
+        if event is None or type(event) is Run:
             return self._tell_all(told)
         scanning = self._scanning
         is_same = scanning.passes(event) if scanning is not None else self._change is None
@@ -157,7 +157,7 @@ class StreamInterpreter:
         out: list[bytes] = []
         events: list[Event] = []
         for one in told:
-            if not isinstance(one, Run):
+            if type(one) is not Run:
                 events.append(one)
                 continue
             if events:

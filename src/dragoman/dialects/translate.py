@@ -14,6 +14,7 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer, restore_whole
+from dragoman.core.runs import Run, spread
 from dragoman.core.serial import PASSING, Serializer
 from dragoman.core.tally import Tally, tally_of, tally_whole
 from dragoman.dialects.base import (
@@ -161,21 +162,23 @@ class StreamTranslator:
 
     def feed(self, data: bytes) -> bytes:
         """The target's bytes for what `data` completes."""
-        events = self._decoder.events(data)
-        if self._restore is not None:
-            events = list(chain.from_iterable(map(self._restore, events)))
-        if len(events) == 1 and self._serializer.is_idle:
-            event = events[0]
-            if type(event) in PASSING:
-                return self._encode(event)  # nearly every read of a token stream
-        return self._encoder.encode_all(events)
+        told = self._decoder.told(data)
+        event = told[0] if len(told) == 1 else None
+        if event is None or type(event) is Run:
+            return self._encoder.encode_all(self._restored(spread(told)))
+        if type(event) in PASSING and self._restore is None and self._serializer.is_idle:
+            return self._encode(event)  # nearly every read of a token stream
+        return self._encoder.encode_all(self._restored((event,)))
 
     def close(self) -> bytes:
         """The source has ended: what remains, and always a terminal in the target's own form."""
         events = [event for step in self._decoder.close() for event in step.events]
-        if self._restore is not None:
-            events = list(chain.from_iterable(map(self._restore, events)))
-        return self._encoder.encode_all(events) + self._encoder.close()
+        return self._encoder.encode_all(self._restored(events)) + self._encoder.close()
+
+    def _restored(self, events: Sequence[Event]) -> Sequence[Event]:
+        if self._restore is None:
+            return events
+        return list(chain.from_iterable(map(self._restore, events)))
 
 
 class TranslatedBody(Struct, frozen=True, gc=False):
