@@ -26,6 +26,7 @@ __all__ = (
     "as_object",
     "decode_untyped",
     "dumps",
+    "dumps_canonical",
     "dumps_document",
     "dumps_each",
     "dumps_text",
@@ -240,6 +241,20 @@ def dumps_document(value: object) -> bytes:
         return _encode(value)
     except UnicodeEncodeError:
         return _write(msgspec.to_builtins(value, builtin_types=(Raw,), str_keys=True))
+
+
+def dumps_canonical(value: object) -> bytes:
+    """Compact JSON that is the same for the same value, whatever the order of its members."""
+    return dumps_document(_sorted(value))
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        return {key: _sorted(members[key]) for key in sorted(members)}
+    if isinstance(value, list):
+        return [_sorted(item) for item in cast("list[object]", value)]
+    return value
 
 
 def dumps_text(text: str) -> bytes:

@@ -14,6 +14,7 @@ from dragoman._json import (
     Raw,
     as_object,
     dumps,
+    dumps_canonical,
     dumps_document,
     dumps_each,
     dumps_text,
@@ -257,3 +258,10 @@ def test_texts_written_together_are_those_written_alone(many: list[str]) -> None
     alone = [dumps_text(text) for text in many]
     assert dumps_each(many) == alone
     assert dumps_texts(many, b" , ") == b" , ".join(alone)
+
+
+def test_canonical_json_is_the_same_for_the_same_value() -> None:
+    told = b'{"a":[{"x":1,"y":2}],"b":"\xc3\xa9"}'
+    assert dumps_canonical({"b": "é", "a": [{"y": 2, "x": 1}]}) == told
+    assert dumps_canonical({"a": [{"x": 1, "y": 2}], "b": "é"}) == told
+    assert dumps_canonical({"b": 1, "a": "\ud800"}) == b'{"a":"\\ud800","b":1}'

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import cast
 
 from msgspec import structs
 
-from dragoman._json import dumps, loads
+from dragoman._json import dumps_canonical, loads
 from dragoman.engine.events import RunEnd
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import MalformedJson
@@ -48,7 +47,7 @@ class Repeats:
 def signature(call: Call) -> bytes:
     """The same for the same call: JSON is compared as values, everything else as text."""
     try:
-        told = dumps(_sorted(loads(call.input)))
+        told = dumps_canonical(loads(call.input))
     except (MalformedJson, RecursionError):
         told = call.input.encode("utf-8", "surrogatepass")
     name = f"{call.kind}\n{call.namespace or ''}\n{call.name}\n".encode("utf-8", "surrogatepass")
@@ -85,12 +84,3 @@ def token_count(usage: Usage | None) -> int:
     if usage.total is not None:
         return usage.total
     return (usage.input or 0) + (usage.output or 0)
-
-
-def _sorted(value: object) -> object:
-    if isinstance(value, dict):
-        members = cast("dict[str, object]", value)
-        return {key: _sorted(members[key]) for key in sorted(members)}
-    if isinstance(value, list):
-        return [_sorted(item) for item in cast("list[object]", value)]
-    return value

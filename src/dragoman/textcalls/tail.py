@@ -5,11 +5,11 @@ such a turn ends with its calls.
 """
 
 from collections.abc import Iterable
-from typing import Literal, cast
+from typing import Literal
 
 from msgspec import Struct
 
-from dragoman._json import dumps, loads
+from dragoman._json import dumps_canonical, loads
 from dragoman.textcalls.found import (
     CallBroken,
     CallEnded,
@@ -119,13 +119,4 @@ def _key(draft: list[CallFound | InputFound]) -> tuple[str, bytes]:
     """Name and canonical arguments."""
     names = [one.name for one in draft if isinstance(one, CallFound)]
     source = "".join(one.text for one in draft if isinstance(one, InputFound))
-    return names[0], dumps(_sorted(cast("object", loads(source or "{}"))))
-
-
-def _sorted(value: object) -> object:
-    if isinstance(value, dict):
-        members = cast("dict[str, object]", value)
-        return {key: _sorted(members[key]) for key in sorted(members)}
-    if isinstance(value, list):
-        return [_sorted(item) for item in cast("list[object]", value)]
-    return value
+    return names[0], dumps_canonical(loads(source or "{}"))

@@ -12,11 +12,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
 from itertools import chain
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from msgspec import structs
 
-from dragoman._json import dumps, loads
+from dragoman._json import dumps_canonical, loads
 from dragoman.core.fold import fold
 from dragoman.core.seals import Family, split_family
 from dragoman.dialects.base import DecodeContext
@@ -178,24 +178,15 @@ def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
 def escrow_key(call: Call) -> str:
     """What a call is known by: its id, and what it says.
 
-    There are servers that count their calls from one in every answer: the thoughts before another call are not wanted.
+    There are servers that count their calls from one in every answer: the thoughts before another call are not wanted. Clients
+    that parse a call need not keep the order of its members.
     """
     try:
-        value = _ordered(loads(call.input))
+        value: object = loads(call.input)
     except MalformedJson:
         value = call.input
-    told = dumps([call.name, call.namespace, value])
+    told = dumps_canonical([call.name, call.namespace, value])
     return f"{call.call_id} {blake2b(told, digest_size=8).hexdigest()}"
-
-
-def _ordered(value: object) -> object:
-    """JSON without the order of its members, which clients that parse a call need not keep."""
-    if isinstance(value, dict):
-        members = cast("dict[str, object]", value)
-        return {name: _ordered(members[name]) for name in sorted(members)}
-    if isinstance(value, list):
-        return [_ordered(each) for each in cast("list[object]", value)]
-    return value
 
 
 def _new(call: Call, escrowed: Escrowed) -> Iterable[Seal]:

@@ -1,8 +1,6 @@
 """What is known of one choice of an answer under the contract: its calls so far, and what was told last."""
 
-from typing import cast
-
-from dragoman._json import dumps, loads
+from dragoman._json import dumps_canonical, loads
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import Call
 
@@ -53,18 +51,9 @@ def key_of(call: Call) -> tuple[str, str, bytes]:
     name = f"{call.namespace or ''}/{call.name}"
     if call.kind == "function":
         try:
-            value = cast("object", loads(call.input or "{}"))
+            value: object = loads(call.input or "{}")
         except MalformedJson:
             pass
         else:
-            return name, "json", dumps(_sorted(value))
+            return name, "json", dumps_canonical(value)
     return name, "text", call.input.encode("utf-8", "surrogatepass")
-
-
-def _sorted(value: object) -> object:
-    if isinstance(value, dict):
-        members = cast("dict[str, object]", value)
-        return {key: _sorted(members[key]) for key in sorted(members)}
-    if isinstance(value, list):
-        return [_sorted(item) for item in cast("list[object]", value)]
-    return value
