@@ -62,7 +62,7 @@ class Toolset(Struct, frozen=True):
 
     def warnings(self) -> list[str]:
         """What a person should know before it begins."""
-        found = [f"the MCP server {name} {why}" for name, why in self.servers.problems.items()]
+        found = [f"MCP server {name} {why}" for name, why in self.servers.problems.items()]
         if not self.servers.problems:
             unused = self.policy.unused(self.names())
             found += [f"the policy's rule {str(rule)!r} names no tool there is" for rule in unused]

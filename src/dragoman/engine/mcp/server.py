@@ -33,6 +33,7 @@ class McpServer:
         self.problem: str | None = "is being started"
         # the same for a model, which need not read a server's last words
         self._reason = self.problem
+        self._logged: str | None = None
         self._life: Life | None = None
         self._failures = 0
         self._is_over = False
@@ -66,7 +67,10 @@ class McpServer:
             await life.live()
             self._failures = 1 if clock() - began >= restart.stable_after else self._failures + 1
             self._settle(life.ending.reason, life.ending.detail)
-            logger.warning("MCP server %s %s", self.name, self.problem)
+            # Started again in vain it says the same: once is enough, until it was there.
+            level = logging.DEBUG if self.problem == self._logged else logging.WARNING
+            self._logged = self.problem
+            logger.log(level, "MCP server %s %s", self.name, self.problem)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._delay()):
                     await self._wanted.wait()
@@ -117,7 +121,7 @@ class McpServer:
 
     def _list(self, listing: tuple[types.Tool, ...]) -> None:
         self.listing = listing
-        self.problem = None
+        self.problem = self._logged = None
         self._turn()
 
     def _settle(self, reason: str, detail: str) -> None:

@@ -18,6 +18,7 @@ from dragoman.errors import ConfigError, ToolError
 from dragoman.model.parts import Call
 from mcp_help import (
     PATIENCE,
+    QUICK,
     call_tool,
     is_alive,
     played,
@@ -61,6 +62,23 @@ def test_program_that_cannot_be_run_is_reported(tmp_path: Path) -> None:
             }
 
     played(main())
+
+
+def test_server_that_is_started_again_in_vain_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        gone = McpServerSettings(name="gone", command=("/no/such/program",), restart=QUICK)
+        async with McpServers([gone]):
+            await until(lambda: len(caplog.records) >= QUICK.attempts)
+
+    with caplog.at_level(logging.DEBUG, logger="dragoman.engine.mcp"):
+        played(main())
+    words = "MCP server gone cannot be started: there is no '/no/such/program'"
+    assert {record.getMessage() for record in caplog.records} == {words}
+    levels = [record.levelno for record in caplog.records]
+    assert levels.count(logging.WARNING) == 1
+    assert levels[0] == logging.WARNING
 
 
 def test_no_servers_are_no_tools() -> None:
