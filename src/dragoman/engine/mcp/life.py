@@ -25,7 +25,7 @@ from dragoman.engine.mcp.progress import Progress
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import GatewayError, ToolError
 
-__all__ = ("Life", "SessionForgotten")
+__all__ = ("Life", "SessionForgotten", "is_cancelled")
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,15 @@ MAX_WORDS = 1000
 _CLIENT = types.Implementation(name="dragoman", version=version("dragoman"))
 # How the SDKs number the refusal of a session that they do not know: nothing was run.
 _UNKNOWN_SESSION = frozenset((types.INVALID_REQUEST, -32001))
+
+
+def is_cancelled() -> bool:
+    """Whether somebody cancelled the task that asks.
+
+    A cancellation that comes while a group of tasks of the SDK is being left for an error is not raised: the error is.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class SessionForgotten(ToolError):
@@ -78,7 +87,8 @@ class Life:
                         self._hold(group.create_task(self._subscribe(session)))
                     self._on_listing(listing)
                     try:
-                        await self.ending.wait()
+                        if not is_cancelled():
+                            await self.ending.wait()
                     finally:
                         self._open = None
             except Exception as error:
@@ -184,7 +194,7 @@ class Life:
                     self._stale.set()
 
     async def _keep_listing(self, session: ClientSession) -> None:
-        while True:
+        while not self.ending.has_come:
             await self._stale.wait()
             self._stale.clear()
             try:

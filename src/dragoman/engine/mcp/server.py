@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from mcp import types
 
-from dragoman.engine.mcp.life import Life, SessionForgotten
+from dragoman.engine.mcp.life import Life, SessionForgotten, is_cancelled
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ToolError
 
@@ -65,6 +65,8 @@ class McpServer:
             began = clock()
             self._life = life = Life(self.settings, self._list)
             await life.live()
+            if is_cancelled():
+                raise asyncio.CancelledError
             self._failures = 1 if clock() - began >= restart.stable_after else self._failures + 1
             self._settle(life.ending.reason, life.ending.detail)
             # Started again in vain it says the same: once is enough, until it was there.

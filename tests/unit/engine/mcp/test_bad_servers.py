@@ -81,6 +81,17 @@ def test_server_that_is_started_again_in_vain_is_warned_of_once(
     assert levels[0] == logging.WARNING
 
 
+def test_server_that_fails_again_and_again_can_be_stopped_at_any_moment() -> None:
+    async def main() -> None:
+        restart = structs.replace(QUICK, first_delay=0.001, max_delay=0.001, attempts=1000)
+        failing = McpServerSettings(name="failing", command=("false",), restart=restart)
+        for moment in range(80):
+            async with asyncio.timeout(PATIENCE), McpServers([failing]):
+                await asyncio.sleep(moment / 2000)
+
+    played(main())
+
+
 def test_no_servers_are_no_tools() -> None:
     async def main() -> None:
         async with McpServers([]) as servers:
