@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -444,6 +445,15 @@ def test_output_that_cannot_be_written_is_one_line() -> None:
     assert done.stderr == b"dragoman: expected to write the output: No space left on device\n"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Programs that are started take heed of interrupts, also if the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_it_quietly() -> None:
     with subprocess.Popen(
         (COMMAND, "inspect", "-"),

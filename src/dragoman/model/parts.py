@@ -80,7 +80,7 @@ MediaKind = Literal["image", "audio", "video", "file"]
 SealKind = Literal["signature", "redacted", "encrypted", "thought"]
 
 
-class Extra(Struct, frozen=True, gc=False):
+class Extra(Struct, frozen=True, gc=False, omit_defaults=True):
     """Fields one dialect has and the vocabulary has not. Other dialects' encoders must not look inside."""
 
     dialect: Dialect
@@ -100,7 +100,7 @@ class Seal(Struct, frozen=True, gc=False, omit_defaults=True):
     item_id: str | None = None
 
 
-class Annotation(Struct, frozen=True, gc=False):
+class Annotation(Struct, frozen=True, gc=False, omit_defaults=True):
     """A citation on text. `raw` is exact in its own dialect; the other fields are what crosses dialects."""
 
     dialect: Dialect
@@ -112,7 +112,9 @@ class Annotation(Struct, frozen=True, gc=False):
     end: int | None = None
 
 
-class Text(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="text"):
+class Text(
+    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="text"
+):
     """Words of the model, or of a message, with their citations."""
 
     text: str = ""
@@ -125,7 +127,9 @@ class Text(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="t
     extra: Extra | None = None
 
 
-class Refusal(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="refusal"):
+class Refusal(
+    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="refusal"
+):
     """Words of the model where it says that it will not."""
 
     text: str = ""
@@ -136,7 +140,15 @@ class Refusal(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag
     extra: Extra | None = None
 
 
-class Reasoning(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="reasoning"):
+class Reasoning(
+    Struct,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    kw_only=True,
+    tag_field="part",
+    tag="reasoning",
+):
     """A model's thinking. Dialects that do not tell summaries from the thoughts themselves use `summary`."""
 
     summary: tuple[str, ...] = ()
@@ -148,7 +160,9 @@ class Reasoning(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", t
     extra: Extra | None = None
 
 
-class Call(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="call"):
+class Call(
+    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="call"
+):
     """A request to run a tool.
 
     `input` is source text, never parsed on the way through: JSON for functions, free text for `custom`, the JSON of
@@ -169,7 +183,9 @@ class Call(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="c
     extra: Extra | None = None
 
 
-class Media(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="media"):
+class Media(
+    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="media"
+):
     """An image, sound or file: exactly one of `data` (base64), `url` and `file_id` in a well-formed value."""
 
     kind: MediaKind
@@ -186,7 +202,9 @@ class Media(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="
     extra: Extra | None = None
 
 
-class Opaque(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="opaque"):
+class Opaque(
+    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="opaque"
+):
     """An item, block or content part of one dialect that has no meaning here, whole."""
 
     dialect: Dialect
@@ -195,7 +213,9 @@ class Opaque(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag=
     item_id: str | None = None
 
 
-class Result(Struct, frozen=True, gc=False, kw_only=True, tag_field="part", tag="result"):
+class Result(
+    Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="result"
+):
     """What a tool gave back. `call_id` names the call; `kind` is the kind of that call where the wire tells."""
 
     call_id: str

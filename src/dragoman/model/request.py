@@ -36,7 +36,7 @@ Effort = str
 """none, minimal, low, medium, high, xhigh, max or whatever a provider adds next; passed on as it came."""
 
 
-class Turn(Struct, frozen=True, gc=False, kw_only=True):
+class Turn(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One message or item. `head` marks text from a field outside the conversation (`system`, `instructions`)."""
 
     role: Role
@@ -49,14 +49,14 @@ class Turn(Struct, frozen=True, gc=False, kw_only=True):
     extra: Extra | None = None
 
 
-class Grammar(Struct, frozen=True, gc=False):
+class Grammar(Struct, frozen=True, gc=False, omit_defaults=True):
     """The format of a custom tool's input: a context-free or regular grammar (`lark`, `regex`)."""
 
     syntax: str
     definition: str
 
 
-class Tool(Struct, frozen=True, gc=False, kw_only=True):
+class Tool(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A tool the client offers, or asks the provider to run.
 
     `schema` is the JSON schema of a function's input as it came. Built-in kinds keep their whole wire object in
@@ -77,7 +77,7 @@ class Tool(Struct, frozen=True, gc=False, kw_only=True):
     extra: Extra | None = None
 
 
-class Namespace(Struct, frozen=True, gc=False):
+class Namespace(Struct, frozen=True, gc=False, omit_defaults=True):
     """A group of tools, as Codex sends its MCP servers. Its members are Tools that carry its name.
 
     `place` is `input` for one declared inside the conversation, as with Tool.
@@ -89,7 +89,7 @@ class Namespace(Struct, frozen=True, gc=False):
     place: Literal["request", "input"] = "request"
 
 
-class ToolRef(Struct, frozen=True, gc=False):
+class ToolRef(Struct, frozen=True, gc=False, omit_defaults=True):
     """Which tool is meant."""
 
     name: str
@@ -97,7 +97,7 @@ class ToolRef(Struct, frozen=True, gc=False):
     namespace: str | None = None
 
 
-class ToolChoice(Struct, frozen=True, gc=False, kw_only=True):
+class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """`tool`: exactly that tool. `allowed`: any of `allowed`, freely or (`required`) at least one of them."""
 
     mode: ChoiceMode = "auto"
@@ -107,7 +107,7 @@ class ToolChoice(Struct, frozen=True, gc=False, kw_only=True):
     extra: Extra | None = None
 
 
-class ReasoningSettings(Struct, frozen=True, gc=False, kw_only=True):
+class ReasoningSettings(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """How much a model should think: by effort (OpenAI), by budget of tokens (Anthropic), or not at all."""
 
     enabled: bool | None = None
@@ -118,7 +118,7 @@ class ReasoningSettings(Struct, frozen=True, gc=False, kw_only=True):
     extra: Extra | None = None
 
 
-class ResponseFormat(Struct, frozen=True, gc=False, kw_only=True):
+class ResponseFormat(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """The shape the answer's text must have."""
 
     kind: Literal["text", "json_object", "json_schema", "other"] = "text"
@@ -129,7 +129,7 @@ class ResponseFormat(Struct, frozen=True, gc=False, kw_only=True):
     extra: Extra | None = None
 
 
-class Request(Struct, frozen=True, gc=False, kw_only=True):
+class Request(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """All that a client asks for: the conversation, the tools, and how to answer. None means: not said."""
 
     model: str = ""

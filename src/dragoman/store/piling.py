@@ -12,25 +12,35 @@ __all__ = ("PACK_BYTES", "Pile")
 PACK_BYTES = 32 * 1024
 """Packed at once. Less is compressed worse: each packing begins without knowing what stood before."""
 
+# Small pieces are counted instead of measured: this many events of one token each are some 30 KB.
+_MANY = 128
+_LARGE = 1024
+
 
 class Pile:
-    """`size`: of all that was added, unpacked."""
+    """Bytes, and nothing but adding to them is done for each token of a stream."""
 
-    __slots__ = ("_loose", "_packed", "_sizes", "_waiting", "size")
+    __slots__ = ("_loose", "_packed", "_size", "_sizes")
 
     def __init__(self) -> None:
-        self.size = 0
         self._packed: list[bytes] = []
         self._sizes: list[int] = []
+        self._size = 0
         self._loose: list[bytes] = []
-        self._waiting = 0
 
-    def add(self, data: bytes) -> None:
-        self._loose.append(data)
-        self._waiting += len(data)
-        self.size += len(data)
-        if self._waiting >= PACK_BYTES:
-            self._pack()
+    @property
+    def size(self) -> int:
+        """Of all that was added, unpacked."""
+        return self._size + sum(map(len, self._loose))
+
+    def add(self, data: bytes) -> bool:
+        """Whether enough has come together to be packed, and was."""
+        loose = self._loose
+        loose.append(data)
+        if len(loose) < _MANY and (len(data) < _LARGE or sum(map(len, loose)) < PACK_BYTES):
+            return False
+        self._pack()
+        return True
 
     def read(self, start: int = 0) -> bytes:
         """All that was added, from the byte at `start` on."""
@@ -48,11 +58,12 @@ class Pile:
         if self._loose:
             self._pack()
         packed = self._packed
-        return Packed(packed[0] if len(packed) == 1 else pack_several(packed), self.size)
+        return Packed(packed[0] if len(packed) == 1 else pack_several(packed), self._size)
 
     def _pack(self) -> None:
         loose = self._loose
-        self._packed.append(pack_bytes(loose[0] if len(loose) == 1 else b"".join(loose)))
-        self._sizes.append(self._waiting)
+        data = loose[0] if len(loose) == 1 else b"".join(loose)
+        self._packed.append(pack_bytes(data))
+        self._sizes.append(len(data))
+        self._size += len(data)
         self._loose = []
-        self._waiting = 0

@@ -217,14 +217,14 @@ def test_limits_of_a_chain_are_read_in_one_place(place: str) -> None:
 
 def test_chain_of_too_many_bytes_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("front", "rows", "memory", "sqlite_jobs", "postgres"):
-        monkeypatch.setattr(f"dragoman.store.{place}.MAX_CHAIN_BYTES", 1500)
+        monkeypatch.setattr(f"dragoman.store.{place}.MAX_CHAIN_BYTES", 900)
 
     async def work(store: Store) -> None:
         parent = None
         for number in range(6):
             await store.put(draft(f"r{number}", parent=parent), ending())
             parent = f"r{number}"
-        with pytest.raises(StoreTooLarge, match="1,500 bytes"):
+        with pytest.raises(StoreTooLarge, match="900 bytes"):
             await store.chain(OWNER, "r5")
         assert len(await store.chain(OWNER, "r1")) == 2
 
@@ -595,7 +595,7 @@ def test_sweep_beyond_the_cap_goes_on_while_there_is_more(lasting: Bench) -> Non
             pass
         assert (await store.stats()).responses == 1
 
-    lasting.run(work, max_bytes=800)
+    lasting.run(work, max_bytes=400)
 
 
 @pytest.mark.parametrize("cap", ["max_bytes", "max_record_bytes"])

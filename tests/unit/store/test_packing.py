@@ -295,9 +295,11 @@ def test_what_came_in_pieces_comes_back(pieces: list[bytes], start: int) -> None
 
 def test_a_pile_takes_little_room() -> None:
     pile = Pile()
-    for number in range(2000):
-        pile.add(b'data: {"type":"delta","number":%d}\n\n' % number)
+    frames = [b'data: {"type":"delta","number":%d}\n\n' % number for number in range(2000)]
+    for frame in frames:
+        pile.add(frame)
     assert pile.size > 2 * PACK_BYTES
+    assert pile.read() == b"".join(frames)
     assert len(pile.packed().data) < pile.size / 5
 
 

@@ -78,6 +78,7 @@ class Keeper:
         "_pile",
         "_shown",
         "_stop",
+        "_takes_more",
         "_told_id",
         "_waiters",
         "family",
@@ -95,7 +96,8 @@ class Keeper:
         self._created = now
         self._opening = b""
         self._pile = Pile()
-        self._shown = 0
+        self._takes_more = True
+        self._shown: int | None = None  # of the pile, from its end on
         self._waiters: list[asyncio.Future[None]] = []
         self._told_id = ""
         self._beginning: asyncio.Task[None] | None = None
@@ -147,15 +149,15 @@ class Keeper:
             self.since = time.monotonic()
             self._holder.running.add(self)
             self._opening = _first_frame(told)
-        if self._pile.size <= MAX_STREAM_BYTES:
-            self._pile.add(told)
-            self._shown = self._pile.size
+        if self._takes_more and self._pile.add(told):
+            self._takes_more = self._pile.size <= MAX_STREAM_BYTES
         if self._waiters:
             self._wake()
 
     def told_from(self, start: int) -> bytes:
         """What the client was told, from a byte on; without the end, which is not told before it is stored."""
-        return self._pile.read(start)[: max(self._shown - start, 0)]
+        told = self._pile.read(start)
+        return told if self._shown is None else told[: max(self._shown - start, 0)]
 
     def more(self) -> asyncio.Future[None]:
         """Done when more was told, or the exchange is over."""
@@ -173,6 +175,7 @@ class Keeper:
         """Store the stream that ends with `last`. What is to be told: the same, or that it failed."""
         door = self._kept.door
         pile = self._pile
+        self._shown = pile.size
         pile.add(last)
         is_whole = pile.size <= MAX_STREAM_BYTES
         if not is_whole and door != "responses":
@@ -256,7 +259,7 @@ class Keeper:
         if self.is_begun and self.key == (owner, response_id):
             try:
                 finished = store.finish(owner, response_id, ending)
-                return await _noting(store, (owner, response_id), ended.items, finished)
+                return await _with_items(store, (owner, response_id), ended.items, finished)
             except StoreMissing:
                 return ending.status  # its owner has deleted it: there is nothing to be kept
             except StoreConflict:
@@ -265,7 +268,8 @@ class Keeper:
         draft = self._draft(response_id)
         for _ in range(_TRIES):
             try:
-                await _put(store, draft, ending, ended.items)
+                put = store.put(draft, ending)
+                await _with_items(store, (owner, response_id), ended.items, put)
                 break
             except StoreConflict:
                 if self._kept.claims:
@@ -322,20 +326,17 @@ async def _comes_after(store: Store, draft: Draft) -> bool:
     return any(link.head.id == draft.id for link in links)
 
 
-async def _put(store: Store, draft: Draft, ending: Ending, items: tuple[str, ...]) -> None:
-    await _noting(store, (draft.owner, draft.id), items, store.put(draft, ending))
-
-
-async def _noting(store: Store, key: Key, items: tuple[str, ...], write: Awaitable[T]) -> T:
-    """Have items found by their ids, where those do not say themselves to whom they belong, in one commit with `write`."""
-    owner, response_id = key
-    number = response_id.removeprefix(RESPONSE_PREFIX)
+def _with_items(
+    store: Store, key: Key, items: tuple[str, ...], write: Awaitable[T]
+) -> Awaitable[T]:
+    """`write`, and in one commit with it that items are found by their ids, where those do not say whose they are."""
+    number = key[1].removeprefix(RESPONSE_PREFIX)
     foreign = [item_id for item_id in items if number not in item_id]
-    if not foreign:
-        return await write
-    noted, written = await asyncio.gather(
-        store.put_items(owner, response_id, foreign), write, return_exceptions=True
-    )
+    return _together(store.put_items(*key, foreign), write) if foreign else write
+
+
+async def _together(noting: Awaitable[None], write: Awaitable[T]) -> T:
+    noted, written = await asyncio.gather(noting, write, return_exceptions=True)
     if isinstance(written, BaseException):
         raise written
     if noted is not None:
