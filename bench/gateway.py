@@ -27,6 +27,7 @@ from msgspec import structs
 _PAIRS = "chat:responses,responses:chat,chat:chat,messages:chat"
 _STORED_PAIRS = "responses:chat,responses:messages"
 _STREAMED: tuple[Mode, ...] = ("flood", "paced")
+_LIVES = 3
 _HELD_STREAMS = 1000
 _HELD_SECONDS = 6.0
 _NGINX = "nginx, passing on chat"
@@ -119,33 +120,38 @@ def idle_memory(contestant: Contestant) -> Memory:
 
 
 def measure_storing(bench: "Bench", pairs: Sequence[Pair], rounds: int) -> int:
-    """Streamed responses with the store on and off. How many cost more than they may."""
-    plain = [targets.gateway_contestant(bench.gateway(), pair) for pair in pairs]
-    service = bench.gateway(stored=True)
-    kept = [structs.replace(each, service=service, label=f"{each.label}, stored") for each in plain]
-    check([*plain, *kept])
-    measured: dict[tuple[str, Mode], list[float]] = {}
-    for turn in range(rounds + 1):
-        for mode in _STREAMED:
-            for each in (*plain, *kept):
-                figures = run_load(load_of(each, mode), each.service.pid)
-                if figures.failed:
-                    raise RuntimeError(f"{each.label}, {mode}: {figures.first_fault}")
-                if turn:
-                    measured.setdefault((each.label, mode), []).append(figures.cpu_per_request)
-        print(f"bench: round {turn} of {rounds}", file=sys.stderr, flush=True)
-    return print_storing(
-        [
-            (
-                each.label,
-                mode,
-                statistics.median(measured[each.label, mode]),
-                statistics.median(measured[other.label, mode]),
-            )
-            for each, other in zip(plain, kept, strict=True)
-            for mode in _STREAMED
+    """Streamed responses with the store on and off, one after the other. How many cost more than they may.
+
+    Two processes of one program differ by some per cent for as long as they live: there are several of each.
+    """
+    measured: dict[tuple[str, Mode], list[tuple[float, float]]] = {}
+    for life in range(1, _LIVES + 1):
+        plain = [targets.gateway_contestant(bench.gateway(), pair) for pair in pairs]
+        service = bench.gateway(stored=True)
+        both = [
+            (each, structs.replace(each, service=service, label=f"{each.label}, stored"))
+            for each in plain
         ]
-    )
+        check([one for each in both for one in each])
+        for turn in range(rounds + 1):
+            for mode in _STREAMED:
+                for each, kept in both:
+                    costs = cost_of(each, mode), cost_of(kept, mode)
+                    if turn:
+                        measured.setdefault((each.label, mode), []).append(costs)
+            said = f"round {turn} of {rounds}, processes {life} of {_LIVES}"
+            print(f"bench: {said}", file=sys.stderr, flush=True)
+        for started in (service, *(each.service for each in plain)):
+            started.stop()
+    return print_storing(measured)
+
+
+def cost_of(contestant: Contestant, mode: Mode) -> float:
+    """Microseconds of CPU time per request."""
+    figures = run_load(load_of(contestant, mode), contestant.service.pid)
+    if figures.failed:
+        raise RuntimeError(f"{contestant.label}, {mode}: {figures.first_fault}")
+    return figures.cpu_per_request
 
 
 class Bench:

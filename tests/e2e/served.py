@@ -3,7 +3,6 @@
 import http.client
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,16 +14,12 @@ from typing import Any
 
 from gateway_harness import wait_until
 
-__all__ = ("PATIENCE", "Served", "free_port", "serving")
+from ports import free_port
+
+__all__ = ("PATIENCE", "Served", "serving")
 
 PATIENCE = 30.0
 """A process of its own imports everything anew, on a machine that may be busy."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 class Served:

@@ -14,13 +14,9 @@ from pathlib import Path
 import pytest
 from gateway_harness import wait_until
 
+from ports import free_port
+
 PATIENCE = 20.0  # a process of its own imports everything anew, on a machine that may be busy
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @contextmanager

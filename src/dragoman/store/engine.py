@@ -4,7 +4,7 @@
 caps, and `now` is the time of the front.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from dragoman.store.base import ClaimResult, Key
 from dragoman.store.records import EndStatus, Status, StoreStats, Swept
 from dragoman.store.rows import Row
 
-__all__ = ("Content", "Engine", "Fresh", "Over", "Share")
+__all__ = ("Content", "Engine", "Entry", "Fresh", "Over", "Share")
 
 
 class Fresh(Struct, frozen=True, gc=False):
@@ -38,6 +38,10 @@ class Over(Struct, frozen=True, gc=False, kw_only=True):
     @property
     def size(self) -> int:
         return len(self.answer) + len(self.body) + len(self.stream or b"")
+
+
+Entry = Callable[[], tuple[Fresh, Over | None]]
+"""What is to be inserted, made when it is: many at once are made faster. Raises StoreError."""
 
 
 class Content(Struct, frozen=True, gc=False):
@@ -67,8 +71,8 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def insert(self, fresh: Fresh, over: Over | None, now: float) -> None:
-        """Raises StoreConflict."""
+    async def insert(self, entry: Entry, now: float) -> None:
+        """Raises StoreConflict, and what making the entry raises."""
         ...
 
     async def finish(self, key: Key, over: Over, now: float) -> Status:

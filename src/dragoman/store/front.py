@@ -24,7 +24,7 @@ from dragoman.store.packing import (
     unpack_bytes,
     unpack_escrowed,
     unpack_request,
-    weigh_answer,
+    weigh_ending,
     weigh_request,
 )
 from dragoman.store.records import (
@@ -71,8 +71,7 @@ class KeptStore:
         return self._engine.name
 
     async def begin(self, draft: Draft, *, lease: float = LEASE_SECONDS) -> None:
-        fresh = await self._fresh(draft, lease)
-        await self._engine.insert(fresh, None, self._clock())
+        await self._insert(draft, None, lease)
 
     async def renew(
         self, running: Collection[Key], *, lease: float = LEASE_SECONDS
@@ -92,13 +91,11 @@ class KeptStore:
         return frozenset([asked[key] for key in lost])
 
     async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
-        over = await self._over(ending)
+        over = await beside(weigh_ending(ending), self._over, ending)
         return await self._engine.finish(_key(owner, response_id), over, self._clock())
 
     async def put(self, draft: Draft, ending: Ending) -> None:
-        fresh = await self._fresh(draft, 0.0)
-        over = await self._over(ending)
-        await self._engine.insert(fresh, over, self._clock())
+        await self._insert(draft, ending, 0.0)
 
     async def head(self, owner: str, response_id: str) -> Head:
         now = self._clock()
@@ -205,12 +202,23 @@ class KeptStore:
     async def close(self) -> None:
         await self._engine.close()
 
-    async def _fresh(self, draft: Draft, lease: float) -> Fresh:
-        request = scrub(draft.request)
-        weight = weigh_request(request)
-        packed = (
-            pack_request(request) if weight < LARGE else await beside(weight, pack_request, request)
-        )
+    async def _insert(self, draft: Draft, ending: Ending | None, lease: float) -> None:
+        now = self._clock()
+        until = now + lease
+
+        def entry() -> tuple[Fresh, Over | None]:
+            return self._fresh(draft, until), None if ending is None else self._over(ending)
+
+        weight = weigh_request(draft.request) + (0 if ending is None else weigh_ending(ending))
+        if weight < LARGE:
+            await self._engine.insert(entry, now)
+        else:
+            made = await beside(weight, entry)
+            await self._engine.insert(lambda: made, self._clock())
+
+    def _fresh(self, draft: Draft, lease: float) -> Fresh:
+        """`lease`: until when it may run unseen."""
+        packed = pack_request(scrub(draft.request))
         body = pack_bytes(draft.body)
         size = len(packed) + len(body)
         if size > self._most:
@@ -223,7 +231,7 @@ class KeptStore:
             created=draft.created,
             expires=0.0,
             status="in_progress",
-            lease=self._clock() + lease,
+            lease=lease,
             door=draft.door,
             model=_clean(draft.model),
             upstream="",
@@ -237,13 +245,8 @@ class KeptStore:
         )
         return Fresh(row, packed, body)
 
-    async def _over(self, ending: Ending) -> Over:
-        size = len(ending.body)
-        if ending.answer is not None:
-            size += weigh_answer(ending.answer)
-        if isinstance(ending.stream, bytes):
-            size += len(ending.stream)
-        packed = pack_ending(ending) if size < LARGE else await beside(size, pack_ending, ending)
+    def _over(self, ending: Ending) -> Over:
+        packed = pack_ending(ending)
         over = Over(
             status=ending.status,
             open_calls=pack_names(ending.open_calls),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import Struct, structs
 
 from dragoman.store.base import MAX_CHAIN_BYTES, ClaimResult, Key
-from dragoman.store.engine import Content, Fresh, Over, Share
+from dragoman.store.engine import Content, Entry, Over, Share
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.rows import (
     Row,
@@ -59,7 +59,8 @@ class MemoryEngine:
     def name(self) -> str:
         return "memory"
 
-    async def insert(self, fresh: Fresh, over: Over | None, now: float) -> None:
+    async def insert(self, entry: Entry, now: float) -> None:
+        fresh, over = entry()
         # A copy: the row is changed here, and must not change in the hands of whoever made it.
         row = structs.replace(fresh.row)
         key = (row.owner, row.id)

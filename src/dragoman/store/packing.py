@@ -35,7 +35,7 @@ __all__ = (
     "unpack_escrowed",
     "unpack_names",
     "unpack_request",
-    "weigh_answer",
+    "weigh_ending",
     "weigh_request",
 )
 
@@ -49,8 +49,8 @@ _ZSTD_LEVEL = -1
 _LENGTH = 4
 # What is read back is held whole; a header that promises more is broken, or somebody's joke.
 _MAX_SIZE = 1024 * 1024 * 1024
-# Below this a header and a dictionary of repetitions gain nothing.
-_WORTH_COMPRESSING = 256
+# A page of a database has 4 KiB: a few hundred bytes less of it cost more time than they save.
+_WORTH_COMPRESSING = 1024
 
 # Every request of a conversation brings the same tools.
 _read_request = reader(Request, remembers=tuple[Tool, ...])
@@ -66,10 +66,8 @@ def pack_request(request: Request) -> bytes:
 def pack_ending(ending: Ending) -> tuple[bytes, bytes, bytes | None]:
     """Its answer (empty: as its body tells), its body and its stream."""
     stream = ending.stream
-    if isinstance(stream, bytes):
-        stream = pack_bytes(stream)
-    elif stream is not None:
-        stream = stream.data
+    if stream is not None:
+        stream = pack_bytes(stream) if isinstance(stream, bytes) else stream.packed()
     answer = b"" if ending.answer is None else _pack(ending.answer)
     return answer, pack_bytes(ending.body), stream
 
@@ -169,9 +167,15 @@ def weigh_request(request: Request) -> int:
     return weight
 
 
-def weigh_answer(answer: Answer) -> int:
-    """The same for an answer."""
-    return sum(map(_weight, answer.parts))
+def weigh_ending(ending: Ending) -> int:
+    """The same for the end of a response."""
+    weight = len(ending.body)
+    if ending.answer is not None:
+        weight += sum(map(_weight, ending.answer.parts))
+    stream = ending.stream
+    if stream is not None:
+        weight += len(stream) if isinstance(stream, bytes) else stream.loose
+    return weight
 
 
 def _weight(part: Part) -> int:

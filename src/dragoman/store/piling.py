@@ -5,7 +5,6 @@ each instead of all they have told.
 """
 
 from dragoman.store.packing import pack_bytes, pack_several, unpack_bytes
-from dragoman.store.records import Packed
 
 __all__ = ("PACK_BYTES", "Pile")
 
@@ -31,7 +30,12 @@ class Pile:
     @property
     def size(self) -> int:
         """Of all that was added, unpacked."""
-        return self._size + sum(map(len, self._loose))
+        return self._size + self.loose
+
+    @property
+    def loose(self) -> int:
+        """Of what is not packed yet."""
+        return sum(map(len, self._loose))
 
     def add(self, data: bytes) -> bool:
         """Whether enough has come together to be packed, and was."""
@@ -53,16 +57,17 @@ class Pile:
                 skipped += size
         return b"".join([*found, *self._loose])[start - skipped :]
 
-    def packed(self) -> Packed:
-        """The same as a store keeps it."""
-        if self._loose:
-            self._pack()
-        packed = self._packed
-        return Packed(packed[0] if len(packed) == 1 else pack_several(packed), self._size)
+    def add_last(self, data: bytes) -> None:
+        """The last of it is packed with what was not, when it is asked for."""
+        self._loose.append(data)
+
+    def packed(self) -> bytes:
+        """All of it as a store keeps it. Changes nothing: it may be asked in another thread."""
+        packed = [*self._packed, pack_bytes(b"".join(self._loose))] if self._loose else self._packed
+        return packed[0] if len(packed) == 1 else pack_several(packed)
 
     def _pack(self) -> None:
-        loose = self._loose
-        data = loose[0] if len(loose) == 1 else b"".join(loose)
+        data = b"".join(self._loose)
         self._packed.append(pack_bytes(data))
         self._sizes.append(len(data))
         self._size += len(data)

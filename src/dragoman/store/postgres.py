@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from dragoman.errors import StoreError
 from dragoman.store import postgres_statements as statements
 from dragoman.store.base import MAX_CHAIN_BYTES, ClaimResult, Key
-from dragoman.store.engine import Content, Fresh, Over, Share
+from dragoman.store.engine import Content, Entry, Fresh, Over, Share
 from dragoman.store.postgres_pool import Connection, PostgresPool
 from dragoman.store.postgres_schema import migrate
 from dragoman.store.records import Status, StoreStats, Swept
@@ -57,7 +57,8 @@ class PostgresEngine:
     def name(self) -> str:
         return "postgresql"
 
-    async def insert(self, fresh: Fresh, over: Over | None, now: float) -> None:
+    async def insert(self, entry: Entry, now: float) -> None:
+        fresh, over = entry()
         new = fresh.row
         values = {**_values(fresh, over), **self._life(now), "now": now}
         statement = statements.INSERT_FIRST if new.parent is None else statements.INSERT

@@ -5,7 +5,7 @@ as a `Head` (small, all that decisions need), a `Told` (what the client was told
 conversation).
 """
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ __all__ = (
     "Escrowed",
     "Head",
     "Link",
-    "Packed",
+    "Piled",
     "Status",
     "StoreStats",
     "Swept",
@@ -66,11 +66,17 @@ class Answer(Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None = None
 
 
-class Packed(Struct, frozen=True, gc=False):
-    """Bytes as a store keeps them, packed by whoever had them in pieces (`piling.Pile`). `size`: unpacked."""
+class Piled(Protocol):
+    """Bytes that came in pieces and are packed in part (`piling.Pile`)."""
 
-    data: bytes
-    size: int
+    @property
+    def loose(self) -> int:
+        """How many are still to be packed."""
+        ...
+
+    def packed(self) -> bytes:
+        """All of them, as a store keeps them."""
+        ...
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -86,7 +92,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     status: EndStatus
     answer: Answer | None
     body: bytes = b""
-    stream: bytes | Packed | None = None
+    stream: bytes | Piled | None = None
     open_calls: tuple[str, ...] = ()
     upstream: str = ""
     family: str = ""

@@ -16,7 +16,7 @@ from typing import Literal
 from dragoman.errors import StoreError, StoreUnavailable
 from dragoman.store import sqlite_jobs as jobs
 from dragoman.store.base import ClaimResult, Key
-from dragoman.store.engine import Content, Fresh, Over, Share
+from dragoman.store.engine import Content, Entry, Over, Share
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.rows import Row
 from dragoman.store.settings import StoreSettings
@@ -56,8 +56,9 @@ class SqliteEngine:
         """Bring the file to the newest version. Raises StoreDamaged."""
         await self._writer.do(migrate)
 
-    async def insert(self, fresh: Fresh, over: Over | None, now: float) -> None:
-        await self._writer.do_with(jobs.insert_all, jobs.New(fresh, over, now, self._settings.ttl))
+    async def insert(self, entry: Entry, now: float) -> None:
+        ttl = self._settings.ttl
+        await self._writer.do_with(jobs.insert_all, lambda: jobs.New(*entry(), now, ttl))
 
     async def finish(self, key: Key, over: Over, now: float) -> Status:
         return await self._writer.do(lambda db: jobs.finish(db, key, over, now))

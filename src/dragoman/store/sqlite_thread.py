@@ -1,7 +1,8 @@
 """A thread with a connection to one SQLite file, and jobs for it: the event loop never waits for the disk.
 
 Jobs that wait at the same time are done in one transaction (group commit), and under load they wait a moment for one
-another, so that a write costs a share of a commit. A job is a function over the connection that either raises a
+another, so that a write costs a share of a commit. They wait in the event loop, and what they need is made there when
+they are handed over: of several made one after another, each costs half of one that is made between other work. A job is a function over the connection that either raises a
 `StoreError` before it has written anything, or succeeds. When SQLite itself fails, the transaction is undone and each of
 its jobs is tried again in one of its own: what is wrong with one must not fail another's.
 
@@ -12,11 +13,10 @@ wait for it again, while the event loop is busy for milliseconds at a time: few 
 import asyncio
 import sqlite3
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TypeVar, cast
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ __all__ = ("BUSY_SECONDS", "Separately", "SqliteThread", "translated")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], object]
 Group = Callable[[sqlite3.Connection, Sequence[T]], Sequence[StoreError | None]]
-"""Jobs done by one call: what each of them ended with. Raises `Separately`."""
+"""Jobs done by one call: what each of them ended with. Raises `Separately`, if there are several."""
 
 BUSY_SECONDS = 5.0
 """How long another process may hold the file. A commit takes milliseconds, a sweep some tens of them."""
@@ -51,12 +51,13 @@ class Separately(Exception):
 
 
 class _Job(Struct, eq=False):
-    """`group`, if it has one, does it together with others, of which it is given the `item`."""
+    """What does it: `work`, or `group` together with others, which is given the `item` that `prepare` makes of each."""
 
-    work: Work
     future: "asyncio.Future[object]"
     since: float
+    work: Work | None = None
     group: Group[object] | None = None
+    prepare: Callable[[], object] | None = None
     item: object = None
     result: object = None
     error: StoreError | None = None
@@ -70,10 +71,12 @@ class SqliteThread:
     ) -> None:
         self._open = open_connection
         self._writes = writes
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
+        self._gathered: list[_Job] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_busy = False
         self._watch: asyncio.TimerHandle | None = None
-        self._is_last = False
         self._commits: deque[float] = deque((0.0, 0.0), maxlen=2)
         self._vain = self._unwaited = 0
         self._loop = asyncio.get_running_loop()
@@ -90,29 +93,81 @@ class SqliteThread:
             StoreUnavailable: the file cannot be used, is locked for too long, or too much waits for it.
             StoreDamaged: it is no database of ours. And what the job raises.
         """
-        return cast("T", await self._asked(work))
+        job = self._job()
+        job.work = work
+        self._ask(job)
+        return cast("T", await job.future)
 
-    async def do_with(self, group: Group[T], item: T) -> None:
-        """The same for a job that `group` can do together with others of the kind; it is given the item of each."""
-        wide = cast("Group[object]", group)
-        await self._asked(_alone(wide, item), wide, item)
+    async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None:
+        """The same for a job that `group` can do together with others of the kind.
 
-    def _asked(
-        self, work: Work, group: Group[object] | None = None, item: object = None
-    ) -> "asyncio.Future[object]":
+        `prepare`: makes what the group is given, when it is time; what it raises is raised here.
+        """
+        job = self._job()
+        job.group = cast("Group[object]", group)
+        job.prepare = prepare
+        self._ask(job)
+        await job.future
+
+    def _job(self) -> _Job:
         if self._is_closing:
             raise StoreUnavailable("expected an open store, it is closed")
         if len(self._jobs) >= _MAX_WAITING:
             raise StoreUnavailable(
                 f"expected at most {_MAX_WAITING:,} waiting operations on the store, there are more"
             )
-        future: asyncio.Future[object] = self._loop.create_future()
-        job = _Job(work, future, self._loop.time(), group, item)
+        return _Job(self._loop.create_future(), self._loop.time())
+
+    def _ask(self, job: _Job) -> None:
         self._jobs.add(job)
-        self._queue.put(job)
+        self._gathered.append(job)
         if self._watch is None:
             self._watch = self._loop.call_later(_WAIT_SECONDS, self._give_up)
-        return future
+        if not self._writes:
+            self._hand_over()
+        elif not self._is_busy and self._timer is None:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Hand over what there is, or wait for others that want to write, if it looks as if there were some."""
+        before, last = self._commits
+        now = self._loop.time()
+        if now - before > 2 * _GATHER_SECONDS or now - last > _GATHER_SECONDS:
+            self._hand_over()
+        elif self._unwaited:
+            self._unwaited -= 1
+            self._hand_over()
+        else:
+            self._timer = self._loop.call_at(last + _GATHER_SECONDS, self._stop_waiting)
+
+    def _stop_waiting(self) -> None:
+        self._timer = None
+        # One who writes again and again waits in vain, and not often.
+        self._vain = 0 if len(self._gathered) > 1 else min(2 * self._vain + 1, _MAX_VAIN)
+        self._unwaited = self._vain
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """As far as one transaction should go."""
+        batch = self._gathered[:_MAX_BATCH]
+        self._gathered = self._gathered[_MAX_BATCH:]
+        ready = [job for job in batch if self._is_prepared(job)]
+        if ready:
+            self._is_busy = True
+            self._queue.put(ready)
+        elif self._gathered:
+            self._gather()
+
+    def _is_prepared(self, job: _Job) -> bool:
+        try:
+            if job.prepare is not None:
+                job.item = job.prepare()
+        except Exception as error:  # whoever waits for it is told, and nobody else
+            self._jobs.discard(job)
+            if not job.future.done():
+                job.future.set_exception(error)
+            return False
+        return True
 
     def _give_up(self) -> None:
         """Tell those who have waited too long. One timer for all: each would cost as much as a job's way here and back."""
@@ -143,11 +198,16 @@ class SqliteThread:
         """The thread ends when it has done what was asked for."""
         if not self._is_closing:
             self._is_closing = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            while self._gathered:
+                self._hand_over()
             self._queue.put(None)
 
     def _run(self) -> None:
         try:
-            while batch := self._next():
+            while batch := self._queue.get():
                 self._do(batch)
                 self._tell(self._answer, batch)
         finally:
@@ -155,39 +215,6 @@ class SqliteThread:
             self._is_closing = True
             self._let_go()
             self._tell(self._end, None)
-
-    def _next(self) -> list[_Job]:
-        """All that waits, as far as one transaction should go; empty at the end."""
-        batch: list[_Job] = []
-        job = None if self._is_last else self._queue.get()
-        has_waited = self._writes and job is not None and self._gather()
-        while job is not None:
-            batch.append(job)
-            if len(batch) >= _MAX_BATCH:
-                break
-            try:
-                job = self._queue.get_nowait()
-            except Empty:
-                break
-        else:
-            self._is_last = True
-        if has_waited:
-            # One who writes again and again waits in vain, and not often.
-            self._vain = 0 if len(batch) > 1 else min(2 * self._vain + 1, _MAX_VAIN)
-            self._unwaited = self._vain
-        return batch
-
-    def _gather(self) -> bool:
-        """Wait for others that want to write, if it looks as if there were some. Whether it did."""
-        before, last = self._commits
-        now = time.monotonic()
-        if now - before > 2 * _GATHER_SECONDS or now - last > _GATHER_SECONDS:
-            return False
-        if self._unwaited:
-            self._unwaited -= 1
-            return False
-        time.sleep(max(last + _GATHER_SECONDS - now, 0.0))
-        return True
 
     def _end(self, _: None) -> None:
         left = list(self._jobs)
@@ -202,6 +229,8 @@ class SqliteThread:
             self._loop.call_soon_threadsafe(callback, value)
 
     def _answer(self, batch: list[_Job]) -> None:
+        self._is_busy = False
+        self._commits.append(self._loop.time())
         self._jobs.difference_update(batch)
         for job in batch:
             if job.future.done():
@@ -210,6 +239,8 @@ class SqliteThread:
                 job.future.set_result(job.result)
             else:
                 job.future.set_exception(job.error)
+        if self._gathered and self._timer is None and not self._is_closing:
+            self._gather()
 
     def _do(self, batch: list[_Job]) -> None:
         try:
@@ -244,35 +275,25 @@ class SqliteThread:
             connection.execute("BEGIN IMMEDIATE")
         groups: dict[Group[object], list[_Job]] = {}
         for job in batch:
-            if job.group is not None and len(batch) > 1:
+            if job.group is not None:
                 groups.setdefault(job.group, []).append(job)
-                continue
-            try:
-                job.result = job.work(connection)
-            except StoreError as error:
-                job.error = error
+            elif job.work is not None:
+                try:
+                    job.result = job.work(connection)
+                except StoreError as error:
+                    job.error = error
         for group, jobs in groups.items():
             found = group(connection, [job.item for job in jobs])
             for job, fault in zip(jobs, found, strict=True):
                 job.error = fault
         if self._writes:
             connection.execute("COMMIT")
-            self._commits.append(time.monotonic())
 
     def _let_go(self) -> None:
         """Undo what is not committed; the next job opens the file anew, which may have become another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _alone(group: Group[object], item: object) -> Work:
-    def work(connection: sqlite3.Connection) -> None:
-        (error,) = group(connection, (item,))
-        if error is not None:
-            raise error
-
-    return work
 
 
 def translated(error: sqlite3.Error | StoreError) -> StoreError:

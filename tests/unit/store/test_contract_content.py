@@ -54,7 +54,7 @@ def test_stream_that_was_packed_in_pieces_is_told_whole(bench: Bench) -> None:
         pile.add(b"data: %d\n\n" % number)
 
     async def work(store: Store) -> None:
-        await store.put(draft("a"), ending(stream=pile.packed()))
+        await store.put(draft("a"), ending(stream=pile))
         assert (await store.told(OWNER, "a", stream=True)).stream == pile.read()
 
     bench.run(work)

@@ -38,12 +38,12 @@ from dragoman.store.packing import (
     unpack_escrowed,
     unpack_names,
     unpack_request,
-    weigh_answer,
+    weigh_ending,
     weigh_request,
 )
 from dragoman.store.piling import PACK_BYTES, Pile
 from dragoman.store.reading import reader
-from dragoman.store.records import Answer, Ending, Escrowed, Packed
+from dragoman.store.records import Answer, Ending, Escrowed
 from part_strategies import (
     errors,
     extras,
@@ -255,7 +255,11 @@ def test_weight_counts_what_is_long() -> None:
         tools=(Tool(name="f", schema=Raw(b"1234567890")), Tool(name="g")),
     )
     assert weigh_request(request) == 80
-    assert weigh_answer(Answer(parts=kinds)) == 70
+    over = Ending(status="completed", answer=Answer(parts=kinds), body=b"{}", stream=b"data: 1")
+    assert weigh_ending(over) == 79
+    pile = Pile()
+    pile.add(b"data: 12")
+    assert weigh_ending(Ending(status="completed", answer=None, stream=pile)) == 8
     assert weigh_request(structs.replace(request, turns=())) == 10
 
 
@@ -287,10 +291,11 @@ def test_what_came_in_pieces_comes_back(pieces: list[bytes], start: int) -> None
     assert pile.size == len(whole)
     assert pile.read() == whole
     assert pile.read(start * 100) == whole[start * 100 :]
-    packed = pile.packed()
-    assert packed.size == len(whole)
-    assert unpack_bytes(packed.data) == whole
-    assert pile.read(start) == whole[start:]
+    assert unpack_bytes(pile.packed()) == whole
+    pile.add_last(b"the end")
+    assert pile.loose >= len(b"the end")
+    assert unpack_bytes(pile.packed()) == whole + b"the end"
+    assert pile.read(start) == (whole + b"the end")[start:]
 
 
 def test_a_pile_takes_little_room() -> None:
@@ -300,7 +305,7 @@ def test_a_pile_takes_little_room() -> None:
         pile.add(frame)
     assert pile.size > 2 * PACK_BYTES
     assert pile.read() == b"".join(frames)
-    assert len(pile.packed().data) < pile.size / 5
+    assert len(pile.packed()) < pile.size / 5
 
 
 @pytest.mark.parametrize(
@@ -318,5 +323,6 @@ def test_pieces_whose_lengths_do_not_fit_are_reported(data: bytes) -> None:
 
 
 def test_a_stream_that_is_packed_is_kept_as_it_is() -> None:
-    packed = Packed(pack_bytes(b"x" * 500), 500)
-    assert pack_ending(Ending(status="completed", answer=None, stream=packed))[2] == packed.data
+    pile = Pile()
+    pile.add(b"x" * 500)
+    assert pack_ending(Ending(status="completed", answer=None, stream=pile))[2] == pile.packed()

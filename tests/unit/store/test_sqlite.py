@@ -6,12 +6,13 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dragoman.errors import StoreDamaged, StoreUnavailable
+from dragoman.errors import StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
 from dragoman.store import sqlite_thread
 from dragoman.store.base import Store
 from dragoman.store.opening import open_store
@@ -214,6 +215,53 @@ def test_job_that_fails_does_not_fail_its_neighbours(path: Path) -> None:
 
 def _ask(statement: str) -> Callable[[sqlite3.Connection], object]:
     return lambda db: db.execute(statement).fetchone()
+
+
+def test_jobs_are_prepared_when_it_is_their_turn_and_fail_alone(path: Path) -> None:
+    def group(_: sqlite3.Connection, items: Sequence[int]) -> list[StoreError | None]:
+        done.append([*items])
+        return [None] * len(items)
+
+    def prepared(number: int) -> int:
+        if number % 2:
+            raise StoreTooLarge(f"{number} is odd")
+        made.append(number)
+        return number
+
+    async def main() -> list[object]:
+        thread = writing(path)
+        gate = asyncio.Event()
+        blocked = asyncio.create_task(thread.do(gated(gate)))
+        await asyncio.sleep(0)
+        jobs = [
+            asyncio.create_task(thread.do_with(group, partial(prepared, number)))
+            for number in range(4)
+        ]
+        await asyncio.sleep(0.05)
+        assert not made
+        gate.set()
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        await blocked
+        # also if there is nothing else to be done, and when the store is closed
+        with pytest.raises(StoreTooLarge):
+            await thread.do_with(group, partial(prepared, 5))
+        last = asyncio.create_task(thread.do_with(group, partial(prepared, 6)))
+        await asyncio.sleep(0)
+        await thread.close()
+        await last
+        return list(results)
+
+    made: list[int] = []
+    done: list[list[int]] = []
+    results = bounded(main())
+    assert [type(result) for result in results] == [
+        type(None),
+        StoreTooLarge,
+        type(None),
+        StoreTooLarge,
+    ]
+    assert made == [0, 2, 6]
+    assert done == [[0, 2], [6]]
 
 
 def test_too_much_waiting_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

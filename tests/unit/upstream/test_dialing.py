@@ -18,6 +18,7 @@ from dragoman.upstream.dialing import Place, place_of
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.settings import UpstreamSettings
 from loops import LOOPS, play
+from ports import free_port
 
 TLS = Path(__file__).parent / "tls"
 STREAM = b"data: {}\n\n" * 1000
@@ -218,8 +219,7 @@ def resolving_to(monkeypatch: pytest.MonkeyPatch, found: list[dialing.AddressInf
 def test_the_next_address_is_tried_when_one_refuses(
     loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        closed = listener.getsockname()[1]
+    closed = free_port()
 
     async def main() -> None:
         async with ScriptedUpstream([sse(STREAM)]) as server:

@@ -1,7 +1,6 @@
 """What an operator writes about an upstream, and what becomes of it: addresses, dialects, a look at the server."""
 
 import asyncio
-import socket
 
 import pytest
 from msgspec import structs
@@ -12,6 +11,7 @@ from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
 from dragoman.upstream.base import Upstream, UpstreamRequest
 from dragoman.upstream.http import HttpUpstream, Probe, url_for
 from dragoman.upstream.settings import UpstreamKind, UpstreamSettings
+from ports import free_port
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,7 @@ def test_a_look_at_an_upstream_says_what_was_found(
 
 
 def test_a_look_at_nothing_says_so() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
 
     async def main() -> Probe:
         settings = UpstreamSettings(kind="messages", base_url=f"http://127.0.0.1:{port}")

@@ -28,6 +28,7 @@ from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.http import HttpUpstream
 from dragoman.upstream.settings import UpstreamSettings
 from loops import LOOPS, play
+from ports import free_port
 
 STREAM = b'data: {"a":1}\n\ndata: {"b":2}\n\n'
 PLAIN = UpstreamSettings(kind="chat")
@@ -292,8 +293,7 @@ def test_a_server_that_takes_no_connection_is_a_timeout_that_says_so(
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{free}", "http://no-such-host.invalid"])
 def test_a_server_that_is_not_there_is_an_upstream_error(loop: str, url: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        free = listener.getsockname()[1]
+    free = free_port()
 
     async def main() -> None:
         settings = structs.replace(

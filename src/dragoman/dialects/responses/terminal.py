@@ -103,8 +103,9 @@ def read_opening(stream: bytes) -> tuple[str, bytes]:
 
 def read_terminal(last: bytes) -> Terminal | None:
     """The end of a stream whose last frames these are; None if no response ends in them."""
-    start = last.rfind(_DATA)
-    event = _event(last[start + len(_DATA) :].partition(b"\n")[0]) if start >= 0 else None
+    start = last.rfind(_DATA) + len(_DATA)
+    end = last.find(b"\n", start)
+    event = _event(last[start:end]) if start >= len(_DATA) and end >= 0 else None
     if event is None or event.type not in _TERMINALS:
         events = [_event(frame.data) for frame in _frames(last)]
         ends = [each for each in events if each is not None and each.type in _TERMINALS]

@@ -30,7 +30,7 @@ from dragoman.server.state.endings import Ended, fail_last, read_ended_body, rea
 from dragoman.server.state.holding import StoreHolder
 from dragoman.store.base import Key, Store
 from dragoman.store.piling import Pile
-from dragoman.store.records import Draft, Ending, Packed
+from dragoman.store.records import Draft, Ending, Piled
 
 __all__ = ("Keeper", "Kept", "cancelled_error")
 
@@ -176,7 +176,7 @@ class Keeper:
         door = self._kept.door
         pile = self._pile
         self._shown = pile.size
-        pile.add(last)
+        pile.add_last(last)
         is_whole = pile.size <= MAX_STREAM_BYTES
         if not is_whole and door != "responses":
             return fail_last(door, last, _too_large())  # no frame of it tells the whole answer
@@ -184,7 +184,7 @@ class Keeper:
         if ended is None:
             return last
         try:
-            is_cancelled = await self._store(ended, pile.packed() if is_whole else None)
+            is_cancelled = await self._store(ended, pile if is_whole else None)
         except StoreError as error:
             logger.warning("response %s could not be stored: %s", ended.id, error.message)
             return fail_last(door, last, _unstored(error))
@@ -237,7 +237,7 @@ class Keeper:
             await self._holder.ask("begin", lambda store: store.begin(draft))
             self.is_begun = True
 
-    async def _store(self, ended: Ended, stream: Packed | None) -> bool:
+    async def _store(self, ended: Ended, stream: Piled | None) -> bool:
         """Whether it has been cancelled meanwhile, and is not stored."""
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
