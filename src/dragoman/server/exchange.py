@@ -43,7 +43,14 @@ from dragoman.server.routing import Attempt
 from dragoman.server.state.escrow import FAMILIES, restore
 from dragoman.server.state.keeping import Keeper
 from dragoman.server.state.planned import asked_natively, check_previous, plan_escrow, plan_kept
-from dragoman.server.state.recalling import Asking, Recalled, recall, recall_submitted
+from dragoman.server.state.recalling import (
+    Asking,
+    Recalled,
+    begins,
+    keep_first,
+    recall,
+    recall_submitted,
+)
 from dragoman.server.telemetry import ACTIONS
 from dragoman.server.ways import Way
 from dragoman.upstream.base import Reply, UpstreamRequest
@@ -65,6 +72,7 @@ class Exchange:
         "_answer",
         "_asked",
         "_began",
+        "_begins",
         "_caller_key",
         "_door",
         "_gateway",
@@ -115,6 +123,7 @@ class Exchange:
         self._submits = submits
         self._recalled: Recalled | None = None
         self._keeper: Keeper | None = None
+        self._begins = False  # it continues nothing that the store would know of
 
     async def run(self) -> None:
         """Serve the request, whatever it is; only a cancellation from outside comes back out."""
@@ -191,6 +200,10 @@ class Exchange:
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
         if door.dialect == "messages" and not asks_for_thread(door, request):
+            return None
+        if door.dialect == "responses" and begins(request):
+            self._begins = True
+            self._keeper = keep_first(store, request, self._asking)
             return None
         return recall(store, self._door.dialect, asked, self._asking())
 
@@ -326,7 +339,7 @@ class Exchange:
         asked = self._asked
         if asked is None:
             raise AssertionError("nothing is sent after an answer has begun")
-        if (
+        if not self._begins and (
             self._recalled is not None
             or asked.request.previous_id is not None
             or gateway.is_storing

@@ -33,7 +33,16 @@ from dragoman.server.state.refusing import (
 from dragoman.store.history import continued, settings_of
 from dragoman.store.records import Link
 
-__all__ = ("MINTED", "Asking", "Recalled", "recall", "recall_submitted", "thread_of")
+__all__ = (
+    "MINTED",
+    "Asking",
+    "Recalled",
+    "begins",
+    "keep_first",
+    "recall",
+    "recall_submitted",
+    "thread_of",
+)
 
 MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm"}
 """How the ids begin that are ours. No vendor's do: theirs go on with digits or other words."""
@@ -42,7 +51,7 @@ MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm
 class Asking(Struct, frozen=True):
     """Who asks, and what an answer to them needs.
 
-    number: 96 random bits, for the id of the answer. keeper: makes what keeps the answer.
+    number: for the id of the answer, 24 hexadecimal digits. keeper: makes what keeps the answer.
     """
 
     owner: str
@@ -63,6 +72,25 @@ class Recalled(Struct, frozen=True, kw_only=True):
     native: Asked | None = None
     upstream: str = ""
     missing: tuple[str, ...] = ()
+
+
+def begins(request: Request) -> bool:
+    """Whether a Responses request continues nothing and refers to nothing, as the first of every conversation."""
+    return (
+        request.previous_id is None
+        and (request.extra is None or "background" not in request.extra.fields)
+        and not references(request)
+    )
+
+
+def keep_first(
+    holder: StoreHolder, request: Request, asking: Callable[[], Asking]
+) -> Keeper | None:
+    """What keeps the answer to a request that `begins`."""
+    if not _is_kept(holder, request):
+        return None
+    caller = asking()
+    return caller.keeper(_kept("responses", caller, request))
 
 
 async def recall(holder: StoreHolder, door: Dialect, asked: Asked, caller: Asking) -> Recalled:
