@@ -43,14 +43,7 @@ from dragoman.server.routing import Attempt
 from dragoman.server.state.escrow import FAMILIES, restore
 from dragoman.server.state.keeping import Keeper
 from dragoman.server.state.planned import asked_natively, check_previous, plan_escrow, plan_kept
-from dragoman.server.state.recalling import (
-    Asking,
-    Recalled,
-    begins,
-    keep_first,
-    recall,
-    recall_submitted,
-)
+from dragoman.server.state.recalling import Asking, Recalled, begins, keep, recall, recall_submitted
 from dragoman.server.telemetry import ACTIONS
 from dragoman.server.ways import Way
 from dragoman.upstream.base import Reply, UpstreamRequest
@@ -203,7 +196,7 @@ class Exchange:
             return None
         if door.dialect == "responses" and begins(request):
             self._begins = True
-            self._keeper = keep_first(store, request, self._asking)
+            self._keeper = keep(store, request, self._asking)
             return None
         return recall(store, self._door.dialect, asked, self._asking())
 
@@ -339,11 +332,8 @@ class Exchange:
         asked = self._asked
         if asked is None:
             raise AssertionError("nothing is sent after an answer has begun")
-        if not self._begins and (
-            self._recalled is not None
-            or asked.request.previous_id is not None
-            or gateway.is_storing
-        ):
+        goes_on = self._recalled is not None or asked.request.previous_id is not None
+        if not self._begins and (goes_on or gateway.is_storing):
             asked = await self._asked_for(asked, way)
         sent, plan = self._prepare(asked, way)
         del asked

@@ -101,7 +101,7 @@ class SqliteThread:
     async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None:
         """The same for a job that `group` can do together with others of the kind.
 
-        `prepare`: makes what the group is given, when it is time; what it raises is raised here.
+        `prepare`: makes what the group is given, when it is time; a StoreError of its is raised here.
         """
         job = self._job()
         job.group = cast("Group[object]", group)
@@ -162,7 +162,7 @@ class SqliteThread:
         try:
             if job.prepare is not None:
                 job.item = job.prepare()
-        except Exception as error:  # whoever waits for it is told, and nobody else
+        except StoreError as error:
             self._jobs.discard(job)
             if not job.future.done():
                 job.future.set_exception(error)

@@ -38,7 +38,7 @@ __all__ = (
     "Asking",
     "Recalled",
     "begins",
-    "keep_first",
+    "keep",
     "recall",
     "recall_submitted",
     "thread_of",
@@ -83,9 +83,7 @@ def begins(request: Request) -> bool:
     )
 
 
-def keep_first(
-    holder: StoreHolder, request: Request, asking: Callable[[], Asking]
-) -> Keeper | None:
+def keep(holder: StoreHolder, request: Request, asking: Callable[[], Asking]) -> Keeper | None:
     """What keeps the answer to a request that `begins`."""
     if not _is_kept(holder, request):
         return None
