@@ -13,6 +13,7 @@ import httpx2
 import openai
 import pytest
 import zstandard
+from gateway_harness import wait_until
 from plain_http import ask, fetch, plain_body, streaming
 from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
 from stage import PATHS, Stage, running_stage
@@ -391,13 +392,13 @@ def test_a_door_takes_post_only(stage: Stage, door: str) -> None:
 def test_metrics_count_what_was_served(stage: Stage) -> None:
     scene = stage.scene("messages", ANSWER)
     assert ask(stage.url, "chat", plain_body("chat", scene.model)).status_code == 200
-    text = fetch("GET", f"{stage.url}/metrics").text
-    counted = [
-        line
-        for line in text.splitlines()
-        if line.startswith("dragoman_requests_total{") and 'upstream="messages"' in line
-    ]
-    assert any('door="chat"' in line and 'status="200"' in line for line in counted), text
+
+    def is_counted() -> bool:
+        lines = fetch("GET", f"{stage.url}/metrics").text.splitlines()
+        words = ("dragoman_requests_total{", 'upstream="messages"', 'door="chat"', 'status="200"')
+        return any(all(word in line for word in words) for line in lines)
+
+    wait_until(is_counted)
 
 
 # --- request ids ------------------------------------------------------------------------------------------------------

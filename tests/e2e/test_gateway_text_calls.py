@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gateway_harness import DIALECTS
+from gateway_harness import DIALECTS, wait_until
 from plain_http import ask as plain_ask
 from plain_http import fetch, plain_body
 from sdk_clients import DOORS, MODES, Got, Offered, conversation
@@ -376,7 +376,8 @@ def test_why_a_block_stayed_text_is_counted(stage: Stage, door: str, mode: str) 
     said = PROSE["a tool nobody offers"]
     before = problems_of(stage, door)
     ask(stage, door, mode, Answer((Said(pieces(said)),)), dialect=door)
-    assert problems_of(stage, door) == before + 1
+    # A request is counted when it is over, which is after its client has heard the end.
+    wait_until(lambda: problems_of(stage, door) == before + 1)
 
 
 def problems_of(stage: Stage, upstream: str) -> float:

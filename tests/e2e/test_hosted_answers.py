@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_harness import DIALECTS, running_gateway
+from gateway_harness import DIALECTS, running_gateway, wait_until
 from heard import HeardCall, HeardResult, Spoken
 from hosted_stage import (
     CALLED,
@@ -311,10 +311,12 @@ def test_calls_are_counted(stage: Stage) -> None:
     scene = stage.scene("chat", answers(echo("x"), tool("workshop__fail", {}, "call_2")))
     scene.parts.append(answers(said("Done.")))
     sent(stage, "chat", "create", scene)
-    stage.gateway.app.gateway.flush()
-    page = fetch("GET", f"{stage.url}/metrics").text
-    assert 'dragoman_hosted_calls_total{outcome="done",server="workshop"}' in page
-    assert 'dragoman_hosted_calls_total{outcome="failed",server="workshop"}' in page
+
+    def is_counted(outcome: str) -> bool:
+        page = fetch("GET", f"{stage.url}/metrics").text
+        return f'dragoman_hosted_calls_total{{outcome="{outcome}",server="workshop"}}' in page
+
+    wait_until(lambda: is_counted("done") and is_counted("failed"))
 
 
 def test_the_parts_of_an_mcp_call_come_in_the_vendors_order(stage: Stage) -> None:
