@@ -6,7 +6,8 @@ Parts are frozen values without behaviour. A part may carry
 - `extra`, the fields of its own dialect that have no home here; only an encoder of that dialect writes them back;
 - `cache`, a cache breakpoint (`cache_control`), which crosses dialects.
 
-Opaque JSON is `Raw`, the bytes as they came.
+Opaque JSON is `Raw`, the bytes as they came. As JSON a part leaves out what has its default: a default that changes
+changes what was stored before.
 """
 
 from typing import Literal
