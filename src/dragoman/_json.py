@@ -244,17 +244,17 @@ def dumps_document(value: object) -> bytes:
 
 
 def dumps_canonical(value: object) -> bytes:
-    """Compact JSON that is the same for the same value, whatever the order of its members."""
-    return dumps_document(_sorted(value))
+    """Compact JSON that is the same for equal values: whatever the order of members, and for 1 and 1.0."""
+    return dumps_document(_canonical(value))
 
 
-def _sorted(value: object) -> object:
+def _canonical(value: object) -> object:
     if isinstance(value, dict):
         members = cast("dict[str, object]", value)
-        return {key: _sorted(members[key]) for key in sorted(members)}
+        return {name: _canonical(members[name]) for name in sorted(members)}
     if isinstance(value, list):
-        return [_sorted(item) for item in cast("list[object]", value)]
-    return value
+        return [_canonical(item) for item in cast("list[object]", value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def dumps_text(text: str) -> bytes:

@@ -20,7 +20,7 @@ from jsonschema_specifications import (  # type: ignore[import-untyped]  # it ha
     REGISTRY,  # pyright: ignore[reportMissingTypeStubs]
 )
 
-from dragoman._json import dumps_document, loads
+from dragoman._json import dumps_canonical, loads
 from dragoman.engine.excerpts import cut, shown
 from dragoman.engine.patterns import cost_of_pattern
 
@@ -162,21 +162,11 @@ def _unique(
         return
     seen: set[bytes] = set()
     for item in cast("list[object]", instance):
-        written = dumps_document(_canonical(item))
+        written = dumps_canonical(item)
         if written in seen:
             yield ValidationError(f"the item {shown(item)} stands there twice")
             return
         seen.add(written)
-
-
-def _canonical(value: object) -> object:
-    """A value whose JSON is the same for equal values: members in order, whole numbers as integers."""
-    if isinstance(value, dict):
-        members = cast("_Schema", value)
-        return {name: _canonical(members[name]) for name in sorted(members)}
-    if isinstance(value, list):
-        return [_canonical(item) for item in cast("list[object]", value)]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _without_costly_patterns(schema: _Schema) -> _Schema:

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Collection, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from dragoman.cli.run.display import Watcher
@@ -11,13 +10,11 @@ from dragoman.cli.run.display import Watcher
 __all__ = ("noted_logs",)
 
 _LONGEST = 500  # of a message; a trace has pages
-_REMEMBERED = 32  # messages; there are a few at most when it is asked what was told
 
 
 class _Notes(logging.Handler):
     def __init__(self, watcher: Watcher, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(logging.WARNING)
-        self.told: deque[str] = deque(maxlen=_REMEMBERED)
         self._watcher = watcher
         self._loop = loop
 
@@ -25,19 +22,18 @@ class _Notes(logging.Handler):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]!r}"
-        self.told.append(text)
         with suppress(RuntimeError):  # the loop is closed: there is nobody left to tell
             # Whatever thread logs, and in whatever moment: the screen is the loop's.
             self._loop.call_soon_threadsafe(self._watcher.note, text[:_LONGEST])
 
 
 @contextmanager
-def noted_logs(watcher: Watcher) -> Generator[Collection[str]]:
-    """Warnings and worse become notes; the newest of them are given. Needs the running loop."""
+def noted_logs(watcher: Watcher) -> Generator[None]:
+    """Warnings and worse become notes. Needs the running loop."""
     handler = _Notes(watcher, asyncio.get_running_loop())
     root = logging.getLogger()
     root.addHandler(handler)
     try:
-        yield handler.told
+        yield
     finally:
         root.removeHandler(handler)

@@ -133,7 +133,7 @@ async def _run(plan: _Plan) -> int:
 async def _converse(plan: _Plan, signals: Signals) -> int:
     options = plan.options
     watcher, person = _surroundings(options)
-    with noted_logs(watcher) as noted, closing(watcher):
+    with noted_logs(watcher), closing(watcher):
         async with AsyncExitStack() as stack:
             tools = await stack.enter_async_context(
                 open_tools(plan.root, plan.permissions, plan.servers, person)
@@ -155,9 +155,6 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
                 )
 
             _introduce(plan, tools, watcher, is_attended=person is not None)
-            for warning in tools.warnings():
-                if warning not in noted:
-                    watcher.note(warning)
             keeping = Keeping(plan.sessions, plan.session, time.time)
             conversation = Conversation(make_agent, watcher, keeping, signals)
             if plan.prompt is not None:
@@ -211,6 +208,8 @@ def _introduce(plan: _Plan, tools: Toolset, watcher: Watcher, *, is_attended: bo
             watcher.note(tools.sandbox.summary)
         if approval == "refused":
             watcher.note("nobody can be asked: what needs approval is refused (--yes, --policy)")
+    for warning in tools.warnings():
+        watcher.note(warning)
 
 
 def _model_of(session: Session | None) -> str | None:
