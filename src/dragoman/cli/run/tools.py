@@ -61,12 +61,11 @@ class Toolset(Struct, frozen=True):
         return tuple(flat_name(each.name, each.namespace) for each in offered)
 
     def warnings(self) -> list[str]:
-        """What a person should know before it begins."""
-        found = [f"MCP server {name} {why}" for name, why in self.servers.problems.items()]
-        if not self.servers.problems:
-            unused = self.policy.unused(self.names())
-            found += [f"the policy's rule {str(rule)!r} names no tool there is" for rule in unused]
-        return found
+        """What a person should know before it begins. Servers that do not start are told of by the log."""
+        if self.servers.problems:
+            return []  # their tools are not known
+        unused = self.policy.unused(self.names())
+        return [f"the policy's rule {str(rule)!r} names no tool there is" for rule in unused]
 
 
 class _GuardedSource:
