@@ -43,7 +43,7 @@ from dragoman.server.routing import Attempt
 from dragoman.server.state.escrow import FAMILIES, restore
 from dragoman.server.state.keeping import Keeper
 from dragoman.server.state.planned import asked_natively, check_previous, plan_escrow, plan_kept
-from dragoman.server.state.recalling import Asking, Recalled, begins, keep, recall, recall_submitted
+from dragoman.server.state.recalling import Asking, Recalled, is_new, keep, recall, recall_submitted
 from dragoman.server.telemetry import ACTIONS
 from dragoman.server.ways import Way
 from dragoman.upstream.base import Reply, UpstreamRequest
@@ -65,11 +65,11 @@ class Exchange:
         "_answer",
         "_asked",
         "_began",
-        "_begins",
         "_caller_key",
         "_door",
         "_gateway",
         "_headers",
+        "_is_new",
         "_keeper",
         "_limits",
         "_line",
@@ -116,7 +116,7 @@ class Exchange:
         self._submits = submits
         self._recalled: Recalled | None = None
         self._keeper: Keeper | None = None
-        self._begins = False  # it continues nothing that the store would know of
+        self._is_new = False  # it continues nothing that the store would know of
 
     async def run(self) -> None:
         """Serve the request, whatever it is; only a cancellation from outside comes back out."""
@@ -194,9 +194,9 @@ class Exchange:
             return None
         if door.dialect == "messages" and not asks_for_thread(door, request):
             return None
-        if door.dialect == "responses" and begins(request):
-            self._begins = True
-            self._keeper = keep(store, request, self._asking)
+        if door.dialect == "responses" and is_new(request):
+            self._is_new = True
+            self._keeper = keep(store, request, self._asking())
             return None
         return recall(store, self._door.dialect, asked, self._asking())
 
@@ -333,7 +333,7 @@ class Exchange:
         if asked is None:
             raise AssertionError("nothing is sent after an answer has begun")
         goes_on = self._recalled is not None or asked.request.previous_id is not None
-        if not self._begins and (goes_on or gateway.is_storing):
+        if not self._is_new and (goes_on or gateway.is_storing):
             asked = await self._asked_for(asked, way)
         sent, plan = self._prepare(asked, way)
         del asked

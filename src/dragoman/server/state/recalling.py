@@ -37,7 +37,7 @@ __all__ = (
     "MINTED",
     "Asking",
     "Recalled",
-    "begins",
+    "is_new",
     "keep",
     "recall",
     "recall_submitted",
@@ -74,7 +74,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
 
 
-def begins(request: Request) -> bool:
+def is_new(request: Request) -> bool:
     """Whether a Responses request continues nothing and refers to nothing, as the first of every conversation."""
     return (
         request.previous_id is None
@@ -83,12 +83,13 @@ def begins(request: Request) -> bool:
     )
 
 
-def keep(holder: StoreHolder, request: Request, asking: Callable[[], Asking]) -> Keeper | None:
-    """What keeps the answer to a request that `begins`."""
+def keep(
+    holder: StoreHolder, request: Request, caller: Asking, parent: str | None = None
+) -> Keeper | None:
+    """What keeps the answer to a Responses request; None: nothing does."""
     if not _is_kept(holder, request):
         return None
-    caller = asking()
-    return caller.keeper(_kept("responses", caller, request))
+    return caller.keeper(_kept("responses", caller, request, parent))
 
 
 async def recall(holder: StoreHolder, door: Dialect, asked: Asked, caller: Asking) -> Recalled:
@@ -110,10 +111,7 @@ async def recall(holder: StoreHolder, door: Dialect, asked: Asked, caller: Askin
     if wanted and (links or previous is None):
         referred = await resolve(holder, caller.owner, request, wanted)
         request = referred.request
-    keeper = None
-    if _is_kept(holder, request):
-        parent = previous if links else None
-        keeper = caller.keeper(_kept("responses", caller, request, parent))
+    keeper = keep(holder, request, caller, previous if links else None)
     missing = () if referred is None else referred.missing
     known = (*links[-1:], *(() if referred is None else referred.links))
     if not known:
