@@ -46,6 +46,10 @@ class Pile:
         self._pack()
         return True
 
+    def add_last(self, data: bytes) -> None:
+        """The last of it is packed with what was not, when it is asked for."""
+        self._loose.append(data)
+
     def read(self, start: int = 0) -> bytes:
         """All that was added, from the byte at `start` on."""
         found: list[bytes] = []
@@ -56,10 +60,6 @@ class Pile:
             else:
                 skipped += size
         return b"".join([*found, *self._loose])[start - skipped :]
-
-    def add_last(self, data: bytes) -> None:
-        """The last of it is packed with what was not, when it is asked for."""
-        self._loose.append(data)
 
     def packed(self) -> bytes:
         """All of it as a store keeps it. Changes nothing: it may be asked in another thread."""

@@ -2,9 +2,11 @@
 
 Jobs that wait at the same time are done in one transaction (group commit), and under load they wait a moment for one
 another, so that a write costs a share of a commit. They wait in the event loop, and what they need is made there when
-they are handed over: of several made one after another, each costs half of one that is made between other work. A job is a function over the connection that either raises a
-`StoreError` before it has written anything, or succeeds. When SQLite itself fails, the transaction is undone and each of
-its jobs is tried again in one of its own: what is wrong with one must not fail another's.
+they are handed over: of several made one after another, each costs half of one that is made between other work.
+
+A job is a function over the connection that either raises a `StoreError` before it has written anything, or succeeds.
+When SQLite itself fails, the transaction is undone and each of its jobs is tried again in one of its own: what is wrong
+with one must not fail another's.
 
 Jobs of one kind can also be done by one call (`do_with`). Each call into SQLite lets go of the interpreter and has to
 wait for it again, while the event loop is busy for milliseconds at a time: few statements for many rows are what counts.
@@ -74,7 +76,7 @@ class SqliteThread:
         self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
         self._gathered: list[_Job] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._next: asyncio.Handle | None = None  # when they are handed over
         self._is_busy = False
         self._watch: asyncio.TimerHandle | None = None
         self._commits: deque[float] = deque((0.0, 0.0), maxlen=2)
@@ -125,23 +127,22 @@ class SqliteThread:
             self._watch = self._loop.call_later(_WAIT_SECONDS, self._give_up)
         if not self._writes:
             self._hand_over()
-        elif not self._is_busy and self._timer is None:
+        elif not self._is_busy and self._next is None:
             self._gather()
 
     def _gather(self) -> None:
-        """Hand over what there is, or wait for others that want to write, if it looks as if there were some."""
+        """Wait for others that want to write: for those of this moment, or longer if it looks as if there were some."""
         before, last = self._commits
         now = self._loop.time()
         if now - before > 2 * _GATHER_SECONDS or now - last > _GATHER_SECONDS:
-            self._hand_over()
+            self._next = self._loop.call_soon(self._hand_over)
         elif self._unwaited:
             self._unwaited -= 1
-            self._hand_over()
+            self._next = self._loop.call_soon(self._hand_over)
         else:
-            self._timer = self._loop.call_at(last + _GATHER_SECONDS, self._stop_waiting)
+            self._next = self._loop.call_at(last + _GATHER_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
-        self._timer = None
         # One who writes again and again waits in vain, and not often.
         self._vain = 0 if len(self._gathered) > 1 else min(2 * self._vain + 1, _MAX_VAIN)
         self._unwaited = self._vain
@@ -149,6 +150,7 @@ class SqliteThread:
 
     def _hand_over(self) -> None:
         """As far as one transaction should go."""
+        self._next = None
         batch = self._gathered[:_MAX_BATCH]
         self._gathered = self._gathered[_MAX_BATCH:]
         ready = [job for job in batch if self._is_prepared(job)]
@@ -198,9 +200,8 @@ class SqliteThread:
         """The thread ends when it has done what was asked for."""
         if not self._is_closing:
             self._is_closing = True
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            if self._next is not None:
+                self._next.cancel()
             while self._gathered:
                 self._hand_over()
             self._queue.put(None)
@@ -239,7 +240,7 @@ class SqliteThread:
                 job.future.set_result(job.result)
             else:
                 job.future.set_exception(job.error)
-        if self._gathered and self._timer is None and not self._is_closing:
+        if self._gathered and self._next is None and not self._is_closing:
             self._gather()
 
     def _do(self, batch: list[_Job]) -> None:

@@ -192,6 +192,20 @@ def test_writes_that_wait_together_are_committed_together(path: Path) -> None:
     assert bounded(main()) <= 4
 
 
+def test_writes_of_one_moment_are_committed_together(path: Path) -> None:
+    async def main() -> int:
+        thread = writing(path)
+        seen: list[str] = []
+        await thread.do(lambda db: db.set_trace_callback(seen.append))
+        seen.clear()
+        await asyncio.sleep(0.1)  # nobody waits for company now
+        await asyncio.gather(thread.do(_ask("SELECT 1")), thread.do(_ask("SELECT 2")))
+        await thread.close()
+        return seen.count("COMMIT")
+
+    assert bounded(main()) == 1
+
+
 def test_job_that_fails_does_not_fail_its_neighbours(path: Path) -> None:
     async def main() -> list[object]:
         thread = writing(path)
