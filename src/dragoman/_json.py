@@ -275,15 +275,18 @@ def dumps_texts(texts: Iterable[str], between: bytes) -> bytes:
     return out if out.isascii() else escape_separators(out)
 
 
-def dumps_each(texts: Sequence[str]) -> list[bytes]:
-    """The same for many, each by itself."""
+def dumps_each(texts: Sequence[str]) -> tuple[list[bytes], bytes]:
+    """The same for many, each by itself, and each on a line of its own."""
     try:
         out = list(map(_encode, texts))
     except UnicodeEncodeError:
-        return list(map(dumps_text, texts))
-    whole = b"".join(out)
-    is_plain = whole.isascii() or escape_separators(whole) is whole
-    return out if is_plain else list(map(escape_separators, out))
+        out = list(map(dumps_text, texts))
+    lines = b"\n".join(out)
+    if not lines.isascii():
+        escaped = escape_separators(lines)
+        if escaped is not lines:
+            return escaped.split(b"\n"), escaped
+    return out, lines
 
 
 def raw(value: object) -> Raw:

@@ -24,6 +24,7 @@ from msgspec import Struct, field
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
 from dragoman.core.runs import Run, RunReader, Told, spread
 from dragoman.core.schemas import SchemaRules
+from dragoman.dialects.journal import Journal
 from dragoman.errors import FrameTooLarge, MalformedJson
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem, Repair
@@ -85,6 +86,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     last_comment: Chat only: asked when a stream is complete for a comment to stand just before its `[DONE]`.
     response_id: the answer's own id, whatever the upstream calls it; empty: the upstream's, or a minted one.
     previous_id: Responses only: the response that this one continues, told beside it.
+    journal: Responses only: told of what is written, by whoever keeps it.
     """
 
     model: str | None = None
@@ -97,6 +99,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     last_comment: Callable[[], str] | None = None
     response_id: str = ""
     previous_id: str | None = None
+    journal: Journal | None = None
 
 
 class Target(Struct, frozen=True, kw_only=True, cache_hash=True):

@@ -24,6 +24,7 @@ from dragoman.store.packing import (
     unpack_bytes,
     unpack_escrowed,
     unpack_request,
+    unpack_stream,
     weigh_ending,
     weigh_request,
 )
@@ -111,9 +112,9 @@ class KeptStore:
             raise missing(response_id)
         size = (len(content.body) + len(content.stream or b"")) * _GROWTH
         body = await beside(size, unpack_bytes, content.body)
-        told = content.stream
-        if told is not None:
-            told = await beside(size, unpack_bytes, told)
+        told = None
+        if stream:
+            told = await beside(size, unpack_stream, content.body, content.stream)
         return Told(head_of(content.row, now), body, told)
 
     async def chain(

@@ -11,12 +11,15 @@ keeps its bytes, but for that.
 
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from msgspec import MsgspecError, Struct, msgpack
 
 from dragoman._json import FAST_FAILURES, Raw, decode_untyped, dumps_document, loads
 from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.journal import Deltas, Piece, join_pieces
 from dragoman.errors import StoreDamaged
 from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, Text
 from dragoman.model.request import Request, Tool
@@ -24,10 +27,12 @@ from dragoman.store.reading import reader
 from dragoman.store.records import Answer, Ending, Escrowed
 
 __all__ = (
+    "pack_both",
     "pack_bytes",
     "pack_ending",
     "pack_escrowed",
     "pack_names",
+    "pack_pieces",
     "pack_request",
     "pack_several",
     "unpack_answer",
@@ -35,18 +40,24 @@ __all__ = (
     "unpack_escrowed",
     "unpack_names",
     "unpack_request",
+    "unpack_stream",
     "weigh_ending",
     "weigh_request",
 )
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor
 
-_PLAIN, _ZLIB, _ZSTD, _SEVERAL = b"\x00", b"\x01", b"\x02", b"\x03"
+_PLAIN, _ZLIB, _ZSTD, _SEVERAL, _PIECES = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
+_BOTH = b"\x05"
 _ZLIB_LEVEL = 1
 _ZSTD_LEVEL = -1
 # Before each of several: how long it is.
 _LENGTH = 4
+# Of a body, to look for it where it should stand: as much as no other object in a stream begins with.
+_BEGINNING = 64
 # What is read back is held whole; a header that promises more is broken, or somebody's joke.
 _MAX_SIZE = 1024 * 1024 * 1024
 # A page of a database has 4 KiB: a few hundred bytes less of it cost more time than they save.
@@ -59,17 +70,36 @@ _read_escrowed = reader(Escrowed)
 _read_names = reader(tuple[str, ...])
 
 
+class _Both(Struct, frozen=True, array_like=True):
+    """A stream, and where the body stands in its last piece."""
+
+    start: int
+    end: int
+    pieces: list[Piece]
+
+    @property
+    def body(self) -> bytes:
+        last = self.pieces[-1] if self.pieces else b""
+        return last[self.start : self.end] if type(last) is bytes else b""
+
+
+_write_pieces = msgpack.Encoder().encode
+_read_pieces = msgpack.Decoder(list[Piece]).decode
+_read_both = msgpack.Decoder(_Both).decode
+
+
 def pack_request(request: Request) -> bytes:
     return _pack(request)
 
 
 def pack_ending(ending: Ending) -> tuple[bytes, bytes, bytes | None]:
-    """Its answer (empty: as its body tells), its body and its stream."""
-    stream = ending.stream
-    if stream is not None:
-        stream = pack_bytes(stream) if isinstance(stream, bytes) else stream.packed()
+    """Its answer (empty: as its body tells), its body and its stream (None also if it is one value with the body)."""
+    stream, body = ending.stream, ending.body
     answer = b"" if ending.answer is None else _pack(ending.answer)
-    return answer, pack_bytes(ending.body), stream
+    if stream is None or isinstance(stream, bytes):
+        return answer, pack_bytes(body), None if stream is None else pack_bytes(stream)
+    both = stream.packed_with(body)
+    return (answer, pack_bytes(body), stream.packed()) if both is None else (answer, both, None)
 
 
 def pack_escrowed(escrowed: Escrowed) -> bytes:
@@ -110,14 +140,60 @@ def unpack_bytes(data: bytes) -> bytes:
         return _unpack_zstd(rest)
     if way == _SEVERAL:
         return b"".join(map(unpack_bytes, _each_of(rest)))
+    if way == _PIECES:
+        return _joined(_read_packed(rest, _read_pieces))
+    if way == _BOTH:
+        return _read_packed(rest, _read_both).body
     if way != _ZLIB:
-        raise StoreDamaged(f"expected a stored value to begin with 00 to 03, got {way.hex()!r}")
+        raise StoreDamaged(f"expected a stored value to begin with 00 to 05, got {way.hex()!r}")
     try:
         return zlib.decompress(rest)
     except zlib.error as error:
         raise StoreDamaged(
             f"expected compressed bytes in the store, got others: {error}"
         ) from error
+
+
+def unpack_stream(body: bytes, stream: bytes | None) -> bytes | None:
+    """The stream of a response that is kept as these two; None if it has none. Raises StoreDamaged."""
+    if stream is not None:
+        return unpack_bytes(stream)
+    return _joined(_read_packed(body[1:], _read_both).pieces) if body[:1] == _BOTH else None
+
+
+def pack_pieces(pieces: Sequence[Piece]) -> bytes:
+    """What was told piece by piece; read back, it is joined, and deltas that were made alike are made again."""
+    if Deltas not in map(type, pieces):
+        return pack_bytes(b"".join(cast("Sequence[bytes]", pieces)))
+    return _PIECES + pack_bytes(_write_pieces(pieces))
+
+
+def pack_both(pieces: Sequence[Piece], body: bytes) -> bytes | None:
+    """The same for a stream and the body that its last piece tells, as one value; None if it does not tell it."""
+    last = pieces[-1] if pieces else b""
+    if type(last) is not bytes or not body:
+        return None
+    start = last.rfind(body[:_BEGINNING])
+    if start < 0 or not last.startswith(body, start):
+        return None
+    return _BOTH + pack_bytes(_write_pieces(_Both(start, start + len(body), [*pieces])))
+
+
+def _read_packed(data: bytes, read: Callable[[bytes], T]) -> T:
+    # What is made of pieces is packed as one.
+    if data[:1] in (_SEVERAL, _PIECES, _BOTH):
+        raise StoreDamaged("expected pieces of a stored value, they are packed otherwise")
+    try:
+        return read(unpack_bytes(data))
+    except MsgspecError as error:
+        raise StoreDamaged(f"expected pieces of a stored value: {error}") from error
+
+
+def _joined(pieces: Sequence[Piece]) -> bytes:
+    """Raises StoreDamaged."""
+    if sum(piece.most if type(piece) is Deltas else len(piece) for piece in pieces) > _MAX_SIZE:
+        raise StoreDamaged(f"expected a stored value of at most {_MAX_SIZE:,} bytes, got more")
+    return join_pieces(pieces)
 
 
 def pack_several(packed: Sequence[bytes]) -> bytes:
@@ -133,7 +209,7 @@ def _each_of(data: bytes) -> Iterator[bytes]:
         start = place + _LENGTH
         end = start + int.from_bytes(data[place:start])
         # One of several is no several.
-        if not start < end <= len(data) or data[start : start + 1] == _SEVERAL:
+        if not start < end <= len(data) or data[start : start + 1] in (_SEVERAL, _BOTH):
             raise StoreDamaged("expected pieces of a stored value, their lengths do not fit")
         yield data[start:end]
         place = end

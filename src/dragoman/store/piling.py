@@ -1,54 +1,62 @@
-"""Bytes that come one after another, packed as they come: a stream that is told is kept in the room it will take.
+"""A stream that is told, kept as it comes in the room it will take.
 
 What was just written is still in the processor's cache when it is compressed, and a thousand open streams hold kilobytes
-each instead of all they have told.
+each instead of all they have told. Of deltas that were made alike only the texts are kept, which are not compressed
+before there are many.
 """
 
-from dragoman.store.packing import pack_bytes, pack_several, unpack_bytes
+from collections.abc import Sequence
+
+from dragoman.dialects.journal import Piece, join_pieces, weigh
+from dragoman.store.packing import pack_both, pack_pieces, pack_several, unpack_bytes
 
 __all__ = ("PACK_BYTES", "Pile")
 
 PACK_BYTES = 32 * 1024
 """Packed at once. Less is compressed worse: each packing begins without knowing what stood before."""
 
-# Small pieces are counted instead of measured: this many events of one token each are some 30 KB.
-_MANY = 128
-_LARGE = 1024
-
 
 class Pile:
-    """Bytes, and nothing but adding to them is done for each token of a stream."""
+    """Bytes, and little but adding to them is done for each token of a stream."""
 
-    __slots__ = ("_loose", "_packed", "_size", "_sizes")
+    __slots__ = ("_loose", "_packed", "_size", "_sizes", "_told", "loose")
 
     def __init__(self) -> None:
         self._packed: list[bytes] = []
         self._sizes: list[int] = []
         self._size = 0
-        self._loose: list[bytes] = []
+        self._loose: list[Piece] = []
+        self._told = 0  # by what is not packed yet
+        self.loose = 0
+        """Bytes that are still to be packed."""
 
     @property
     def size(self) -> int:
         """Of all that was added, unpacked."""
-        return self._size + self.loose
+        return self._size + self._told
 
-    @property
-    def loose(self) -> int:
-        """Of what is not packed yet."""
-        return sum(map(len, self._loose))
-
-    def add(self, data: bytes) -> bool:
-        """Whether enough has come together to be packed, and was."""
-        loose = self._loose
-        loose.append(data)
-        if len(loose) < _MANY and (len(data) < _LARGE or sum(map(len, loose)) < PACK_BYTES):
+    def add(self, data: bytes, pieces: Sequence[Piece] | None = None) -> bool:
+        """Whether enough has come together to be packed, and was. `pieces`: what the data is made of, if that is known."""
+        self.add_last(data, pieces)
+        if self.loose < PACK_BYTES:
             return False
-        self._pack()
+        self._packed.append(pack_pieces(self._loose))
+        self._sizes.append(self._told)
+        self._size += self._told
+        self._loose = []
+        self._told = self.loose = 0
         return True
 
-    def add_last(self, data: bytes) -> None:
+    def add_last(self, data: bytes, pieces: Sequence[Piece] | None = None) -> None:
         """The last of it is packed with what was not, when it is asked for."""
-        self._loose.append(data)
+        size = len(data)
+        self._told += size
+        if pieces is None:
+            self._loose.append(data)
+            self.loose += size
+        else:
+            self._loose += pieces
+            self.loose += weigh(pieces)
 
     def read(self, start: int = 0) -> bytes:
         """All that was added, from the byte at `start` on."""
@@ -59,16 +67,13 @@ class Pile:
                 found.append(unpack_bytes(data))
             else:
                 skipped += size
-        return b"".join([*found, *self._loose])[start - skipped :]
+        return b"".join([*found, join_pieces(self._loose)])[start - skipped :]
 
     def packed(self) -> bytes:
-        """All of it as a store keeps it. Changes nothing: it may be asked in another thread."""
-        packed = [*self._packed, pack_bytes(b"".join(self._loose))] if self._loose else self._packed
+        """All of it as a store keeps it. Changes nothing, as the next: they may be asked in another thread."""
+        packed = [*self._packed, pack_pieces(self._loose)] if self._loose else self._packed
         return packed[0] if len(packed) == 1 else pack_several(packed)
 
-    def _pack(self) -> None:
-        data = b"".join(self._loose)
-        self._packed.append(pack_bytes(data))
-        self._sizes.append(len(data))
-        self._size += len(data)
-        self._loose = []
+    def packed_with(self, body: bytes) -> bytes | None:
+        """The same together with a body that its end tells; None if they are to be kept apart."""
+        return None if self._packed else pack_both(self._loose, body)

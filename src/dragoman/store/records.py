@@ -78,6 +78,10 @@ class Piled(Protocol):
         """All of them, as a store keeps them."""
         ...
 
+    def packed_with(self, body: bytes) -> bytes | None:
+        """The same together with a body that they end in; None if they are to be kept apart."""
+        ...
+
 
 class Ending(Struct, frozen=True, kw_only=True):
     """A response that is over.

@@ -47,7 +47,7 @@ def scrub(request: Request) -> Request:
 
 def _is_plain(request: Request) -> bool:
     """Whether there is no place in it for credentials, as in most."""
-    if request.extra is not None or request.namespaces:
+    if (request.extra is not None and request.extra.fields) or request.namespaces:
         return False
     for tool in request.tools:
         if tool.extra is not None:

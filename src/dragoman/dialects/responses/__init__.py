@@ -11,7 +11,6 @@ from dragoman.dialects.responses.regular import ResponsesWatch, is_regular_body
 from dragoman.dialects.responses.request import decode_request, encode_request, pair_turns
 from dragoman.dialects.responses.submitted import read_submitted
 from dragoman.dialects.responses.terminal import (
-    Terminal,
     change_status,
     fail_terminal,
     failed_event,
@@ -27,7 +26,6 @@ __all__ = (
     "ResponsesEncoder",
     "ResponsesReader",
     "ResponsesWatch",
-    "Terminal",
     "change_status",
     "decode_error",
     "decode_request",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import ClassVar
 
+from dragoman._json import Raw, dumps
 from dragoman.core.fold import merge_usage
 from dragoman.core.ids import Minter
 from dragoman.core.losses import answer_book
@@ -27,6 +28,7 @@ from dragoman.dialects.responses.frames import EventWriter
 from dragoman.dialects.responses.itemstream import ItemStream
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.sheet import Sheet
+from dragoman.dialects.responses.terminal import written_terminal
 from dragoman.dialects.responses.writing import ItemWriter, JsonObject
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -86,7 +88,8 @@ class ResponsesEncoder:
         self._context = context
         self._state = _State.NEW
         self._book = answer_book(LOSSES, context.losses)
-        self._events = EventWriter()
+        self._journal = context.journal
+        self._events = EventWriter(context.journal)
         self._sheet = Sheet(self._events, ItemWriter(self._mint, self._book), self._book)
         self._items = ItemStream(self._sheet)
         self._minter = Minter(context.seed)
@@ -259,7 +262,7 @@ class ResponsesEncoder:
         response = envelope.fields(
             ending.status, self._sheet.output, self._usage, incomplete_details=ending.details
         )
-        return self._events.event(ending.event, {"response": response})
+        return self._end(ending.event, response)
 
     def _required_action(self) -> JsonObject | None:
         waits = self._finished is not None and self._finished.reason == "tool_calls"
@@ -290,7 +293,14 @@ class ResponsesEncoder:
         response = self._opened().fields(
             "failed", self._sheet.output, self._usage, error=failed_fields(info)
         )
-        return self._events.event("response.failed", {"response": response})
+        return self._end("response.failed", response)
+
+    def _end(self, name: str, response: JsonObject) -> bytes:
+        if self._journal is None:
+            return self._events.event(name, {"response": response})
+        body = dumps(response)
+        self._journal.terminal = written_terminal(response, body)
+        return self._events.event(name, {"response": Raw(body)})
 
     handlers: ClassVar[Mapping[type[Event], Callable[..., bytes]]] = {
         Started: _start,

@@ -1,13 +1,15 @@
 """Numbered events as SSE frames. The fields are in the vendor's order: the type, the rest by name, the number last."""
 
 from collections.abc import Sequence
-from itertools import chain, count
 
 from dragoman._json import dumps, dumps_each, dumps_text
+from dragoman.dialects.journal import Deltas, Journal, fill_in, form_of
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.events import InputDelta, ReasoningDelta, TextDelta
 
 __all__ = ("EventWriter", "Stencil")
+
+_TAIL = b"}\n\n"
 
 
 class Stencil:
@@ -16,7 +18,7 @@ class Stencil:
     `kind` is the event it takes for `part`; None: the part's deltas have no event on this wire.
     """
 
-    __slots__ = ("head", "kind", "line", "middle", "part")
+    __slots__ = ("form", "head", "kind", "middle", "part")
 
     def __init__(
         self,
@@ -32,34 +34,44 @@ class Stencil:
         head, _, tail = whole.partition(b'"delta":""')
         self.head = b"event: " + name.encode("ascii") + b"\ndata: " + head + b'"delta":'
         self.middle = tail[: -len(b"0}")]
-        self.line = b""  # a frame to be filled in, for many at once
+        self.form = b""  # a frame to be filled in, for many at once
 
 
 class EventWriter:
-    """Writes events and counts them."""
+    """Writes events and counts them. `journal`: told of what is written."""
 
-    __slots__ = ("sequence",)
+    __slots__ = ("_journal", "sequence")
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal | None = None) -> None:
         self.sequence = 0
+        self._journal = journal
 
     def event(self, name: str, fields: JsonObject) -> bytes:
         number = self.sequence
         self.sequence = number + 1
         data = dumps({"type": name, **fields, "sequence_number": number})
-        return b"".join((b"event: ", name.encode("ascii", "replace"), b"\ndata: ", data, b"\n\n"))
+        frame = b"".join((b"event: ", name.encode("ascii", "replace"), b"\ndata: ", data, b"\n\n"))
+        if self._journal is not None:
+            self._journal.size += len(frame)
+        return frame
 
     def delta(self, stencil: Stencil, text: str) -> bytes:
         number = self.sequence
         self.sequence = number + 1
-        return b"%b%b%b%d}\n\n" % (stencil.head, dumps_text(text), stencil.middle, number)
+        frame = b"%b%b%b%d}\n\n" % (stencil.head, dumps_text(text), stencil.middle, number)
+        if self._journal is not None:
+            self._journal.size += len(frame)
+        return frame
 
     def deltas(self, stencil: Stencil, texts: Sequence[str]) -> bytes:
         number = self.sequence
         self.sequence = number + len(texts)
-        line = stencil.line
-        if not line:
-            parts = (stencil.head.replace(b"%", b"%%"), stencil.middle.replace(b"%", b"%%"))
-            stencil.line = line = b"%b%%b%b%%d}\n\n" % parts
-        holes = zip(dumps_each(texts), count(number), strict=False)
-        return line * len(texts) % tuple(chain.from_iterable(holes))
+        form = stencil.form
+        if not form:
+            stencil.form = form = form_of(stencil.head, stencil.middle, _TAIL)
+        each, lines = dumps_each(texts)
+        frames = fill_in(form, each, number)
+        if self._journal is not None:
+            alike = Deltas(stencil.head, stencil.middle, _TAIL, number, lines)
+            self._journal.note(alike, len(frames))
+        return frames

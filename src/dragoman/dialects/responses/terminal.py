@@ -3,18 +3,18 @@
 A terminal may also be taken back before it leaves: `fail_terminal` writes a failure in its place, under the same number.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, typed_decoder
+from dragoman.dialects.journal import Terminal, TerminalStatus
 from dragoman.dialects.responses.errors import failed_fields
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_frame
 
 __all__ = (
-    "Terminal",
     "change_status",
     "fail_terminal",
     "failed_event",
@@ -22,9 +22,8 @@ __all__ = (
     "read_opening",
     "read_terminal",
     "read_whole",
+    "written_terminal",
 )
-
-TerminalStatus = Literal["completed", "incomplete", "failed", "cancelled"]
 
 _TERMINALS: dict[str, TerminalStatus] = {
     "response.completed": "completed",
@@ -68,20 +67,6 @@ class _Event(Struct, gc=False):
     response: Raw = _NOTHING
 
 
-class Terminal(Struct, frozen=True, gc=False):
-    """The response object as it was told last, and what it says of itself.
-
-    waiting: the ids of the calls whose results the client owes; None: what it says of them takes a closer look.
-    items: the ids of its items, as far as they have some.
-    """
-
-    id: str
-    status: TerminalStatus
-    body: bytes
-    waiting: tuple[str, ...] | None = None
-    items: tuple[str, ...] = ()
-
-
 _read_event: Callable[[bytes], _Event] = typed_decoder(_Event)
 _read_head: Callable[[bytes], _Head] = typed_decoder(_Head)
 _read_whole: Callable[[bytes], _Whole] = typed_decoder(_Whole)
@@ -118,6 +103,30 @@ def read_terminal(last: bytes) -> Terminal | None:
 def read_whole(body: bytes) -> Terminal | None:
     """The same of a body; None if it is no response with an id."""
     return _terminal(body, "completed")
+
+
+def written_terminal(response: Mapping[str, object], body: bytes) -> Terminal | None:
+    """The same of a response object that was just written as these bytes; None if it is to be read from them."""
+    waiting: list[str] = []
+    items: list[str] = []
+    for item in cast("list[object]", response["output"]):
+        if not isinstance(item, dict):
+            return None
+        fields = cast("dict[str, object]", item)
+        kind, item_id = fields.get("type"), fields.get("id")
+        if not isinstance(kind, str) or not isinstance(item_id, str):
+            return None
+        if kind not in _PLAIN_ITEMS:
+            call_id = fields.get("call_id")
+            is_open = kind in _OPEN_ITEMS and fields.get("status") == "completed"
+            if not is_open or "execution" in fields or not isinstance(call_id, str):
+                return None
+            waiting.append(call_id)
+        items.append(item_id)
+    status = _STATUSES.get(cast("str", response["status"]))
+    if status is None:
+        return None
+    return Terminal(cast("str", response["id"]), status, body, tuple(waiting), tuple(items))
 
 
 def _terminal(body: bytes, status: TerminalStatus) -> Terminal | None:

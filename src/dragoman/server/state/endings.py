@@ -11,6 +11,7 @@ from dragoman.core.fold import fold
 from dragoman.core.losses import LossBook
 from dragoman.dialects import messages, responses
 from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.journal import Terminal
 from dragoman.dialects.registry import CODECS
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome
@@ -18,7 +19,7 @@ from dragoman.model.parts import Call, Dialect, Part, Result
 from dragoman.store.records import Answer, EndStatus
 from dragoman.store.telling import answer_of, read_outcome
 
-__all__ = ("Ended", "fail_last", "read_ended_body", "read_ended_stream")
+__all__ = ("Ended", "ended_response", "fail_last", "read_ended_body", "read_ended_stream")
 
 _NO_ENCODE = EncodeContext()
 
@@ -41,7 +42,7 @@ def read_ended_stream(door: Dialect, last: bytes, whole: Callable[[], bytes]) ->
     """The answer that ends in `last`; None if none does. `whole`: all of its stream, asked for where it is needed."""
     if door == "responses":
         terminal = responses.read_terminal(last)
-        return None if terminal is None else _response(terminal)
+        return None if terminal is None else ended_response(terminal)
     decoder = make_decoder(door)
     events = [*decoder.events(whole())]
     for step in decoder.close():
@@ -53,7 +54,7 @@ def read_ended_body(door: Dialect, body: bytes) -> Ended | None:
     """The same of a body; None if it tells of no answer with an id."""
     if door == "responses":
         whole = responses.read_whole(body)
-        return None if whole is None else _response(whole)
+        return None if whole is None else ended_response(whole)
     return _message(door, read_outcome(door, body), body)
 
 
@@ -64,7 +65,8 @@ def fail_last(door: Dialect, last: bytes, error: ErrorInfo) -> bytes:
     return messages.fail_terminal(last, error)
 
 
-def _response(terminal: responses.Terminal) -> Ended:
+def ended_response(terminal: Terminal) -> Ended:
+    """The same where the end says it of itself."""
     waiting = terminal.waiting
     if waiting is None:
         waiting = _waiting(answer_of(read_outcome("responses", terminal.body)).parts)

@@ -21,12 +21,19 @@ from msgspec import Struct, structs
 from dragoman.core.failures import error_info
 from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.core.seals import Family
+from dragoman.dialects.journal import Journal
 from dragoman.dialects.responses import read_opening
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request
-from dragoman.server.state.endings import Ended, fail_last, read_ended_body, read_ended_stream
+from dragoman.server.state.endings import (
+    Ended,
+    ended_response,
+    fail_last,
+    read_ended_body,
+    read_ended_stream,
+)
 from dragoman.server.state.holding import StoreHolder
 from dragoman.store.base import Key, Store
 from dragoman.store.piling import Pile
@@ -83,6 +90,7 @@ class Keeper:
         "_waiters",
         "family",
         "is_begun",
+        "journal",
         "since",
         "upstream",
     )
@@ -102,6 +110,7 @@ class Keeper:
         self._told_id = ""
         self._beginning: asyncio.Task[None] | None = None
         self._is_over = False
+        self.journal = Journal()  # for who writes what is kept
         self.is_begun = False
         self.since = 0.0
         self.upstream = ""
@@ -149,7 +158,8 @@ class Keeper:
             self.since = time.monotonic()
             self._holder.running.add(self)
             self._opening = _first_frame(told)
-        if self._takes_more and self._pile.add(told):
+        pieces = self.journal.cut(told)
+        if self._takes_more and self._pile.add(told, pieces):
             self._takes_more = self._pile.size <= MAX_STREAM_BYTES
         if self._waiters:
             self._wake()
@@ -176,11 +186,15 @@ class Keeper:
         door = self._kept.door
         pile = self._pile
         self._shown = pile.size
-        pile.add_last(last)
+        pile.add_last(last, self.journal.cut(last))
         is_whole = pile.size <= MAX_STREAM_BYTES
         if not is_whole and door != "responses":
             return fail_last(door, last, _too_large())  # no frame of it tells the whole answer
-        ended = read_ended_stream(door, last, pile.read)
+        terminal = self.journal.terminal
+        if terminal is None:
+            ended = read_ended_stream(door, last, pile.read)
+        else:
+            ended = ended_response(terminal)
         if ended is None:
             return last
         try:

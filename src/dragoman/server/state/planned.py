@@ -58,7 +58,13 @@ def plan_kept(plan: AnswerPlan, keeper: Keeper, way: Way, *, is_native: bool) ->
     if plan.relay != "none" and (is_native or not keeper.names_itself):
         return structs.replace(plan, keeper=keeper)
     own = keeper.response_id
-    encode = structs.replace(plan.encode, response_id=own, previous_id=keeper.parent, seed=own)
+    encode = structs.replace(
+        plan.encode,
+        response_id=own,
+        previous_id=keeper.parent,
+        seed=own,
+        journal=keeper.journal,
+    )
     return structs.replace(plan, keeper=keeper, encode=encode, relay="none")
 
 
