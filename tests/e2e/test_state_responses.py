@@ -19,6 +19,8 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 TOOLS = [{"type": "function", "name": "get_weather", "description": "d", "parameters": SCHEMA}]
 CALL = Tool("call_1", "get_weather", ('{"city":', '"Paris"}'))
 CALLING = Answer((Said(("Let me ", "look.")), CALL))
+# Enough to be written many at a time, and to be packed in several pieces.
+LONG = Answer((Said(tuple(f"{number} % of \u2028 it, " for number in range(3000))), CALL))
 DONE = Answer((Said(("It is ", "sunny.")),))
 THANKED = Answer((Said(("You are welcome.",)),))
 
@@ -89,9 +91,12 @@ def test_a_stored_response_is_what_was_told(stage: Stage, dialect: str, stream: 
     assert client.responses.retrieve(told.id) == told
 
 
+@pytest.mark.parametrize("answer", [CALLING, LONG], ids=["short", "long"])
 @dialects
-def test_a_stored_stream_is_told_again_byte_for_byte(stage: Stage, dialect: str) -> None:
-    scene = stage.scene(dialect, CALLING)
+def test_a_stored_stream_is_told_again_byte_for_byte(
+    stage: Stage, dialect: str, answer: Answer
+) -> None:
+    scene = stage.scene(dialect, answer)
     body = {"model": scene.model, "input": "hi", "tools": TOOLS, "stream": True}
     told = ask(stage.url, "responses", body, {"authorization": "Bearer key-of-the-client"})
     created = json.loads(told.content.partition(b"data: ")[2].partition(b"\n")[0])

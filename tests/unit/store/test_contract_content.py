@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from dragoman.dialects.journal import Deltas
 from dragoman.errors import StoreConflict, StoreDamaged
 from dragoman.model.parts import Text
 from dragoman.store.base import Store
@@ -56,6 +57,31 @@ def test_stream_that_was_packed_in_pieces_is_told_whole(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.put(draft("a"), ending(stream=pile))
         assert (await store.told(OWNER, "a", stream=True)).stream == pile.read()
+
+    bench.run(work)
+
+
+def test_stream_and_the_body_that_it_ends_in_are_told_each_by_itself(bench: Bench) -> None:
+    pile = Pile()
+    deltas = Deltas(b'data: {"delta":', b',"n":', b"}\n\n", 3, b'"a"\n"b"')
+    pile.add(deltas.frames(), [deltas])
+    pile.add_last(b"data: " + TOLD + b"\n\n")
+
+    async def work(store: Store) -> None:
+        over = ending(answer=None, body=TOLD, stream=pile)
+        await store.put(draft("a"), over)
+        await store.begin(draft("b", parent="a"))
+        await store.finish(OWNER, "b", over)
+        for name in "ab":
+            told = await store.told(OWNER, name, stream=True)
+            assert told.stream == deltas.frames() + b"data: " + TOLD + b"\n\n"
+            assert told.body == TOLD
+            told = await store.told(OWNER, name)
+            assert (told.body, told.stream) == (TOLD, None)
+        links = await store.chain(OWNER, "b")
+        answers = [link.answer for link in links if link.answer is not None]
+        assert answers[0] == answers[1]
+        assert answers[0].parts == (Text(text="world", item_id="msg_1"),)
 
     bench.run(work)
 

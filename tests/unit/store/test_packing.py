@@ -41,7 +41,7 @@ from dragoman.store.packing import (
     weigh_ending,
     weigh_request,
 )
-from dragoman.store.piling import PACK_BYTES, Pile
+from dragoman.store.piling import Pile
 from dragoman.store.reading import reader
 from dragoman.store.records import Answer, Ending, Escrowed
 from part_strategies import (
@@ -282,32 +282,6 @@ def test_what_zlib_packed_is_read_and_written_where_there_is_nothing_else(
         unpack_bytes(packed)
 
 
-@given(st.lists(st.binary(max_size=400), max_size=8), st.integers(0, 2000))
-def test_what_came_in_pieces_comes_back(pieces: list[bytes], start: int) -> None:
-    pile = Pile()
-    for piece in pieces:
-        pile.add(piece * 300)
-    whole = b"".join(piece * 300 for piece in pieces)
-    assert pile.size == len(whole)
-    assert pile.read() == whole
-    assert pile.read(start * 100) == whole[start * 100 :]
-    assert unpack_bytes(pile.packed()) == whole
-    pile.add_last(b"the end")
-    assert pile.loose >= len(b"the end")
-    assert unpack_bytes(pile.packed()) == whole + b"the end"
-    assert pile.read(start) == (whole + b"the end")[start:]
-
-
-def test_a_pile_takes_little_room() -> None:
-    pile = Pile()
-    frames = [b'data: {"type":"delta","number":%d}\n\n' % number for number in range(2000)]
-    for frame in frames:
-        pile.add(frame)
-    assert pile.size > 2 * PACK_BYTES
-    assert pile.read() == b"".join(frames)
-    assert len(pile.packed()) < pile.size / 5
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -320,9 +294,3 @@ def test_a_pile_takes_little_room() -> None:
 def test_pieces_whose_lengths_do_not_fit_are_reported(data: bytes) -> None:
     with pytest.raises(StoreDamaged, match="lengths"):
         unpack_bytes(data)
-
-
-def test_a_stream_that_is_packed_is_kept_as_it_is() -> None:
-    pile = Pile()
-    pile.add(b"x" * 500)
-    assert pack_ending(Ending(status="completed", answer=None, stream=pile))[2] == pile.packed()
