@@ -88,7 +88,7 @@ CLOCK_READINGS = frozenset(("now", "utcnow", "today"))
 JSON_LIBRARIES = frozenset(
     ("json", "orjson", "ujson", "simplejson", "rapidjson", "pydantic", "pydantic_core")
 )
-FROM_MSGSPEC = frozenset(("Struct", "field", "structs", "UNSET", "UnsetType"))
+FROM_MSGSPEC = frozenset(("Struct", "field", "structs", "msgpack", "UNSET", "UnsetType"))
 HOMELESS = frozenset(("utils", "util", "helpers", "helper", "common", "misc"))
 
 

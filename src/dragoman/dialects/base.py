@@ -22,9 +22,9 @@ from typing import Literal, Protocol
 from msgspec import Struct, field
 
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
+from dragoman.core.journal import Journal
 from dragoman.core.runs import Run, RunReader, Told, spread
 from dragoman.core.schemas import SchemaRules
-from dragoman.dialects.journal import Journal
 from dragoman.errors import FrameTooLarge, MalformedJson
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem, Repair

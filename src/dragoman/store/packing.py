@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from msgspec import MsgspecError, Struct, msgpack
+from msgspec import Struct, msgpack
 
 from dragoman._json import FAST_FAILURES, Raw, decode_untyped, dumps_document, loads
+from dragoman.core.journal import Deltas, Piece, join_pieces
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.journal import Deltas, Piece, join_pieces
 from dragoman.errors import StoreDamaged
 from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, Text
 from dragoman.model.request import Request, Tool
@@ -185,7 +185,7 @@ def _read_packed(data: bytes, read: Callable[[bytes], T]) -> T:
         raise StoreDamaged("expected pieces of a stored value, they are packed otherwise")
     try:
         return read(unpack_bytes(data))
-    except MsgspecError as error:
+    except FAST_FAILURES as error:
         raise StoreDamaged(f"expected pieces of a stored value: {error}") from error
 
 

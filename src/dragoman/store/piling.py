@@ -7,7 +7,7 @@ before there are many.
 
 from collections.abc import Sequence
 
-from dragoman.dialects.journal import Piece, join_pieces, weigh
+from dragoman.core.journal import Piece, join_pieces, weigh
 from dragoman.store.packing import pack_both, pack_pieces, pack_several, unpack_bytes
 
 __all__ = ("PACK_BYTES", "Pile")
@@ -61,12 +61,13 @@ class Pile:
     def read(self, start: int = 0) -> bytes:
         """All that was added, from the byte at `start` on."""
         found: list[bytes] = []
-        skipped = 0
+        place = skipped = 0
         for data, size in zip(self._packed, self._sizes, strict=True):
-            if skipped + size > start:
+            place += size
+            if place > start:
                 found.append(unpack_bytes(data))
             else:
-                skipped += size
+                skipped = place
         return b"".join([*found, join_pieces(self._loose)])[start - skipped :]
 
     def packed(self) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.dialects.journal import Deltas
+from dragoman.core.journal import Deltas
 from dragoman.errors import StoreConflict, StoreDamaged
 from dragoman.model.parts import Text
 from dragoman.store.base import Store

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from dragoman._json import dumps_each
-from dragoman.dialects.journal import Deltas, Piece, join_pieces
+from dragoman.core.journal import Deltas, Piece, join_pieces
 from dragoman.errors import StoreDamaged
 from dragoman.store import piling
 from dragoman.store.packing import pack_bytes, pack_ending, unpack_bytes, unpack_stream
@@ -28,6 +28,16 @@ def test_what_came_in_pieces_comes_back(pieces: list[bytes], start: int) -> None
     assert pile.loose >= len(b"the end")
     assert unpack_bytes(pile.packed()) == whole + b"the end"
     assert pile.read(start) == (whole + b"the end")[start:]
+
+
+def test_a_small_pack_behind_a_large_one_is_read_from_the_middle_of_that_one() -> None:
+    pile = Pile()
+    reads = [b"a" * 3 * PACK_BYTES, b"b" * PACK_BYTES, b"c" * PACK_BYTES, b"d"]
+    for read in reads:
+        pile.add(read)
+    whole = b"".join(reads)
+    for start in range(0, len(whole) + PACK_BYTES, PACK_BYTES // 2):
+        assert pile.read(start) == whole[start:]
 
 
 def test_a_pile_takes_little_room() -> None:

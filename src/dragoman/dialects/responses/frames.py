@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dragoman._json import dumps, dumps_each, dumps_text
-from dragoman.dialects.journal import Deltas, Journal, fill_in, form_of
+from dragoman.core.journal import Deltas, Journal, fill_in, form_of
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.events import InputDelta, ReasoningDelta, TextDelta
 

@@ -9,7 +9,7 @@ from typing import cast
 from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, typed_decoder
-from dragoman.dialects.journal import Terminal, TerminalStatus
+from dragoman.core.journal import Terminal, TerminalStatus
 from dragoman.dialects.responses.errors import failed_fields
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_frame

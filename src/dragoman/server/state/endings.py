@@ -8,10 +8,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from dragoman.core.fold import fold
+from dragoman.core.journal import Terminal
 from dragoman.core.losses import LossBook
 from dragoman.dialects import messages, responses
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.journal import Terminal
 from dragoman.dialects.registry import CODECS
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome

@@ -20,8 +20,8 @@ from msgspec import Struct, structs
 
 from dragoman.core.failures import error_info
 from dragoman.core.ids import RESPONSE_PREFIX
+from dragoman.core.journal import Journal
 from dragoman.core.seals import Family
-from dragoman.dialects.journal import Journal
 from dragoman.dialects.responses import read_opening
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo

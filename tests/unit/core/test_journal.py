@@ -4,9 +4,9 @@ import pytest
 from bench_streams import Story, dialect_stream
 
 from corpus_cases import DIALECTS, Case, stream_cases
+from dragoman.core.journal import Deltas, Journal, Terminal, fill_in, form_of, join_pieces
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
-from dragoman.dialects.journal import Deltas, Journal, Terminal, fill_in, form_of, join_pieces
 from dragoman.dialects.responses import read_terminal
 from strategies import random_cuts
 
