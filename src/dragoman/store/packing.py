@@ -56,7 +56,9 @@ _ZLIB_LEVEL = 1
 _ZSTD_LEVEL = -1
 # Before each of several: how long it is.
 _LENGTH = 4
-# Of a body, to look for it where it should stand: as much as no other object in a stream begins with.
+# Where a body is looked for: it ends so many bytes before its stream does, or sooner, and this much of it is enough to look
+# for. The search is short, where comparing all of it would be long.
+_BEHIND = 256
 _BEGINNING = 64
 # What is read back is held whole; a header that promises more is broken, or somebody's joke.
 _MAX_SIZE = 1024 * 1024 * 1024
@@ -168,15 +170,15 @@ def pack_pieces(pieces: Sequence[Piece]) -> bytes:
     return _PIECES + pack_bytes(_write_pieces(pieces))
 
 
-def pack_both(pieces: Sequence[Piece], body: bytes) -> bytes | None:
+def pack_both(pieces: list[Piece], body: bytes) -> bytes | None:
     """The same for a stream and the body that its last piece tells, as one value; None if it does not tell it."""
     last = pieces[-1] if pieces else b""
     if type(last) is not bytes or not body:
         return None
-    start = last.rfind(body[:_BEGINNING])
+    start = last.find(body[:_BEGINNING], max(len(last) - len(body) - _BEHIND, 0))
     if start < 0 or not last.startswith(body, start):
         return None
-    return _BOTH + pack_bytes(_write_pieces(_Both(start, start + len(body), [*pieces])))
+    return _BOTH + pack_bytes(_write_pieces(_Both(start, start + len(body), pieces)))
 
 
 def _read_packed(data: bytes, read: Callable[[bytes], T]) -> T:
