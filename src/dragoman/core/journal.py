@@ -9,16 +9,16 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, count
 from typing import Literal, final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 __all__ = (
     "Deltas",
+    "Form",
     "Journal",
     "Piece",
     "Terminal",
     "TerminalStatus",
     "fill_in",
-    "form_of",
     "join_pieces",
     "weigh",
 )
@@ -44,28 +44,43 @@ class Terminal(Struct, frozen=True, gc=False):
 
 
 @final
-class Deltas(Struct, frozen=True, gc=False, array_like=True):
-    """Frames that are written alike: `head`, a text, `middle`, a number that rises by one, `tail`.
-
-    texts: JSON strings, one on a line.
-    """
+class Form(Struct, frozen=True, gc=False, array_like=True):
+    """How frames are written that differ in a text and a number alone: what stands before, between and behind them."""
 
     head: bytes
     middle: bytes
     tail: bytes
+
+    def line(self) -> bytes:
+        """A frame to be filled in."""
+        parts = (self.head, self.middle, self.tail)
+        return b"%b%%b%b%%d%b" % tuple([part.replace(b"%", b"%%") for part in parts])
+
+
+def fill_in(line: bytes, texts: Sequence[bytes], number: int) -> bytes:
+    """A frame for each text, numbered from `number` on."""
+    holes = zip(texts, count(number), strict=False)
+    return line * len(texts) % tuple(chain.from_iterable(holes))
+
+
+@final
+class Deltas(Struct, frozen=True, gc=False, array_like=True):
+    """Frames of one form whose numbers follow one another from `number` on. `texts`: JSON strings, one on a line."""
+
+    form: Form
     number: int
     texts: bytes
 
     @property
     def most(self) -> int:
-        """At least as many bytes as its frames have."""
-        around = len(self.head) + len(self.middle) + len(self.tail) + len(str(self.number)) + 1
-        return len(self.texts) + (self.texts.count(_BETWEEN) + 1) * around
+        """At least as many bytes as the frames have."""
+        count = self.texts.count(_BETWEEN) + 1
+        around = sum(map(len, structs.astuple(self.form))) + len(str(self.number + count))
+        return len(self.texts) + count * around
 
     def frames(self) -> bytes:
         """As they were written."""
-        form = form_of(self.head, self.middle, self.tail)
-        return fill_in(form, self.texts.split(_BETWEEN), self.number)
+        return fill_in(self.form.line(), self.texts.split(_BETWEEN), self.number)
 
 
 Piece = bytes | Deltas
@@ -81,16 +96,14 @@ def join_pieces(pieces: Iterable[Piece]) -> bytes:
     return b"".join([piece.frames() if type(piece) is Deltas else piece for piece in pieces])
 
 
-def form_of(head: bytes, middle: bytes, tail: bytes) -> bytes:
-    """A frame to be filled in."""
-    parts = (head, middle, tail)
-    return b"%b%%b%b%%d%b" % tuple([part.replace(b"%", b"%%") for part in parts])
+class _Run(Struct):
+    """Deltas that may go on. `start`: where they begin in what was written; `size`: how many bytes their frames are."""
 
-
-def fill_in(form: bytes, texts: Sequence[bytes], number: int) -> bytes:
-    """A frame for each text, numbered from `number` on."""
-    holes = zip(texts, count(number), strict=False)
-    return form * len(texts) % tuple(chain.from_iterable(holes))
+    start: int
+    size: int
+    form: Form
+    number: int
+    texts: list[bytes]
 
 
 class Journal:
@@ -99,36 +112,42 @@ class Journal:
     terminal: what the end says of itself, if it was written and is easily told.
     """
 
-    __slots__ = ("_alike", "size", "terminal")
+    __slots__ = ("_runs", "size", "terminal")
 
     def __init__(self) -> None:
-        self._alike: list[tuple[int, int, Deltas]] = []
+        self._runs: list[_Run] = []
         self.size = 0
         self.terminal: Terminal | None = None
 
-    def note(self, deltas: Deltas, size: int) -> None:
-        """These were written next, as so many bytes."""
-        self._alike.append((self.size, size, deltas))
-        self.size += size
+    def note(self, form: Form, number: int, texts: bytes, size: int) -> None:
+        """Frames of a form were written next, as so many bytes. `texts` as of `Deltas`."""
+        start = self.size
+        self.size = start + size
+        last = self._runs[-1] if self._runs else None
+        # What has a number was written in between if they do not follow one another.
+        if last is not None and last.form is form and last.start + last.size == start:
+            last.texts.append(texts)
+            last.size += size
+        else:
+            self._runs.append(_Run(start, size, form, number, [texts]))
 
     def cut(self, told: bytes) -> list[Piece] | None:
         """What was told since the last time, where the deltas that it is made of are known; None: keep it as it is."""
-        alike, size, self.size = self._alike, self.size, 0
+        runs, size, self.size = self._runs, self.size, 0
+        if runs:
+            self._runs = []
         if size != len(told):
             self.terminal = None
-            if alike:
-                self._alike = []
             return None
-        if not alike:
+        if not runs:
             return None
-        self._alike = []
         pieces: list[Piece] = []
         place = 0
-        for start, length, deltas in alike:
-            if start > place:
-                pieces.append(told[place:start])
-            pieces.append(deltas)
-            place = start + length
+        for run in runs:
+            if run.start > place:
+                pieces.append(told[place : run.start])
+            pieces.append(Deltas(run.form, run.number, _BETWEEN.join(run.texts)))
+            place = run.start + run.size
         if place < len(told):
             pieces.append(told[place:])
         return pieces

@@ -2,8 +2,9 @@
 
 The first byte says how the rest is to be read, so that another way can be added beside these. Zstandard, which comes with
 the server's dependencies, takes 30 µs for the 136 KB of a streamed answer with six hundred deltas, whose frames all look
-alike, and leaves 3 KB of them; zlib, where it is not installed, 172 µs. Writing all of it to a database costs more. At
-Zstandard's level 1 it is 2.6 KB and takes half as long again.
+alike, and leaves 4 KB of them; zlib, where it is not installed, 172 µs. Where it is known how they were made, their texts
+are 23 KB with all other frames: 9 µs, and 1.7 KB. Writing more to a database costs more. At Zstandard's level 1 a tenth
+less is left, in half as much time again.
 
 A lone surrogate has no UTF-8 and no place in a database: it becomes U+FFFD, as in requests that are read. Opaque JSON
 keeps its bytes, but for that.

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.core.journal import Deltas
+from dragoman.core.journal import Deltas, Form
 from dragoman.errors import StoreConflict, StoreDamaged
 from dragoman.model.parts import Text
 from dragoman.store.base import Store
@@ -63,7 +63,7 @@ def test_stream_that_was_packed_in_pieces_is_told_whole(bench: Bench) -> None:
 
 def test_stream_and_the_body_that_it_ends_in_are_told_each_by_itself(bench: Bench) -> None:
     pile = Pile()
-    deltas = Deltas(b'data: {"delta":', b',"n":', b"}\n\n", 3, b'"a"\n"b"')
+    deltas = Deltas(Form(b'data: {"delta":', b',"n":', b"}\n\n"), 3, b'"a"\n"b"')
     pile.add(deltas.frames(), [deltas])
     pile.add_last(b"data: " + TOLD + b"\n\n")
 

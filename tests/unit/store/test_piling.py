@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import msgpack
 
 from dragoman._json import dumps_each
-from dragoman.core.journal import Deltas, Piece, join_pieces
+from dragoman.core.journal import Deltas, Form, Piece, join_pieces
 from dragoman.errors import StoreDamaged
 from dragoman.store import piling
 from dragoman.store.packing import pack_bytes, pack_ending, unpack_bytes, unpack_stream
@@ -56,6 +56,7 @@ def test_a_stream_that_is_packed_is_kept_as_it_is() -> None:
     assert pack_ending(Ending(status="completed", answer=None, stream=pile))[2] == pile.packed()
 
 
+FORM = Form(b'data: {"50 %":', b',"n":', b"}\n\n")
 TEXTS = st.lists(
     st.text(max_size=12) | st.sampled_from(["%b", "\n", "\ud800", "\u2028"]), min_size=1, max_size=9
 )
@@ -68,7 +69,7 @@ def told_pieces(draw: st.DrawFn) -> list[Piece]:
     number = 0
     for texts in draw(st.lists(TEXTS, max_size=5)):
         lines = dumps_each(texts)[1]
-        pieces.append(Deltas(b'data: {"50 %":', b',"n":', b"}\n\n", number, lines))
+        pieces.append(Deltas(FORM, number, lines))
         pieces.append(draw(st.binary(max_size=20)))
         number += len(texts)
     return pieces
@@ -142,7 +143,8 @@ def test_the_end_of_a_long_stream_stands_apart_from_its_body() -> None:
         (b"\x05\x00\x92\x01\x02", "pieces"),
         (b"\x03\x00\x00\x00\x02\x05\x00", "lengths"),
         (
-            b"\x04\x00" + msgpack.encode([Deltas(b"h" * 2000, b"", b"", 0, b"\n" * 1_000_000)]),
+            b"\x04\x00"
+            + msgpack.encode([Deltas(Form(b"h" * 2000, b"", b""), 0, b"\n" * 1_000_000)]),
             "at most",
         ),
     ],
@@ -153,7 +155,7 @@ def test_pieces_that_make_no_stream_are_reported(data: bytes, match: str) -> Non
 
 
 def test_a_body_that_is_said_to_stand_where_nothing_is_told_is_empty() -> None:
-    deltas = Deltas(b"a", b"b", b"c", 1, b'"x"')
+    deltas = Deltas(Form(b"a", b"b", b"c"), 1, b'"x"')
     for pieces in ([], [deltas]):
         data = b"\x05\x00" + msgpack.encode([0, 9, pieces])
         assert unpack_bytes(data) == b""

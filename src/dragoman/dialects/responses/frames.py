@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dragoman._json import dumps, dumps_each, dumps_text
-from dragoman.core.journal import Deltas, Journal, fill_in, form_of
+from dragoman.core.journal import Form, Journal, fill_in
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.events import InputDelta, ReasoningDelta, TextDelta
 
@@ -18,7 +18,7 @@ class Stencil:
     `kind` is the event it takes for `part`; None: the part's deltas have no event on this wire.
     """
 
-    __slots__ = ("form", "head", "kind", "middle", "part")
+    __slots__ = ("form", "head", "kind", "line", "middle", "part")
 
     def __init__(
         self,
@@ -34,7 +34,8 @@ class Stencil:
         head, _, tail = whole.partition(b'"delta":""')
         self.head = b"event: " + name.encode("ascii") + b"\ndata: " + head + b'"delta":'
         self.middle = tail[: -len(b"0}")]
-        self.form = b""  # a frame to be filled in, for many at once
+        self.form: Form | None = None  # the same, for many at once
+        self.line = b""
 
 
 class EventWriter:
@@ -67,11 +68,11 @@ class EventWriter:
         number = self.sequence
         self.sequence = number + len(texts)
         form = stencil.form
-        if not form:
-            stencil.form = form = form_of(stencil.head, stencil.middle, _TAIL)
+        if form is None:
+            stencil.form = form = Form(stencil.head, stencil.middle, _TAIL)
+            stencil.line = form.line()
         each, lines = dumps_each(texts)
-        frames = fill_in(form, each, number)
+        frames = fill_in(stencil.line, each, number)
         if self._journal is not None:
-            alike = Deltas(stencil.head, stencil.middle, _TAIL, number, lines)
-            self._journal.note(alike, len(frames))
+            self._journal.note(form, number, lines, len(frames))
         return frames
