@@ -196,7 +196,7 @@ class Exchange:
             return None
         if door.dialect == "responses" and is_new(request):
             self._is_new = True
-            self._keeper = keep(store, request, self._asking())
+            self._keeper = keep(store, request, self._asking)
             return None
         return recall(store, self._door.dialect, asked, self._asking())
 

@@ -84,11 +84,12 @@ def is_new(request: Request) -> bool:
 
 
 def keep(
-    holder: StoreHolder, request: Request, caller: Asking, parent: str | None = None
+    holder: StoreHolder, request: Request, asking: Callable[[], Asking], parent: str | None = None
 ) -> Keeper | None:
-    """What keeps the answer to a Responses request; None: nothing does."""
+    """What keeps the answer to a Responses request; None: nothing does, and nobody is asked who it is."""
     if not _is_kept(holder, request):
         return None
+    caller = asking()
     return caller.keeper(_kept("responses", caller, request, parent))
 
 
@@ -111,7 +112,7 @@ async def recall(holder: StoreHolder, door: Dialect, asked: Asked, caller: Askin
     if wanted and (links or previous is None):
         referred = await resolve(holder, caller.owner, request, wanted)
         request = referred.request
-    keeper = keep(holder, request, caller, previous if links else None)
+    keeper = keep(holder, request, lambda: caller, previous if links else None)
     missing = () if referred is None else referred.missing
     known = (*links[-1:], *(() if referred is None else referred.links))
     if not known:
