@@ -122,25 +122,29 @@ def idle_memory(contestant: Contestant) -> Memory:
 
 
 def measure_storing(bench: "Bench", pairs: Sequence[Pair], rounds: int) -> int:
-    """Streamed responses that are stored beside those that ask not to be. How many cost more than they may.
+    """Streamed responses with the store on and off, one after the other. How many cost more than they may.
 
-    Both of one process: two processes of one program differ by some per cent for as long as they live.
+    Two processes of one program differ by some per cent for as long as they live: there are several of each.
     """
     measured: dict[tuple[str, Mode], list[tuple[float, float]]] = {}
     for life in range(1, _LIVES + 1):
+        plain = [targets.gateway_contestant(bench.gateway(), pair) for pair in pairs]
         service = bench.gateway(stored=True)
-        stored = [targets.gateway_contestant(service, pair) for pair in pairs]
-        both = [(structs.replace(each, is_kept=False), each) for each in stored]
+        both = [
+            (each, structs.replace(each, service=service, label=f"{each.label}, stored"))
+            for each in plain
+        ]
         check([one for each in both for one in each])
         for turn in range(rounds + 1):
             for mode, count in _STREAMED.items():
-                for (plain, kept), number in product(both, range(count)):
-                    costs = costs_of(plain, kept, mode, is_reversed=number % 2 == 1)
+                for (each, kept), number in product(both, range(count)):
+                    costs = costs_of(each, kept, mode, is_reversed=number % 2 == 1)
                     if turn:
-                        measured.setdefault((kept.label, mode), []).append(costs)
-            said = f"round {turn} of {rounds}, process {life} of {_LIVES}"
+                        measured.setdefault((each.label, mode), []).append(costs)
+            said = f"round {turn} of {rounds}, processes {life} of {_LIVES}"
             print(f"bench: {said}", file=sys.stderr, flush=True)
-        service.stop()
+        for started in (service, *(each.service for each in plain)):
+            started.stop()
     return print_storing(measured)
 
 

@@ -111,17 +111,12 @@ class Contestant(msgspec.Struct, frozen=True, kw_only=True):
     service: Service
     model: str = "mock"
     headers: tuple[str, ...] = ()
-    is_kept: bool = True
     share: float = 1.0
     paced_streams: int = 32
 
     def load(self) -> Load:
         return Load(
-            port=self.service.port,
-            dialect=self.door,
-            model=self.model,
-            headers=self.headers,
-            is_kept=self.is_kept,
+            port=self.service.port, dialect=self.door, model=self.model, headers=self.headers
         )
 
 

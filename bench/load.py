@@ -38,7 +38,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str = "chat"
     model: str = "mock"
     is_stream: bool = True
-    is_kept: bool = True
     connections: int = 16
     requests: int = 100
     headers: tuple[str, ...] = ()
@@ -231,7 +230,7 @@ class _Run:
 
 
 def _http_request(load: Load) -> bytes:
-    body = request_bytes(load.dialect, load.model, is_stream=load.is_stream, is_kept=load.is_kept)
+    body = request_bytes(load.dialect, load.model, is_stream=load.is_stream)
     heads = [
         f"POST {load.path or PATHS[load.dialect]} HTTP/1.1",
         f"host: 127.0.0.1:{load.port}",

@@ -28,8 +28,7 @@ _TOOLS: tuple[dict[str, Any], ...] = (
 )
 
 
-def request_bytes(dialect: str, model: str, *, is_stream: bool, is_kept: bool = True) -> bytes:
-    """`is_kept`: nothing is said of storing the answer, which Responses does unless it is told not to."""
+def request_bytes(dialect: str, model: str, *, is_stream: bool) -> bytes:
     user = {"role": "user", "content": _PROMPT}
     body: dict[str, Any] = {"model": model, "stream": is_stream}
     match dialect:
@@ -42,8 +41,6 @@ def request_bytes(dialect: str, model: str, *, is_stream: bool, is_kept: bool = 
                 body["stream_options"] = {"include_usage": True}
         case "responses":
             body |= {"instructions": _SYSTEM, "input": [user]}
-            if not is_kept:
-                body["store"] = False
             body["tools"] = [{"type": "function", **tool, "parameters": _SCHEMA} for tool in _TOOLS]
         case _:
             body |= {"max_tokens": 1024, "system": _SYSTEM, "messages": [user]}
