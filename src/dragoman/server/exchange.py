@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from dragoman.core.failures import error_info, status_of
+from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo, Loss
@@ -209,8 +210,7 @@ class Exchange:
 
     def _asking(self) -> Asking:
         now = self._gateway.wall_clock()
-        # It begins with the time, in 64ths of a second: the newest are neighbours in the index of a database.
-        number = f"{int(now * 64):010x}{getrandbits(56):014x}"
+        number = number_of(now, getrandbits(NOISE_BITS))
         return Asking(
             self._owner, number, lambda kept: Keeper(self._gateway.store, kept, self.stop, now)
         )

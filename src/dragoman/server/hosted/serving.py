@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.losses import answer_book
 from dragoman.core.tally import NOTED, Tally
 from dragoman.dialects.base import EncodeContext
@@ -193,7 +194,8 @@ class HostedAnswer:
             plan = plan_escrow(plan, gateway.store, job.owner)
         if job.door.dialect == "responses" and not plan.encode.response_id:
             # The upstream's own id would name the first of several responses there.
-            minted = f"{MINTED['responses']}{getrandbits(96):024x}"
+            number = number_of(gateway.wall_clock(), getrandbits(NOISE_BITS))
+            minted = MINTED["responses"] + number
             plan = structs.replace(plan, encode=structs.replace(plan.encode, response_id=minted))
         self._terms = terms = self._terms_of(way)
         if terms is not None:

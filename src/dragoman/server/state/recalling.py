@@ -51,7 +51,7 @@ MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm
 class Asking(Struct, frozen=True):
     """Who asks, and what an answer to them needs.
 
-    number: for the id of the answer, 24 hexadecimal digits. keeper: makes what keeps the answer.
+    number: for the id of the answer (`core.ids.number_of`). keeper: makes what keeps the answer.
     """
 
     owner: str
