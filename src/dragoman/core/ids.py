@@ -43,6 +43,10 @@ class Minter:
     """Mints `prefix` + 24 hexadecimal digits, or `dgm` + a number + 2 or more; never the same twice from one seed."""
 
     def __init__(self, seed: str = "") -> None:
+        self.seed(seed)
+
+    def seed(self, seed: str) -> None:
+        """Begin anew, from another seed."""
         self._seed = seed
         self._count = 0
         number = seed.removeprefix(RESPONSE_PREFIX)

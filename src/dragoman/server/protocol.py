@@ -84,6 +84,9 @@ class GatewayProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task = None
         if self._running is not None:
             self._running.leave()
+        # They know the connection: with it they would be left for the garbage collector.
+        self._coming = self._running = None
+        self.cycle = cast("RequestResponseCycle", None)
 
     # What the parser says.
 

@@ -5,6 +5,8 @@ consumers that take one part at a time can go on, when something else begins and
 object. All others end when the choice finishes. Which entry belongs to which call is `core.slots`.
 """
 
+from functools import partial
+
 from dragoman._json import is_strict
 from dragoman.core.names import resolve_name
 from dragoman.core.slots import CallName, Slots
@@ -28,8 +30,8 @@ class CallTrack:
         declared = frozenset(tool.name for tool in telling.context.tools)
         self._telling = telling
         self._choice = choice
-        self._slots = Slots(self._is_whole, declared)
         self._calls: list[OpenCall] = []
+        self._slots = Slots(partial(_is_whole, self._calls), declared)
         self._waiting: list[OpenCall] = []  # few: no deque, which takes 600 bytes
         self._ids: set[str] = set()
         self._active: OpenCall | None = None  # the one that was spoken to last
@@ -109,9 +111,6 @@ class CallTrack:
             for call in self._calls
             if not call.has_ended
         )
-
-    def _is_whole(self, slot: int) -> bool:
-        return self._calls[slot].is_whole
 
     def _take(self, entry: CallEntry, lane: int) -> None:
         index: object = _LEGACY_INDEX if entry.is_legacy else entry.index
@@ -195,3 +194,7 @@ class CallTrack:
         call.name.settle()
         self._announce(call)
         return True
+
+
+def _is_whole(calls: list[OpenCall], slot: int) -> bool:
+    return calls[slot].is_whole

@@ -12,6 +12,7 @@ Everything that made some client fail is reported in `found`. What the vendor's 
 """
 
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, raw
 from dragoman.core.finish import settle_finish
@@ -81,15 +82,6 @@ class MessagesReader:
         self._has_content = False
         self._end_fields: Fields = {}
         self._is_unnamed = False
-        self._handlers: Mapping[str, Callable[[Fields], _Events]] = {
-            "message_start": self._on_message_start,
-            "content_block_start": self._on_block_start,
-            "content_block_delta": self._on_block_delta,
-            "content_block_stop": self._on_block_stop,
-            "message_delta": self._on_message_delta,
-            "message_stop": self._on_message_stop,
-            "ping": self._on_ping,
-        }
 
     def quick(self, piece: bytes, data: bytes, /) -> _Events | None:
         """A delta of an open block, read by its type alone. See `base.FrameReader`."""
@@ -161,9 +153,9 @@ class MessagesReader:
             return self.fail(decode_error(data))
         fields = as_object(data)
         kind = self._kind(name, fields)
-        handler = self._handlers.get(kind)
+        handler = _HANDLERS.get(kind)
         if handler is not None:
-            return handler(fields)
+            return handler(self, fields)
         if kind == "error" or (not kind and "error" in fields):
             return self.fail(error_from_fields(fields, None, Raw(data)))
         return self._on_unknown(kind, fields, Raw(data))
@@ -381,6 +373,20 @@ class MessagesReader:
 
     def _note(self, kind: str, message: str) -> None:
         self.found.append((kind, message))
+
+    handlers: ClassVar[Mapping[str, "_Handler"]] = {
+        "message_start": _on_message_start,
+        "content_block_start": _on_block_start,
+        "content_block_delta": _on_block_delta,
+        "content_block_stop": _on_block_stop,
+        "message_delta": _on_message_delta,
+        "message_stop": _on_message_stop,
+        "ping": _on_ping,
+    }
+
+
+_Handler = Callable[[MessagesReader, Fields], _Events]
+_HANDLERS = MessagesReader.handlers
 
 
 def finish_extra(native: str | None, fields: Fields) -> Extra | None:

@@ -90,9 +90,9 @@ class ResponsesEncoder:
         self._book = answer_book(LOSSES, context.losses)
         self._journal = context.journal
         self._events = EventWriter(context.journal)
+        self._mint = Minter(context.seed)
         self._sheet = Sheet(self._events, ItemWriter(self._mint, self._book), self._book)
         self._items = ItemStream(self._sheet)
-        self._minter = Minter(context.seed)
         self._envelope: Envelope | None = None
         self._usage: Usage | None = None
         self._finished: Finished | None = None
@@ -168,7 +168,7 @@ class ResponsesEncoder:
         if self._state is not _State.NEW:
             raise LocalProtocolError("expected one Started, got another")
         self._state = _State.OPEN
-        self._minter = Minter(self._context.seed or event.response_id)
+        self._mint.seed(self._context.seed or event.response_id)
         note_foreign(self._book, event.extra, "response")
         self._envelope = envelope = Envelope(event, self._context, self._mint)
         response = envelope.fields("in_progress")
@@ -178,9 +178,6 @@ class ResponsesEncoder:
                 self._events.event("response.in_progress", {"response": response}),
             ]
         )
-
-    def _mint(self, prefix: str) -> str:
-        return self._minter(prefix)
 
     # --- in between --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,47 @@
+"""What read and wrote an answer goes with the last who knows it: nothing is left for the garbage collector.
+
+A thousand answers a second that wait for it hold megabytes, and what they held is cold when it is used again.
+"""
+
+import pytest
+from bench_streams import Story, dialect_stream
+
+from corpus_cases import DIALECTS, Case, stream_cases
+from dragoman.core.journal import Journal
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.interpret import StreamInterpreter
+from dragoman.dialects.translate import translate_body
+from garbage import left_by
+
+_DECODE = DecodeContext(choices=1)
+PAIRS = [(upstream, door) for upstream in DIALECTS for door in DIALECTS]
+
+
+def translate(
+    upstream: str, door: str, reads: list[bytes], decode: DecodeContext = _DECODE
+) -> None:
+    encode = EncodeContext(seed="law", journal=Journal() if door == "responses" else None)
+    interpreter = StreamInterpreter(upstream, door, decode=decode, encode=encode)
+    for read in reads:
+        interpreter.feed(read)
+    interpreter.close()
+
+
+@pytest.mark.parametrize(("upstream", "door"), PAIRS)
+def test_a_translated_stream_leaves_no_cycles(upstream: str, door: str) -> None:
+    frames = list(dialect_stream(upstream, Story(60, 2, 30)))
+    assert not left_by(lambda: translate(upstream, door, [b"".join(frames)]))
+    assert not left_by(lambda: translate(upstream, door, frames))
+
+
+@pytest.mark.parametrize("case", stream_cases(), ids=lambda case: case.name)
+def test_no_stream_of_the_corpus_leaves_cycles(case: Case) -> None:
+    stream, body = case.stream, case.body
+
+    def work() -> None:
+        for door in DIALECTS:
+            translate(case.dialect, door, [stream], case.context)
+            if body is not None:
+                translate_body(body, case.dialect, door, decode=case.context)
+
+    assert not left_by(work)
