@@ -16,6 +16,7 @@ from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = (
     "DIALECTS",
+    "WAYS",
     "RunningGateway",
     "connection",
     "one_upstream",
@@ -24,6 +25,7 @@ __all__ = (
 )
 
 DIALECTS = ("chat", "responses", "messages")
+WAYS = ("direct", "asgi")
 PATIENCE = 5.0
 
 
@@ -43,10 +45,13 @@ class RunningGateway(Struct, frozen=True):
 
 
 @contextmanager
-def running_gateway(settings: Settings) -> Generator[RunningGateway]:
+def running_gateway(settings: Settings, way: str = "direct") -> Generator[RunningGateway]:
+    """`way`: how a request reaches the gateway, one of `WAYS`; the second is that of every other ASGI server."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     listener.setblocking(False)
     app = create_app(settings)
+    if way == "asgi":
+        app.directly.clear()
     server = make_server(app, settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

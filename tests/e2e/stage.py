@@ -150,10 +150,11 @@ def running_stage(
     chat: ChatSettings | None = None,
     store: StoreSettings | None = None,
     further: Mapping[str, object] | None = None,
+    way: str = "direct",
 ) -> Generator[Stage]:
     """A gateway with an upstream for each dialect, by its name, and more by theirs (`kind` and other settings).
 
-    further: other settings, by their names.
+    further: other settings, by their names. way: see `running_gateway`.
     """
     stage = Stage()
     wanted: dict[str, Mapping[str, object]] = {kind: {"kind": kind} for kind in DIALECTS}
@@ -172,7 +173,7 @@ def running_stage(
             upstreams=made,
             routes=(*routes, *(Route(model=f"{name}/*", upstream=name) for name in made)),
         )
-        with running_gateway(structs.replace(settings, **(further or {}))) as gateway:
+        with running_gateway(structs.replace(settings, **(further or {})), way) as gateway:
             stage.gateway = gateway
             yield stage
     assert not upstream.failures, upstream.failures

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
-from gateway_harness import RunningGateway, one_upstream, running_gateway, wait_until
+from gateway_harness import WAYS, RunningGateway, one_upstream, running_gateway, wait_until
 from vendor_wire import Answer, Said, stream
 
 from dragoman.server.settings import Settings
@@ -107,9 +107,9 @@ def wire(gateway: RunningGateway) -> Generator[Wire]:
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def gateway() -> Generator[RunningGateway]:
-    with running_gateway(Settings()) as running:
+@pytest.fixture(scope="module", params=WAYS)
+def gateway(request: pytest.FixtureRequest) -> Generator[RunningGateway]:
+    with running_gateway(Settings(), request.param) as running:
         yield running
 
 

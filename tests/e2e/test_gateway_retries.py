@@ -135,7 +135,8 @@ def test_retry_after_is_waited_for(stage: Stage, door: str) -> None:
     asking.say("hi")
     assert asking.ask("create").text == "Here I am."
     first, second = scene.requests
-    assert second.received_at - first.received_at >= 0.3
+    # Loops count in milliseconds and may wake a little early.
+    assert second.received_at - first.received_at >= 0.3 - 0.002
 
 
 @doors

@@ -8,12 +8,14 @@ import threading
 import time
 
 import pytest
-from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
+from gateway_harness import DIALECTS, WAYS, connection, one_upstream, running_gateway, wait_until
 from msgspec import structs
 from vendor_wire import Answer, Said, Tool, stream
 
 from dragoman.server.settings import ServerSettings, Settings
 from dragoman.testing import Pause, ScriptedReply, ScriptedUpstream, Wait, sse
+
+pytestmark = pytest.mark.parametrize("way", WAYS)
 
 PATHS = {
     "chat": "/v1/chat/completions",
@@ -49,14 +51,16 @@ def frames(dialect: str, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("door", DIALECTS)
-def test_client_that_leaves_mid_stream_closes_the_upstream(door: str, dialect: str) -> None:
+def test_client_that_leaves_mid_stream_closes_the_upstream(
+    door: str, dialect: str, way: str
+) -> None:
     never = threading.Event()
     reply = ScriptedReply(
         content_type="text/event-stream", chunks=[*frames(dialect, 4), Wait(never)]
     )
     with (
         ScriptedUpstream.in_thread([reply]) as upstream,
-        running_gateway(one_upstream(upstream.url, dialect)) as gateway,
+        running_gateway(one_upstream(upstream.url, dialect), way) as gateway,
     ):
         with connection(gateway) as client:
             client.request("POST", PATHS[door], ask(door))
@@ -75,13 +79,13 @@ def test_client_that_leaves_mid_stream_closes_the_upstream(door: str, dialect: s
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("door", DIALECTS)
 def test_client_that_leaves_before_the_first_byte_closes_the_upstream(
-    door: str, streamed: bool
+    door: str, streamed: bool, way: str
 ) -> None:
     never = threading.Event()
     reply = ScriptedReply(body=b"{}", hold=Wait(never))
     with (
         ScriptedUpstream.in_thread([reply]) as upstream,
-        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        running_gateway(one_upstream(upstream.url, "chat"), way) as gateway,
     ):
         with connection(gateway) as client:
             client.request("POST", PATHS[door], ask(door, streamed=streamed))
@@ -98,12 +102,12 @@ def test_client_that_leaves_before_the_first_byte_closes_the_upstream(
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("door", DIALECTS)
 def test_upstream_that_is_cut_mid_stream_becomes_a_failure_of_the_door(
-    door: str, dialect: str
+    door: str, dialect: str, way: str
 ) -> None:
     reply = ScriptedReply(content_type="text/event-stream", chunks=frames(dialect, 6), cut=True)
     with (
         ScriptedUpstream.in_thread([reply]) as upstream,
-        running_gateway(one_upstream(upstream.url, dialect)) as gateway,
+        running_gateway(one_upstream(upstream.url, dialect), way) as gateway,
         connection(gateway) as client,
     ):
         client.request("POST", PATHS[door], ask(door))
@@ -114,7 +118,9 @@ def test_upstream_that_is_cut_mid_stream_becomes_a_failure_of_the_door(
 
 
 @pytest.mark.parametrize("door", DIALECTS)
-def test_upstream_that_goes_silent_becomes_a_failure_after_the_idle_time(door: str) -> None:
+def test_upstream_that_goes_silent_becomes_a_failure_after_the_idle_time(
+    door: str, way: str
+) -> None:
     never = threading.Event()
     reply = ScriptedReply(
         content_type="text/event-stream", chunks=[*frames("chat", 3), Wait(never)]
@@ -123,7 +129,7 @@ def test_upstream_that_goes_silent_becomes_a_failure_after_the_idle_time(door: s
         settings = one_upstream(upstream.url, "chat")
         silent = structs.replace(settings.upstreams["scripted"], idle_timeout=0.3)
         settings = structs.replace(settings, upstreams={"scripted": silent})
-        with running_gateway(settings) as gateway, connection(gateway) as client:
+        with running_gateway(settings, way) as gateway, connection(gateway) as client:
             client.request("POST", PATHS[door], ask(door))
             told = client.getresponse().read()
             assert FAILURES[door][0] in told
@@ -131,7 +137,7 @@ def test_upstream_that_goes_silent_becomes_a_failure_after_the_idle_time(door: s
         never.set()
 
 
-def test_client_that_does_not_read_stops_the_upstream_and_memory_stays_bounded() -> None:
+def test_client_that_does_not_read_stops_the_upstream_and_memory_stays_bounded(way: str) -> None:
     piece = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}\n\n'
     chunk = piece % (b"x" * 16_000)
     count = 4_000  # 64 MB
@@ -139,7 +145,7 @@ def test_client_that_does_not_read_stops_the_upstream_and_memory_stays_bounded()
     reply = ScriptedReply(content_type="text/event-stream", chunks=[*opening, *[chunk] * count])
     with (
         ScriptedUpstream.in_thread([reply]) as upstream,
-        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        running_gateway(one_upstream(upstream.url, "chat"), way) as gateway,
     ):
         address = gateway.url.removeprefix("http://").split(":")
         slow = socket.socket()
@@ -180,7 +186,9 @@ def _settled(upstream: ScriptedUpstream) -> int:
 
 @pytest.mark.parametrize("dialect", ["chat", "messages"])
 @pytest.mark.parametrize("door", DIALECTS)
-def test_gateway_that_stops_lets_a_stream_finish_within_the_grace(door: str, dialect: str) -> None:
+def test_gateway_that_stops_lets_a_stream_finish_within_the_grace(
+    door: str, dialect: str, way: str
+) -> None:
     rest = threading.Event()
     whole = stream(dialect, ANSWER)
     at = whole.index(b"Let me ")
@@ -190,7 +198,7 @@ def test_gateway_that_stops_lets_a_stream_finish_within_the_grace(door: str, dia
     )
     with ScriptedUpstream.in_thread([reply]) as upstream:
         settings = _with_server(one_upstream(upstream.url, dialect), shutdown_grace=5.0)
-        with running_gateway(settings) as gateway, connection(gateway) as client:
+        with running_gateway(settings, way) as gateway, connection(gateway) as client:
             client.request("POST", PATHS[door], ask(door))
             response = client.getresponse()
             gateway.server.should_exit = True
@@ -202,14 +210,14 @@ def test_gateway_that_stops_lets_a_stream_finish_within_the_grace(door: str, dia
 
 
 @pytest.mark.parametrize("door", DIALECTS)
-def test_gateway_that_stops_fails_what_is_open_after_the_grace(door: str) -> None:
+def test_gateway_that_stops_fails_what_is_open_after_the_grace(door: str, way: str) -> None:
     never = threading.Event()
     reply = ScriptedReply(
         content_type="text/event-stream", chunks=[*frames("chat", 3), Wait(never)]
     )
     with ScriptedUpstream.in_thread([reply]) as upstream:
         with (
-            running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+            running_gateway(one_upstream(upstream.url, "chat"), way) as gateway,
             connection(gateway) as client,
         ):
             client.request("POST", PATHS[door], ask(door))
@@ -226,7 +234,7 @@ def test_gateway_that_stops_fails_what_is_open_after_the_grace(door: str) -> Non
 
 
 @pytest.mark.parametrize("door", DIALECTS)
-def test_silence_is_filled_with_what_the_dialect_allows(door: str) -> None:
+def test_silence_is_filled_with_what_the_dialect_allows(door: str, way: str) -> None:
     rest = threading.Event()
     whole = stream("chat", ANSWER)
     at = whole.index(b"\n\n") + 2
@@ -240,7 +248,7 @@ def test_silence_is_filled_with_what_the_dialect_allows(door: str) -> None:
     }[door]
     with ScriptedUpstream.in_thread([reply]) as upstream:
         settings = _with_server(one_upstream(upstream.url, "chat"), keep_alive_interval=0.1)
-        with running_gateway(settings) as gateway, connection(gateway) as client:
+        with running_gateway(settings, way) as gateway, connection(gateway) as client:
             client.request("POST", PATHS[door], ask(door))
             response = client.getresponse()
             told = _read_to(response, keep_alive)
@@ -249,14 +257,14 @@ def test_silence_is_filled_with_what_the_dialect_allows(door: str) -> None:
             assert b"get_weather" in told
 
 
-def test_silence_before_the_first_byte_is_filled_with_comments_only() -> None:
+def test_silence_before_the_first_byte_is_filled_with_comments_only(way: str) -> None:
     rest = threading.Event()
     reply = ScriptedReply(
         content_type="text/event-stream", chunks=[Wait(rest), stream("chat", ANSWER)]
     )
     with ScriptedUpstream.in_thread([reply]) as upstream:
         settings = _with_server(one_upstream(upstream.url, "chat"), keep_alive_interval=0.1)
-        with running_gateway(settings) as gateway, connection(gateway) as client:
+        with running_gateway(settings, way) as gateway, connection(gateway) as client:
             client.request("POST", PATHS["responses"], ask("responses"))
             response = client.getresponse()
             assert response.read1().startswith(b":")
@@ -266,7 +274,7 @@ def test_silence_before_the_first_byte_is_filled_with_comments_only() -> None:
             assert events[0] == b"event: response.created"
 
 
-def test_every_event_is_forwarded_when_it_comes_and_not_later() -> None:
+def test_every_event_is_forwarded_when_it_comes_and_not_later(way: str) -> None:
     gates = [threading.Event() for _ in range(7)]
     pieces = [frame + b"\n\n" for frame in stream("chat", ANSWER).split(b"\n\n") if frame]
     chunks: list[bytes | Wait | Pause] = []
@@ -276,7 +284,7 @@ def test_every_event_is_forwarded_when_it_comes_and_not_later() -> None:
     reply = ScriptedReply(content_type="text/event-stream", chunks=chunks)
     with (
         ScriptedUpstream.in_thread([reply]) as upstream,
-        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        running_gateway(one_upstream(upstream.url, "chat"), way) as gateway,
         connection(gateway) as client,
     ):
         client.request("POST", PATHS["messages"], ask("messages"))
@@ -294,10 +302,12 @@ def test_every_event_is_forwarded_when_it_comes_and_not_later() -> None:
         assert b"message_stop" in response.read()
 
 
-def test_whole_answers_reach_clients_after_many_exchanges_and_nothing_is_left_open() -> None:
+def test_whole_answers_reach_clients_after_many_exchanges_and_nothing_is_left_open(
+    way: str,
+) -> None:
     with (
         ScriptedUpstream.in_thread(lambda _: sse(stream("chat", ANSWER))) as upstream,
-        running_gateway(one_upstream(upstream.url, "chat")) as gateway,
+        running_gateway(one_upstream(upstream.url, "chat"), way) as gateway,
         connection(gateway) as client,
     ):
         for _ in range(20):

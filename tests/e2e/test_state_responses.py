@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 import pytest
-from gateway_harness import DIALECTS
+from gateway_harness import DIALECTS, WAYS
 from heard import HeardCall, HeardResult, Spoken, hear
 from plain_http import ask, fetch
 from sdk_clients import openai_client
@@ -28,9 +28,9 @@ dialects = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: f"ov
 streams = pytest.mark.parametrize("stream", [False, True], ids=["body", "stream"])
 
 
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with running_stage() as running:
+@pytest.fixture(scope="module", params=WAYS)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with running_stage(way=request.param) as running:
         yield running
 
 

@@ -50,6 +50,8 @@ class GatewayProtocol(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", transport))
         self.flow = Flow(self.transport)
         self.pipeline = _EMPTY
+        # uvicorn asks whether its log has handlers; whoever has given it some may not have asked for lines.
+        self.access_log = self.access_log and self.config.access_log
         is_plain = not (self.root_path or self.access_log or self.limit_concurrency is not None)
         app = cast("object", self.app)  # pyright: ignore[reportUnknownMemberType] -- uvicorn leaves it open
         self._directly: Mapping[bytes, Serve] = getattr(app, "directly", {}) if is_plain else {}
