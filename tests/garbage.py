@@ -16,8 +16,8 @@ def left_by(work: Callable[[], object]) -> Counter[str]:
     try:
         work()
         gc.collect()
-        kinds = [type(each) for each in gc.garbage]
-        return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+        found: list[object] = gc.garbage
+        return Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in found)
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

@@ -4,7 +4,8 @@ Errors that come before the first byte was forwarded are returned, so that the e
 are told in the stream, in the dialect's own way.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Literal, Protocol
 
@@ -68,8 +69,12 @@ class AnswerKeeper(Protocol):
         """More of a stream is told."""
         ...
 
-    async def end_stream(self, last: bytes) -> bytes:
-        """What is to be told as the last of a stream: `last`, or that it failed."""
+    def ahead(self, last: bytes) -> int:
+        """How many bytes of the last of a stream may be told before its end is known to be kept."""
+        ...
+
+    async def end_stream(self, last: bytes, ahead: int = 0) -> bytes:
+        """What is to be told as the last of a stream: `last` without what was told ahead, or that it failed."""
         ...
 
     async def end_body(self, body: bytes) -> None:
@@ -237,9 +242,7 @@ class Answer:
             return tally.error
         if self._plan.contract is not None:
             self.is_stream = not self._plan.contract.is_cut  # what is cut is not heard to its end
-        if self._plan.keeper is not None:
-            told = await self._keep_last(told)
-        await settle(client.finish(told))
+        await settle(client.finish(await self._keep_last(told)))
         return None
 
     def _take(self, data: bytes) -> bool:
@@ -282,8 +285,12 @@ class Answer:
         keeper = self._plan.keeper
         if keeper is None:
             return told
-        self._last = told
-        told = await keeper.end_stream(told)
+        ahead = keeper.ahead(told)
+        pending = self._client.write(told[:ahead]) if ahead else None
+        self._last = told[ahead:] if ahead else told
+        keeping = keeper.end_stream(told, ahead)
+        # A client that does not read must not keep it from being stored.
+        told = await (keeping if pending is None else _both(keeping, pending()))
         self._last = b""
         return told
 
@@ -337,8 +344,7 @@ class Answer:
             return told.error
         told = completed(told, plan.contract)
         self.problems, self.losses = told.problems, told.losses
-        stream = told.body if plan.keeper is None else await plan.keeper.end_stream(told.body)
-        await settle(self._client.finish(stream))
+        await settle(self._client.finish(await self._keep_last(told.body)))
         return None
 
     def _tell_body(self, data: bytes) -> TranslatedBody:
@@ -391,6 +397,15 @@ class Answer:
 def _collector(plan: AnswerPlan) -> BodyCollector | ContractCollector:
     collector = BodyCollector(plan.dialect, decode=plan.decode, change=plan.change())
     return collector if plan.contract is None else ContractCollector(collector, plan.contract)
+
+
+async def _both(keeping: Coroutine[object, object, bytes], writing: Awaitable[None]) -> bytes:
+    kept, written = await asyncio.gather(keeping, writing, return_exceptions=True)
+    if isinstance(kept, BaseException):
+        raise kept
+    if written is not None:
+        raise written
+    return kept
 
 
 def _interpreter(plan: AnswerPlan) -> Interpreter:

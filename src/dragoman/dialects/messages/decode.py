@@ -374,7 +374,7 @@ class MessagesReader:
     def _note(self, kind: str, message: str) -> None:
         self.found.append((kind, message))
 
-    handlers: ClassVar[Mapping[str, "_Handler"]] = {
+    handlers: ClassVar[Mapping[str, Callable[..., _Events]]] = {
         "message_start": _on_message_start,
         "content_block_start": _on_block_start,
         "content_block_delta": _on_block_delta,
@@ -385,7 +385,6 @@ class MessagesReader:
     }
 
 
-_Handler = Callable[[MessagesReader, Fields], _Events]
 _HANDLERS = MessagesReader.handlers
 
 
