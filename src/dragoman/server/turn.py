@@ -27,6 +27,10 @@ _STATUS_LINES = {
 }
 
 
+# From here on it costs more to copy the bytes of a stream than to hand them over in pieces.
+_LARGE = 32 * 1024
+
+
 class Flow(FlowControl):
     """uvicorn's flow control of one connection. What wakes a writer is only made when one has to wait."""
 
@@ -174,22 +178,30 @@ class Turn:
 
     def begin(self, headers: Headers, data: bytes) -> Pending:
         if not self.disconnected:
-            chunk = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-            head = self._head(200, headers)
-            self._transport.write(b"%btransfer-encoding: chunked\r\n\r\n%b" % (head, chunk))
+            head = self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n"
+            self._send(head, data, b"")
         return self._flow.drain if self._flow.write_paused else None
 
     def write(self, data: bytes) -> Pending:
         if not self.disconnected:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+            self._send(b"", data, b"")
         return self._flow.drain if self._flow.write_paused else None
 
     def finish(self, data: bytes) -> Pending:
         if not self.disconnected:
-            last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-            self._transport.write(last)
+            self._send(b"", data, b"0\r\n\r\n")
             self._complete()
         return None
+
+    def _send(self, before: bytes, data: bytes, behind: bytes) -> None:
+        """A chunk of the body, and what stands around it; one of no bytes would end the body."""
+        size = len(data)
+        if size >= _LARGE:
+            self._transport.writelines((b"%b%x\r\n" % (before, size), data, b"\r\n%b" % behind))
+        elif size:
+            self._transport.write(b"%b%x\r\n%b\r\n%b" % (before, size, data, behind))
+        else:
+            self._transport.write(before + behind)
 
     async def _respond_later(self, status: int, headers: Headers, body: bytes) -> None:
         await self._flow.drain()
