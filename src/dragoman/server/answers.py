@@ -4,8 +4,7 @@ Errors that come before the first byte was forwarded are returned, so that the e
 are told in the stream, in the dialect's own way.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
 
@@ -69,12 +68,8 @@ class AnswerKeeper(Protocol):
         """More of a stream is told."""
         ...
 
-    def ahead(self, last: bytes) -> int:
-        """How many bytes of the last of a stream may be told before its end is known to be kept."""
-        ...
-
-    async def end_stream(self, last: bytes, ahead: int = 0) -> bytes:
-        """What is to be told as the last of a stream: `last` without what was told ahead, or that it failed."""
+    async def end_stream(self, last: bytes) -> bytes:
+        """What is to be told as the last of a stream: `last`, or that it failed."""
         ...
 
     async def end_body(self, body: bytes) -> None:
@@ -187,7 +182,9 @@ class Answer:
             self.is_stream = is_stream(reply.headers.get("content-type", ""), first)
         if self.is_stream:
             if self._plan.wants_stream:
-                return await self._tell_stream(reply, pieces or [first])
+                pieces = pieces or [first]
+                del first
+                return await self._tell_stream(reply, pieces)
             return await self._collect(reply, b"".join(pieces) if pieces else first)
         try:
             data = b"".join(pieces) or await read_whole(reply, MAX_ANSWER_BYTES, first)
@@ -222,19 +219,20 @@ class Answer:
         tally = self.tally = interpreter.tally
         pour = reply.pour if isinstance(reply, HttpReply) else partial(_pour, reply)
         try:
-            if pieces[0] and not self._take_together(pieces):
+            is_taken = not pieces[0] or self._take_together(pieces)
+            pieces.clear()  # who asked for them waits for the end
+            if not is_taken:
                 await self._settle()
             while not self._is_done:
                 if await pour(self._take, self._take_together):
                     self._last = interpreter.close()
                     break
                 await self._settle()
-            told = self._last
         except GatewayError as error:
             info = error_info(error)
             if not client.started:
                 return info
-            told = interpreter.fail(info)
+            self._last = interpreter.fail(info)
         finally:
             self.problems = tuple(interpreter.problems)
             self.losses = tuple(interpreter.losses)
@@ -242,7 +240,7 @@ class Answer:
             return tally.error
         if self._plan.contract is not None:
             self.is_stream = not self._plan.contract.is_cut  # what is cut is not heard to its end
-        await settle(client.finish(await self._keep_last(told)))
+        await settle(client.finish(await self._keep_last()))
         return None
 
     def _take(self, data: bytes) -> bool:
@@ -280,17 +278,11 @@ class Answer:
             self._pending = client.write(told)
         return self._pending is None
 
-    async def _keep_last(self, told: bytes) -> bytes:
+    async def _keep_last(self) -> bytes:
         """Have the answer kept before its end is told. Whoever stops it meanwhile is told of what was not."""
-        keeper = self._plan.keeper
-        if keeper is None:
-            return told
-        ahead = keeper.ahead(told)
-        pending = self._client.write(told[:ahead]) if ahead else None
-        self._last = told[ahead:] if ahead else told
-        keeping = keeper.end_stream(told, ahead)
-        # A client that does not read must not keep it from being stored.
-        told = await (keeping if pending is None else _both(keeping, pending()))
+        told, keeper = self._last, self._plan.keeper
+        if keeper is not None:
+            told = await keeper.end_stream(told)
         self._last = b""
         return told
 
@@ -344,7 +336,8 @@ class Answer:
             return told.error
         told = completed(told, plan.contract)
         self.problems, self.losses = told.problems, told.losses
-        await settle(self._client.finish(await self._keep_last(told.body)))
+        self._last = told.body
+        await settle(self._client.finish(await self._keep_last()))
         return None
 
     def _tell_body(self, data: bytes) -> TranslatedBody:
@@ -397,15 +390,6 @@ class Answer:
 def _collector(plan: AnswerPlan) -> BodyCollector | ContractCollector:
     collector = BodyCollector(plan.dialect, decode=plan.decode, change=plan.change())
     return collector if plan.contract is None else ContractCollector(collector, plan.contract)
-
-
-async def _both(keeping: Coroutine[object, object, bytes], writing: Awaitable[None]) -> bytes:
-    kept, written = await asyncio.gather(keeping, writing, return_exceptions=True)
-    if isinstance(kept, BaseException):
-        raise kept
-    if written is not None:
-        raise written
-    return kept
 
 
 def _interpreter(plan: AnswerPlan) -> Interpreter:

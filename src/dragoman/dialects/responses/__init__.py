@@ -12,7 +12,6 @@ from dragoman.dialects.responses.request import decode_request, encode_request, 
 from dragoman.dialects.responses.submitted import read_submitted
 from dragoman.dialects.responses.terminal import (
     change_status,
-    end_of,
     fail_terminal,
     failed_event,
     is_waiting,
@@ -33,7 +32,6 @@ __all__ = (
     "encode_body",
     "encode_error",
     "encode_request",
-    "end_of",
     "fail_terminal",
     "failed_event",
     "is_regular_body",

@@ -16,7 +16,6 @@ from dragoman.sse import Frame, FrameParser, encode_frame
 
 __all__ = (
     "change_status",
-    "end_of",
     "fail_terminal",
     "failed_event",
     "is_waiting",
@@ -36,7 +35,6 @@ _STATUSES: dict[str, TerminalStatus] = {status: status for status in _TERMINALS.
 # Told together with the end; an answer that failed waits for nothing.
 _WAITING = "response.required_action"
 _DATA = b"\ndata: "
-_NEXT = b"\n\nevent: "
 
 
 # A field of any JSON: beside `None`, msgspec would take nothing but null.
@@ -100,22 +98,6 @@ def read_terminal(last: bytes) -> Terminal | None:
     if event is None or not bytes(event.response):
         return None
     return _terminal(bytes(event.response), _TERMINALS[event.type])
-
-
-def end_of(last: bytes) -> int:
-    """Where, in the last frames of a stream, those begin that tell how it ended; 0 if that is not easily told."""
-    place = last.rfind(_NEXT)
-    if place < 0 or _name_at(last, place) not in _TERMINALS:
-        return 0
-    before = last.rfind(_NEXT, 0, place)
-    if before >= 0 and _name_at(last, before) == _WAITING:
-        place = before
-    return place + 2
-
-
-def _name_at(frames: bytes, place: int) -> str:
-    start = place + len(_NEXT)
-    return frames[start : frames.find(b"\n", start)].decode("ascii", "replace")
 
 
 def read_whole(body: bytes) -> Terminal | None:

@@ -78,13 +78,7 @@ class Escrow:
     def take(self, told: bytes) -> None:
         """Nothing that is told matters."""
 
-    def ahead(self, last: bytes) -> int:
-        """A call may be answered as soon as it was told."""
-        del last
-        return 0
-
-    async def end_stream(self, last: bytes, ahead: int = 0) -> bytes:
-        del ahead
+    async def end_stream(self, last: bytes) -> bytes:
         await self._keep()
         return last
 

@@ -1,6 +1,6 @@
 """One answer on its way into the store, while it is told.
 
-    take(told)* ─► end_stream(last)      a stream: stored before its end leaves
+    take(told)* ─► end_stream(last)      a stream: stored before its last bytes leave
     end_body(body)                       a body: stored before it leaves
     close()                              whatever became of it
 
@@ -22,7 +22,7 @@ from dragoman.core.failures import error_info
 from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.core.journal import Journal
 from dragoman.core.seals import Family
-from dragoman.dialects.responses import end_of, read_opening
+from dragoman.dialects.responses import read_opening
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
@@ -47,9 +47,6 @@ T = TypeVar("T")
 
 # Of a stream as told, to be told again. Its events are some ten times what they tell; beyond this only that is kept.
 MAX_STREAM_BYTES = 64 * 1024 * 1024
-# What is written while the last one is still in the processor's cache, and heard by the client while the end is stored.
-# Less than this goes with the end: a write of its own costs more.
-_WORTH_A_WRITE = 16 * 1024
 # Of storing a response under an id that others use at the same time.
 _TRIES = 3
 
@@ -158,17 +155,14 @@ class Keeper:
     def take(self, told: bytes) -> None:
         """More of a stream has been told."""
         if not self._opening:
-            self._open(told)
+            self.since = time.monotonic()
+            self._holder.running.add(self)
+            self._opening = _first_frame(told)
         pieces = self.journal.cut(told)
         if self._takes_more and self._pile.add(told, pieces):
             self._takes_more = self._pile.size <= MAX_STREAM_BYTES
         if self._waiters:
             self._wake()
-
-    def _open(self, told: bytes) -> None:
-        self.since = time.monotonic()
-        self._holder.running.add(self)
-        self._opening = _first_frame(told)
 
     def told_from(self, start: int) -> bytes:
         """What the client was told, from a byte on; without the end, which is not told before it is stored."""
@@ -187,28 +181,13 @@ class Keeper:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def ahead(self, last: bytes) -> int:
-        """How much of the last that is told may be told before it is stored: all but the end."""
-        if len(last) < _WORTH_A_WRITE or self._kept.door != "responses":
-            return 0
-        place = end_of(last)
-        return place if place >= _WORTH_A_WRITE else 0
-
-    async def end_stream(self, last: bytes, ahead: int = 0) -> bytes:
-        """Store the stream that ends with `last`. What is to be told: the same, or that it failed.
-
-        ahead: how many bytes of it were told already.
-        """
+    async def end_stream(self, last: bytes) -> bytes:
+        """Store the stream that ends with `last`. What is to be told: the same, or that it failed."""
         door = self._kept.door
         pile = self._pile
-        if self._shown is None:  # else it was stopped while it was stored, and is to end once more
-            if ahead and not self._opening:
-                self._open(last)
-            self._shown = pile.size + ahead
+        if self._shown is None:  # else it was stopped while it was stored, and ends once more
+            self._shown = pile.size
             pile.add_last(last, self.journal.cut(last))
-            if ahead:
-                self._wake()
-                last = last[ahead:]
         is_whole = pile.size <= MAX_STREAM_BYTES
         if not is_whole and door != "responses":
             return fail_last(door, last, _too_large())  # no frame of it tells the whole answer

@@ -6,7 +6,6 @@ import pytest
 
 from dragoman.dialects.responses import (
     change_status,
-    end_of,
     fail_terminal,
     failed_event,
     is_waiting,
@@ -167,32 +166,3 @@ def test_a_stream_without_an_end_gets_one() -> None:
         "response": {"id": "resp_1", "status": "cancelled"},
         "sequence_number": 7,
     }
-
-
-WAITING = frame("response.required_action", 2, response=response())
-
-
-@pytest.mark.parametrize("end", ["completed", "incomplete", "failed", "cancelled"])
-@pytest.mark.parametrize("waiting", [b"", WAITING])
-def test_an_end_begins_with_what_is_told_together_with_it(end: str, waiting: bytes) -> None:
-    terminal = waiting + frame(f"response.{end}", 3, response=response())
-    told = CREATED + DELTA + terminal
-    assert told[end_of(told) :] == terminal
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        b"",
-        DELTA,
-        CREATED + DELTA,
-        frame("response.completed", 0, response=response()),
-        DELTA + frame("response.completed", 1, response=response()) + DELTA,
-        DELTA.replace(b"\n", b"\r\n")
-        + frame("response.completed", 1, response=response()).replace(b"\n", b"\r\n"),
-        b"\n\nevent: ",
-        b"\n\nevent: \xff\n",
-    ],
-)
-def test_an_end_that_is_not_easily_told_begins_with_all(last: bytes) -> None:
-    assert end_of(last) == 0
