@@ -97,10 +97,10 @@ def join_pieces(pieces: Iterable[Piece]) -> bytes:
 
 
 class _Run(Struct):
-    """Deltas that may go on. `start`: where they begin in what was written; `size`: how many bytes their frames are."""
+    """Deltas that may go on. `start`, `end`: where their frames stand in what was written."""
 
     start: int
-    size: int
+    end: int
     form: Form
     number: int
     texts: list[bytes]
@@ -122,14 +122,14 @@ class Journal:
     def note(self, form: Form, number: int, texts: bytes, size: int) -> None:
         """Frames of a form were written next, as so many bytes. `texts` as of `Deltas`."""
         start = self.size
-        self.size = start + size
-        last = self._runs[-1] if self._runs else None
+        self.size = end = start + size
+        runs = self._runs
         # What has a number was written in between if they do not follow one another.
-        if last is not None and last.form is form and last.start + last.size == start:
+        if runs and (last := runs[-1]).end == start and last.form is form:
             last.texts.append(texts)
-            last.size += size
+            last.end = end
         else:
-            self._runs.append(_Run(start, size, form, number, [texts]))
+            runs.append(_Run(start, end, form, number, [texts]))
 
     def cut(self, told: bytes) -> list[Piece] | None:
         """What was told since the last time, where the deltas that it is made of are known; None: keep it as it is."""
@@ -147,7 +147,7 @@ class Journal:
             if run.start > place:
                 pieces.append(told[place : run.start])
             pieces.append(Deltas(run.form, run.number, _BETWEEN.join(run.texts)))
-            place = run.start + run.size
+            place = run.end
         if place < len(told):
             pieces.append(told[place:])
         return pieces

@@ -168,7 +168,8 @@ class ResponsesEncoder:
         if self._state is not _State.NEW:
             raise LocalProtocolError("expected one Started, got another")
         self._state = _State.OPEN
-        self._mint.seed(self._context.seed or event.response_id)
+        if not self._context.seed:
+            self._mint.seed(event.response_id)
         note_foreign(self._book, event.extra, "response")
         self._envelope = envelope = Envelope(event, self._context, self._mint)
         response = envelope.fields("in_progress")

@@ -109,20 +109,20 @@ def written_terminal(response: Mapping[str, object], body: bytes) -> Terminal | 
     """The same of a response object that was just written as these bytes; None if it is to be read from them."""
     waiting: list[str] = []
     items: list[str] = []
-    for item in cast("list[object]", response["output"]):
-        if not isinstance(item, dict):
+    for item in cast("list[dict[str, object]]", response["output"]):
+        if type(item) is not dict:
             return None
-        fields = cast("dict[str, object]", item)
-        kind, item_id = fields.get("type"), fields.get("id")
-        if not isinstance(kind, str) or not isinstance(item_id, str):
+        kind, item_id = item.get("type"), item.get("id")
+        if type(kind) is not str or type(item_id) is not str:
             return None
-        if kind not in _PLAIN_ITEMS:
-            call_id = fields.get("call_id")
-            is_open = kind in _OPEN_ITEMS and fields.get("status") == "completed"
-            if not is_open or "execution" in fields or not isinstance(call_id, str):
-                return None
-            waiting.append(call_id)
         items.append(item_id)
+        if kind in _PLAIN_ITEMS:
+            continue
+        call_id = item.get("call_id")
+        is_open = kind in _OPEN_ITEMS and item.get("status") == "completed"
+        if not is_open or "execution" in item or type(call_id) is not str:
+            return None
+        waiting.append(call_id)
     status = _STATUSES.get(cast("str", response["status"]))
     if status is None:
         return None
