@@ -1,6 +1,7 @@
 """Retries and fallbacks: only what has not begun is tried again, and only what may succeed."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,12 +9,13 @@ import anthropic
 import openai
 import pytest
 from heard import Spoken, hear
+from plain_http import ask, plain_body
 from sdk_clients import DOORS, Unfinished, conversation
 from stage import PATHS, Stage, deliver, running_stage
 from vendor_errors import error_body, failure_frame
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
-from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
+from dragoman.testing import ReceivedRequest, ScriptedReply, Wait, json_reply, sse
 from dragoman.upstream.settings import RetrySettings, Route
 
 QUICK = RetrySettings(attempts=3, base_delay=0.005, max_delay=0.01, max_wait=2.0)
@@ -40,7 +42,15 @@ def stage() -> Iterator[Stage]:
             fallback=("messages=renamed-at-second",),
         )
     )
-    spare = {f"spare-{kind}": {"kind": kind} for kind in DOORS}
+    spare: dict[str, dict[str, object]] = {f"spare-{kind}": {"kind": kind} for kind in DOORS}
+    spare |= {
+        f"narrow-{kind}": {"kind": kind, "max_connections": 1, "connect_timeout": 0.2}
+        for kind in DOORS
+    }
+    routes += [
+        Route(model=f"either-{kind}/*", upstream=f"narrow-{kind}", fallback=(f"spare-{kind}",))
+        for kind in DOORS
+    ]
     with running_stage(retry=QUICK, routes=routes, upstreams=spare) as running:
         yield running
 
@@ -205,3 +215,45 @@ def test_the_last_upstreams_error_is_what_the_client_is_told(stage: Stage, door:
     asking.say("hi")
     with pytest.raises((openai.NotFoundError, anthropic.NotFoundError)):
         asking.ask("create")
+
+
+@pytest.fixture
+def taken(stage: Stage, dialect: str) -> Iterator[None]:
+    """The only connection to the narrow upstream of the dialect is in use."""
+    gate = threading.Event()
+    scene = stage.scene(
+        dialect, ScriptedReply(hold=Wait(gate), body=b"{}"), route=f"narrow-{dialect}"
+    )
+    holding = threading.Thread(
+        target=ask, args=(stage.url, dialect, plain_body(dialect, scene.model))
+    )
+    holding.start()
+    stage.upstream.wait_until(lambda: scene.requests)
+    yield
+    gate.set()
+    holding.join()
+
+
+@pytest.mark.usefixtures("taken")
+@dialects
+@doors
+def test_waiting_for_a_free_connection_ends_with_a_503_that_says_when_to_return(
+    stage: Stage, door: str, dialect: str
+) -> None:
+    scene = stage.scene(dialect, ANSWER, route=f"narrow-{dialect}")
+    response = ask(stage.url, door, plain_body(door, scene.model, stream=True))
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    assert "max_connections" in response.text
+    assert scene.requests == []
+
+
+@pytest.mark.usefixtures("taken")
+@dialects
+def test_an_upstream_without_a_free_connection_is_passed_over_for_the_next(
+    stage: Stage, dialect: str
+) -> None:
+    scene = stage.scene(dialect, ANSWER, route=f"either-{dialect}")
+    response = ask(stage.url, dialect, plain_body(dialect, scene.model))
+    assert response.status_code == 200
+    assert len(scene.requests) == 1

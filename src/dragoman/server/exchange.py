@@ -49,7 +49,7 @@ from dragoman.server.telemetry import ACTIONS
 from dragoman.server.ways import Way
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.headers import response_headers_for
-from dragoman.upstream.retry import Failure, Fallback, GiveUp, Retry, decide
+from dragoman.upstream.retry import Fallback, GiveUp, Retry, decide, failure_without_answer
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
@@ -341,7 +341,7 @@ class Exchange:
             reply = await gateway.upstreams[attempt.upstream].send(sent)
         except GatewayError as error:
             info = error_info(error)
-            return info, Failure(kind=info.kind)
+            return info, failure_without_answer(info)
         del sent
         try:
             if not 200 <= reply.status <= 299:
@@ -351,7 +351,7 @@ class Exchange:
                 self.client.reply_headers = [*self.client.reply_headers, terms.header]
             answer = self._answer = Answer(plan, self.client, self._note_body)
             told = await answer.tell(reply)
-            return None if told is None else (told, Failure(kind=told.kind))
+            return None if told is None else (told, failure_without_answer(told))
         finally:
             if self._answer is not None and self._answer.is_stream and self.client.finished:
                 await let_go(reply)

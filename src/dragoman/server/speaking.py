@@ -29,7 +29,15 @@ from dragoman.server.settings import Settings
 from dragoman.server.upstreams import make_upstream
 from dragoman.server.ways import Way, Ways
 from dragoman.upstream.base import Reply, Supervised, Upstream, UpstreamRequest
-from dragoman.upstream.retry import Decision, Failure, Fallback, GiveUp, Retry, decide
+from dragoman.upstream.retry import (
+    Decision,
+    Failure,
+    Fallback,
+    GiveUp,
+    Retry,
+    decide,
+    failure_without_answer,
+)
 
 __all__ = ("Behalf", "Prepare", "Reach", "UpstreamModel", "Witness")
 
@@ -197,7 +205,7 @@ class UpstreamModel:
             reply = await upstream.send(sent)
         except GatewayError as error:
             info = error_info(error)
-            return info, Failure(kind=info.kind), way
+            return info, failure_without_answer(info), way
         speech = _Speech(reply, reading, way)
         try:
             self._witness.replied(way, reply)
@@ -316,4 +324,4 @@ async def _failure_of(speech: _Speech, reply: Reply, way: Way) -> FailedAttempt 
     if not 200 <= reply.status <= 299:
         return await read_error(reply, way.dialect, now=time.time())
     info = await speech.begin()
-    return None if info is None else (info, Failure(kind=info.kind))
+    return None if info is None else (info, failure_without_answer(info))

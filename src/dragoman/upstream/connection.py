@@ -23,7 +23,7 @@ __all__ = ("Connection",)
 
 # What a slow reader of an answer makes us hold, per connection: above it the socket is not read until it is taken.
 HIGH_WATER = 128 * 1024
-# Providers send some KB; a head without an end is stopped here.
+# Providers send some KB; a head without an end is stopped here, and so are trailers and chunk extensions.
 MAX_HEAD_BYTES = 256 * 1024
 # A small body is copied behind its head: one write costs less than two in a row.
 MAX_COPY = 64 * 1024
@@ -59,7 +59,6 @@ class Connection(asyncio.Protocol):
         "_error",
         "_fields",
         "_first_byte_timeout",
-        "_head_bytes",
         "_held",
         "_idle_timeout",
         "_is_paused",
@@ -67,6 +66,7 @@ class Connection(asyncio.Protocol):
         "_loop",
         "_may_be_kept",
         "_name",
+        "_overhead",
         "_parser",
         "_pieces",
         "_state",
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         self._may_be_kept = False
         self._ends_with_connection = False
         self._fields: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._overhead = 0  # bytes of the head, or since the last piece of the body
         self._pieces: list[bytes] = []
         self._whole = 0  # how many pieces the answer had when it ended
         self._held = 0
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         if transport is None:
             raise faults.gone_without_answer(self._name)
         self._state = _HEAD
-        self._head_bytes = 0
+        self._overhead = 0
         self._may_be_kept = False
         self.has_received = False
         self.status = 0
@@ -331,6 +331,7 @@ class Connection(asyncio.Protocol):
             self._refuse_data()
             return
         self.has_received = True
+        held = len(self._pieces)
         try:
             parser.feed_data(data)
         except _PARSER_FAILURES as error:
@@ -339,10 +340,14 @@ class Connection(asyncio.Protocol):
                 return
             self._may_be_kept = False
         take = self._take
+        pieces = self._pieces
+        if len(pieces) > held:
+            self._overhead = 0
+        elif self._state in _ANSWERING and not self._has_room_for(len(data)):
+            return
         if take is None:
             self._keep(data)
             return
-        pieces = self._pieces
         if self._state is _DONE:
             del pieces[self._whole :]
         if pieces:
@@ -362,11 +367,7 @@ class Connection(asyncio.Protocol):
 
     def _keep(self, data: bytes) -> None:
         """What came is held until somebody asks for it."""
-        if self._state is _HEAD:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._fail(faults.not_http(self._name, f"a head of over {MAX_HEAD_BYTES} bytes"))
-        else:
+        if self._state is not _HEAD:
             if self._state is _DONE:
                 del self._pieces[self._whole :]
             self._held += len(data)
@@ -374,6 +375,19 @@ class Connection(asyncio.Protocol):
                 self._pause()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
+
+    def _has_room_for(self, size: int) -> bool:
+        """Count bytes that are not of the body: the parser keeps a line of the head or of the trailers until it ends."""
+        self._overhead += size
+        if self._overhead <= MAX_HEAD_BYTES:
+            return True
+        what = (
+            f"a head of over {MAX_HEAD_BYTES} bytes"
+            if self._state is _HEAD
+            else f"over {MAX_HEAD_BYTES} bytes of trailers or chunk extensions"
+        )
+        self._fail(faults.not_http(self._name, what))
+        return False
 
     def _refuse_data(self) -> None:
         """What came belongs to no answer."""
@@ -425,9 +439,8 @@ class Connection(asyncio.Protocol):
         self._fields.clear()
         self.status = status
         self.headers = headers
-        self._ends_with_connection = (
-            "content-length" not in headers
-            and "chunked" not in headers.get("transfer-encoding", "")
+        self._ends_with_connection = "content-length" not in headers and not _is_chunked(
+            headers.get("transfer-encoding", "")
         )
         self._state = _BODY
 
@@ -436,6 +449,11 @@ class Connection(asyncio.Protocol):
             self._state = _DONE
             self._whole = len(self._pieces)
             self._may_be_kept = self._parser.should_keep_alive()
+
+
+def _is_chunked(transfer_encoding: str) -> bool:
+    """Whether chunks frame the body: if the last encoding is chunked, in any case (RFC 9112, sections 6.3 and 7)."""
+    return transfer_encoding.rpartition(",")[2].strip(" \t").lower() == "chunked"
 
 
 def _name(raw: bytes) -> str:

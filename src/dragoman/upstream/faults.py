@@ -4,9 +4,13 @@ Messages name the upstream as its operator does and say which time ran out. They
 address with credentials.
 """
 
+from dragoman.core.failures import ToldError
 from dragoman.errors import UpstreamError
+from dragoman.model.outcome import ErrorInfo
 
 __all__ = (
+    "CONNECTIONS_TAKEN",
+    "all_taken",
     "cut_short",
     "gone_silent",
     "gone_without_answer",
@@ -15,6 +19,28 @@ __all__ = (
     "not_http",
     "unreachable",
 )
+
+
+CONNECTIONS_TAKEN = "connections_taken"
+"""The code of an error for want of a free connection."""
+
+# When a client may come back after it waited for a free connection in vain: they become free one by one.
+RETRY_AFTER_SECONDS = 1.0
+
+
+def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
+    return ToldError(
+        ErrorInfo(
+            kind="overloaded",
+            message=(
+                f"expected one of the {count} connections to upstream {name!r} (max_connections)"
+                f" to be free within {seconds:g} s; each is taken"
+            ),
+            status=503,
+            code=CONNECTIONS_TAKEN,
+            retry_after=RETRY_AFTER_SECONDS,
+        )
+    )
 
 
 def unreachable(name: str, cause: str) -> UpstreamError:

@@ -20,7 +20,8 @@ from math import isfinite
 
 from msgspec import Struct
 
-from dragoman.model.outcome import ErrorKind
+from dragoman.model.outcome import ErrorInfo, ErrorKind
+from dragoman.upstream.faults import CONNECTIONS_TAKEN
 from dragoman.upstream.settings import RetrySettings
 
 __all__ = (
@@ -31,6 +32,7 @@ __all__ = (
     "Retry",
     "decide",
     "failure_of",
+    "failure_without_answer",
     "retry_after",
 )
 
@@ -148,6 +150,13 @@ def failure_of(status: int, headers: Mapping[str, str], *, kind: ErrorKind, now:
     )
 
 
+def failure_without_answer(error: ErrorInfo) -> Failure:
+    """An attempt that brought no status, or a stream that failed before anything was forwarded."""
+    # Whoever has waited for a connection in vain would wait as long again.
+    is_waited = error.code == CONNECTIONS_TAKEN
+    return Failure(kind=error.kind, should_retry=False if is_waited else None)
+
+
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
     """The seconds an upstream asks to be left alone: `retry-after-ms`, else `retry-after` as seconds or as a date."""
     milliseconds = _number(headers.get("retry-after-ms"))
@@ -170,10 +179,10 @@ def _verdict(failure: Failure) -> _Verdict:
     if told is not None:
         return told
     if failure.status is None:
-        return _OF_SILENCE.get(failure.kind, _Verdict.NEVER)
-    verdict = _OF_STATUS.get(failure.status)
-    if verdict is None:
-        verdict = _Verdict.ELSEWHERE if failure.status >= 500 else _Verdict.NEVER
+        verdict = _OF_SILENCE.get(failure.kind, _Verdict.NEVER)
+    else:
+        by_class = _Verdict.ELSEWHERE if failure.status >= 500 else _Verdict.NEVER
+        verdict = _OF_STATUS.get(failure.status, by_class)
     if failure.should_retry is True:
         return _Verdict.AGAIN
     if failure.should_retry is False and verdict is _Verdict.AGAIN:

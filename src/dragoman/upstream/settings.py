@@ -57,6 +57,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     text_calls: the formats of calls written as text to look for, by name, or `auto`; empty: text is text.
     prompted_tools: the format in which tools are put into the prompt, for models without tools of their own.
     output_mode: how calls reach Chat clients, as `<use_tool>` text too or as calls alone; None: by the kind.
+    max_connections: None: as many as there are requests, which `server.max_streams` bounds.
     keeps_responses: it keeps responses of its own and knows them by the ids it gave: those are sent back to it.
     models: limits by model glob (the upstream's model name), the first that matches.
     """
@@ -80,7 +81,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     connect_timeout: float = 10.0
     first_byte_timeout: float = 300.0
     idle_timeout: float = 300.0
-    max_connections: int = 1000
+    max_connections: int | None = None
     always_stream: bool = False
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"

@@ -113,15 +113,21 @@ class Transport:
     async def _obtain(self) -> Connection:
         """A new connection as soon as there may be one more, or one that another exchange gave back meanwhile."""
         limit = self._settings.connect_timeout
+        most = self._settings.max_connections
+        is_waiting = False
         try:
             async with asyncio.timeout(limit):
-                while len(self._open) + self._dialing >= self._settings.max_connections:
+                while most is not None and len(self._open) + self._dialing >= most:
+                    is_waiting = True
                     await self._wait_for_place()
                     kept = self._take_resting()
                     if kept is not None:
                         return kept
+                is_waiting = False
                 return await self._dial()
         except TimeoutError as error:
+            if is_waiting and most is not None:
+                raise faults.all_taken(self._name, most, limit) from error
             raise faults.no_connection(self._name, limit) from error
 
     async def _dial(self) -> Connection:

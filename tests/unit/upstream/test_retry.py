@@ -4,7 +4,9 @@ from typing import get_args
 
 import pytest
 
-from dragoman.model.outcome import ErrorKind
+from dragoman.core.failures import error_info
+from dragoman.model.outcome import ErrorInfo, ErrorKind
+from dragoman.upstream.faults import all_taken
 from dragoman.upstream.retry import (
     Decision,
     Failure,
@@ -13,6 +15,7 @@ from dragoman.upstream.retry import (
     Retry,
     decide,
     failure_of,
+    failure_without_answer,
     retry_after,
 )
 from dragoman.upstream.settings import RetrySettings
@@ -157,6 +160,14 @@ def test_the_upstreams_own_advice_is_followed() -> None:
     assert decision(Failure(kind="server", status=500, should_retry=False)) == Fallback()
     assert decision(Failure(kind="invalid_request", status=400, should_retry=True)) == Retry(0.2)
     assert decision(Failure(kind="invalid_request", status=400, should_retry=False)) == GiveUp()
+
+
+def test_a_wait_for_a_free_connection_is_not_repeated_but_another_upstream_may_have_one() -> None:
+    taken = failure_without_answer(error_info(all_taken("local", 1, 0.1)))
+    assert decision(taken) == Fallback()
+    assert decision(taken, has_fallback=False) == GiveUp()
+    overloaded = failure_without_answer(ErrorInfo(kind="overloaded", message="told in the stream"))
+    assert decision(overloaded) == Retry(0.2)
 
 
 @pytest.mark.parametrize(

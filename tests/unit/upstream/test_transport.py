@@ -11,6 +11,7 @@ from typing import Protocol
 import pytest
 from msgspec import structs
 
+from dragoman.core.failures import error_info
 from dragoman.errors import UpstreamError
 from dragoman.testing import (
     Chunk,
@@ -440,15 +441,106 @@ def test_no_more_connections_are_opened_than_allowed(run: Run) -> None:
     run(answer, scene, structs.replace(PLAIN, max_connections=2))
 
 
-def test_waiting_for_a_connection_ends_too(run: Run) -> None:
+def test_waiting_for_a_free_connection_ends_with_a_503_that_says_when_to_return(run: Run) -> None:
     async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
         first = await upstream.send(ASKED)
         error = await failure_of(upstream.send(ASKED))
-        assert error.message == "upstream 'local' gave no connection within 0.1 s"
+        assert error.message == (
+            "expected one of the 1 connections to upstream 'local' (max_connections) to be free"
+            " within 0.1 s; each is taken"
+        )
+        info = error_info(error)
+        assert (info.kind, info.status, info.retry_after) == ("overloaded", 503, 1.0)
         first.close()
 
     settings = structs.replace(PLAIN, max_connections=1, connect_timeout=0.1)
     run([ScriptedReply(chunks=[Pause(60)])], scene, settings)
+
+
+def test_by_default_there_are_as_many_connections_as_requests(run: Run) -> None:
+    gate = asyncio.Event()
+    count = 64
+    assert PLAIN.max_connections is None
+
+    def answer(received: ReceivedRequest) -> ScriptedReply:
+        return ScriptedReply(hold=Wait(gate), body=b"x")
+
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        asked = [asyncio.create_task(body_of(upstream)) for _ in range(count)]
+        await server.until(lambda: len(server.requests) == count)
+        gate.set()
+        assert await asyncio.gather(*asked) == [b"x"] * count
+
+    run(answer, scene)
+
+
+def _raw(transfer_encoding: str, *rest: bytes) -> ScriptedReply:
+    head = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: {transfer_encoding}\r\n\r\n"
+    return ScriptedReply(framing="raw", chunks=[head.encode(), *rest], cut=True)
+
+
+@pytest.mark.parametrize("spelling", ["chunked", "Chunked", "CHUNKED", "chunked ", "gzip, Chunked"])
+@pytest.mark.parametrize("rest", [b"3\r\nabc\r\n", b"5\r\nabc", b"3\r\nabc\r\n0\r\n"])
+def test_a_chunked_answer_that_ends_early_is_cut_short_however_it_is_spelled(
+    run: Run, spelling: str, rest: bytes
+) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        reply = await upstream.send(ASKED)
+        assert await reply.read() == b"abc"
+        error = await failure_of(reply.read())
+        assert error.kind == "truncated"
+        reply.close()
+
+    run([_raw(spelling, rest)], scene)
+
+
+@pytest.mark.parametrize("spelling", ["identity", "chunked, gzip"])
+def test_an_answer_whose_last_transfer_encoding_is_not_chunked_ends_with_its_connection(
+    run: Run, spelling: str
+) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        assert await body_of(upstream) == b"abc"
+
+    run([_raw(spelling, b"abc")], scene)
+
+
+@pytest.mark.parametrize("is_poured", [False, True])
+@pytest.mark.parametrize(
+    "flood",
+    [b"x" * 1024, b"x-more: 1\r\n" * 100],
+    ids=["one-trailer-without-end", "trailers-without-end"],
+)
+def test_trailers_without_end_are_refused_at_the_size_of_a_head(
+    run: Run, flood: bytes, is_poured: bool
+) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        reply = await upstream.send(ASKED)
+        taken: list[bytes] = []
+
+        def take(data: bytes) -> bool:
+            taken.append(data)
+            return True
+
+        error = await failure_of(reply.pour(take) if is_poured else whole(reply))
+        assert error.kind == "protocol"
+        assert error.message == (
+            "upstream 'local' did not answer in HTTP: over 262144 bytes of trailers or chunk extensions"
+        )
+        assert server.requests[0].sent < 8 * 1024 * 1024  # what the system buffers is some MB
+        reply.close()
+
+    trailer = flood if flood.endswith(b"\n") else b"x-more: " + flood
+    run([_raw("chunked", b"3\r\nabc\r\n0\r\n", trailer, *[flood] * 20_000)], scene)
+
+
+def test_trailers_are_neither_headers_nor_body(run: Run) -> None:
+    async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
+        reply = await upstream.send(ASKED)
+        assert await whole(reply) == b"abc"
+        assert "x-late" not in reply.headers
+        reply.close()
+
+    run([_raw("chunked", b"3\r\nabc\r\n", b"0\r\nx-late: 1\r\n\r\n")], scene)
 
 
 def test_a_large_request_is_sent_whole(run: Run) -> None:
