@@ -515,6 +515,7 @@ def test_trailers_without_end_are_refused_at_the_size_of_a_head(
 ) -> None:
     async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
         reply = await upstream.send(ASKED)
+        assert isinstance(reply, transport.HttpReply)
         taken: list[bytes] = []
 
         def take(data: bytes) -> bool:
