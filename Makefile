@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve run venv test test-clients check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash examples lock clean
+.PHONY: help serve run venv test test-clients check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash house examples lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bench-stored: ## what storing adds to the CPU time of a streamed response
 crash: ## kill a gateway on SQLite at random moments under load (KILLS=200); nothing it told of is lost
 	@scripts/venv
 	@.venv/bin/python bench/crash.py $(if $(KILLS),--kills $(KILLS))
+
+house: ## how large the code is, and how much of it hides: lines, files, modules with one importer
+	@scripts/house
 
 examples: ## run every file in examples/
 	@scripts/examples
