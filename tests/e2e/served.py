@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -43,14 +44,31 @@ class Served:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         wait_until(self._is_there, PATIENCE)
 
     def kill(self) -> None:
-        """At once, as if the machine had taken it away."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
+        """At once and with its workers, as if the machine had taken it away."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(PATIENCE)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process that was started, and to no other."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def workers(self) -> list[int]:
+        """The ids of its worker processes, which are there only while it runs."""
+        assert self._process is not None
+        pid = self._process.pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+            # The other child is the resource tracker of multiprocessing.
+            return [each for each in map(int, children) if b"spawn_main" in _command(each)]
+        except OSError:
+            return []
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -76,21 +94,23 @@ class Served:
             with error:
                 return error.code, error.read()
 
-    def read(self, body: Mapping[str, Any]) -> bytes:
-        """A streamed response as far as it came: all of it, or less if the gateway was killed."""
+    def receive(self, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        """POST a body. The status and the answer as far as it came: less than all if the gateway was killed, 0 if nothing."""
         pieces: list[bytes] = []
+        status = 0
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         headers = {"content-type": "application/json", "authorization": "Bearer key"}
         try:
-            client.request("POST", "/v1/responses", json.dumps(body).encode(), headers)
+            client.request("POST", path, json.dumps(body).encode(), headers)
             with client.getresponse() as response:
+                status = response.status
                 while piece := response.read1(65536):
                     pieces.append(piece)
         except (OSError, http.client.HTTPException):
             pass
         finally:
             client.close()
-        return b"".join(pieces)
+        return status, b"".join(pieces)
 
     def _is_there(self) -> bool:
         assert self._process is not None
@@ -99,6 +119,10 @@ class Served:
             return self.ask("/healthz")[0] == 200
         except OSError:
             return False
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @contextmanager
