@@ -104,8 +104,8 @@ class SqliteFile:
                 self._stale.discard(opened)
                 self._changed.notify_all()
 
-    def connect(self, *, writes: bool) -> Opened:
-        """A connection to the file, at the newest version. `writes`: it sees to how the file is kept.
+    def connect(self) -> Opened:
+        """A connection to the file, at the newest version.
 
         A store that was open and is gone is not begun anew: who took it away may bring it back.
 
@@ -113,13 +113,15 @@ class SqliteFile:
             StoreUnavailable: the file cannot be made or written, or is gone. StoreDamaged: it is no store of this program.
         """
         until = time.monotonic() + BUSY_SECONDS
+        for other in tuple(self._opened):
+            self.is_current(other)
         with self._changed:
             if not self._changed.wait_for(lambda: not self._stale, BUSY_SECONDS):
                 raise self.moved()
         # While another process makes the file or lets go of it, SQLite does not wait but refuses.
         while True:
             try:
-                opened = self._open(writes=writes)
+                opened = self._open()
             except sqlite3.Error as error:
                 if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > until:
                     raise _placed(translated(error), self._path) from error
@@ -135,7 +137,7 @@ class SqliteFile:
                     raise self.moved()
             time.sleep(_RETRY_SECONDS)
 
-    def _open(self, *, writes: bool) -> Opened | None:
+    def _open(self) -> Opened | None:
         """None: the file was replaced meanwhile, and nobody knows which one was opened."""
         path = Path(os.path.realpath(self._path))  # beside which SQLite keeps the log
         before = _identity(path)
@@ -147,7 +149,7 @@ class SqliteFile:
             path, timeout=_RETRY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS
         )
         try:
-            _prepare(connection, self._synchronous, writes=writes)
+            _prepare(connection, self._synchronous)
             after, log = _identity(path), _identity(_beside(path, "-wal"))
         except BaseException:
             connection.close()
@@ -191,15 +193,14 @@ class SqliteFile:
             _beside(path, "-shm").unlink(missing_ok=True)
 
 
-def _prepare(connection: sqlite3.Connection, synchronous: Synchronous, *, writes: bool) -> None:
+def _prepare(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
     check_version(connection)  # before anything is changed: it may be another's
-    if writes:
-        # Once, by whoever makes the file; it would wait for those who write each time.
-        if not connection.execute("PRAGMA page_count").fetchone()[0]:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
+    # Once, by whoever makes the file; it would wait for those who write each time.
+    if not connection.execute("PRAGMA page_count").fetchone()[0]:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
     migrate(connection)
     connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 

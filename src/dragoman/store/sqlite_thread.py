@@ -286,7 +286,7 @@ class SqliteThread:
                 return self._opened
             self._let_go()
         if self._opened is None:
-            self._opened = self._file.connect(writes=self._writes)
+            self._opened = self._file.connect()
         return self._opened
 
     def _do_together(self, connection: sqlite3.Connection, batch: list[_Job]) -> None:

@@ -59,7 +59,7 @@ def gated(gate: asyncio.Event) -> Callable[[sqlite3.Connection], None]:
 
 
 def test_file_is_in_wal_mode_and_every_commit_on_disk(path: Path) -> None:
-    connection = SqliteFile(path, "full").connect(writes=True).connection
+    connection = SqliteFile(path, "full").connect().connection
     names = ("journal_mode", "synchronous", "auto_vacuum", "busy_timeout")
     found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
     connection.close()
@@ -162,13 +162,13 @@ def test_file_that_is_being_made_is_waited_for(path: Path, monkeypatch: pytest.M
     other.execute("BEGIN EXCLUSIVE")
     release = threading.Timer(0.2, other.execute, ("ROLLBACK",))
     release.start()
-    SqliteFile(path, "full").connect(writes=True).connection.close()
+    SqliteFile(path, "full").connect().connection.close()
     release.join()
     other.execute("PRAGMA journal_mode = DELETE")
     other.execute("BEGIN EXCLUSIVE")
     monkeypatch.setattr("dragoman.store.sqlite_file.BUSY_SECONDS", 0.1)
     with pytest.raises(StoreUnavailable, match="locked"):
-        SqliteFile(path, "full").connect(writes=True)
+        SqliteFile(path, "full").connect()
     other.close()
 
 
