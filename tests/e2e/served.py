@@ -29,6 +29,7 @@ class Served:
     def __init__(self, folder: Path, environment: Mapping[str, str], *options: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"gateway-{self.port}.log"
         self._folder = folder
         self._environment = environment
         self._options = options
@@ -36,7 +37,7 @@ class Served:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "dragoman", "serve", "--port", str(self.port)]
-        with (self._folder / f"gateway-{self.port}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, *self._options],
                 cwd=self._folder,

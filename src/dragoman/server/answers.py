@@ -76,6 +76,11 @@ class AnswerKeeper(Protocol):
         """Raises StoreError: the body must not be told."""
         ...
 
+    @property
+    def problem(self) -> ErrorInfo | None:
+        """Why `end_stream` said that it failed."""
+        ...
+
 
 class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is to be read and told.
@@ -149,6 +154,11 @@ class Answer:
         self._last = b""
         self._pending: Pending = None
         self._fault: Exception | None = None
+
+    @property
+    def unstored(self) -> ErrorInfo | None:
+        """Why the client was sent a failure in place of the end."""
+        return None if self._plan.keeper is None else self._plan.keeper.problem
 
     def all_problems(self) -> tuple[Problem, ...]:
         """What was irregular, also in calls that the model wrote as text: why a block stayed text."""

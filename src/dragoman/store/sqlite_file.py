@@ -38,6 +38,8 @@ _RETRY_SECONDS = 0.02
 # All there are: inserting has one for each number of rows (`jobs.MAX_TOGETHER`) and table.
 _STATEMENTS = 256
 
+_SMALLEST_PAGE = 512
+
 _Identity = tuple[int, int]
 """Device and inode."""
 
@@ -52,9 +54,15 @@ class Opened(Struct, frozen=True, eq=False):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether others who open the path get the same files."""
+        """Whether others who open the path get the same files, and a database as far as its size says."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - for every commit, and faster than the path's own
+        except OSError:
+            return False
+        is_whole = found.st_size and not found.st_size % _SMALLEST_PAGE
         return (
-            _identity(self.path) == self.identity
+            bool(is_whole)
+            and (found.st_dev, found.st_ino) == self.identity
             and _identity(_beside(self.path, "-wal")) == self.log_identity
         )
 
@@ -92,7 +100,7 @@ class SqliteFile:
 
     def moved(self) -> StoreUnavailable:
         return StoreUnavailable(
-            f"expected the store's file to stay where it was opened, it was removed or replaced: {self._path}"
+            f"expected the store's file to stay where it was opened, it was removed, replaced or overwritten: {self._path}"
         )
 
     def close(self, opened: Opened) -> None:
@@ -113,7 +121,9 @@ class SqliteFile:
             StoreUnavailable: the file cannot be made or written, or is gone. StoreDamaged: it is no store of this program.
         """
         until = time.monotonic() + BUSY_SECONDS
-        for other in tuple(self._opened):
+        with self._changed:
+            others = tuple(self._opened)
+        for other in others:
             self.is_current(other)
         with self._changed:
             if not self._changed.wait_for(lambda: not self._stale, BUSY_SECONDS):
@@ -207,7 +217,7 @@ def _prepare(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
 
 def _identity(path: Path) -> _Identity | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - for every commit, and twice as fast as the path's own
+        found = os.stat(path)  # noqa: PTH116 - as above
     except OSError:
         return None
     return found.st_dev, found.st_ino

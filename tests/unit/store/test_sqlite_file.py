@@ -89,6 +89,10 @@ def remove(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
+def overwrite(path: Path, content: bytes) -> None:
+    path.write_bytes(content)  # as another process would: it has no locks to lose
+
+
 def move(path: Path, place: Path) -> None:
     path.replace(place)
 
@@ -150,7 +154,9 @@ def test_removed_file_is_not_acknowledged_into_nor_made_anew(bench: Bench, path:
     async def work(store: Store) -> None:
         await store.put(draft("old"), ending())
         remove(path)
-        with pytest.raises(StoreUnavailable, match=r"removed or replaced: .*store\.db"):
+        with pytest.raises(
+            StoreUnavailable, match=r"removed, replaced or overwritten: .*store\.db"
+        ):
             await store.put(draft("new"), ending())
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match=r"it is gone; put it back.*store\.db"):
@@ -220,7 +226,7 @@ def test_log_that_is_removed_is_noticed_before_a_commit_is_acknowledged(
         await store.put(draft("old"), ending())
         await store.head(OWNER, "old")
         log.unlink()
-        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        with pytest.raises(StoreUnavailable, match="removed, replaced"):
             await store.put(draft("new"), ending())
         await store.put(draft("newer"), ending())
         assert (await store.head(OWNER, "newer")).id == "newer"
@@ -239,7 +245,7 @@ def test_file_of_another_program_in_the_place_of_ours_is_refused_and_not_changed
         other.execute("CREATE TABLE theirs (x)")
         other.commit()
         other.close()
-        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        with pytest.raises(StoreUnavailable, match="removed, replaced"):
             await store.put(draft("new"), ending())
         for _ in range(2):
             with pytest.raises(StoreDamaged, match=r"another's: .*store\.db"):
@@ -262,6 +268,19 @@ def test_empty_file_in_the_place_of_ours_is_begun(bench: Bench, path: Path) -> N
             await store.head(OWNER, "old")
         await store.put(draft("new"), ending())
         assert (await store.head(OWNER, "new")).id == "new"
+
+    bench.run(work)
+
+
+@pytest.mark.parametrize("content", [b"", b"a letter, and no database"])
+def test_file_that_is_overwritten_is_not_acknowledged_into(
+    content: bytes, bench: Bench, path: Path
+) -> None:
+    async def work(store: Store) -> None:
+        await store.put(draft("old"), ending())
+        overwrite(path, content)
+        with pytest.raises(StoreUnavailable, match="overwritten"):
+            await store.put(draft("new"), ending())
 
     bench.run(work)
 

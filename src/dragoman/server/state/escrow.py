@@ -51,6 +51,8 @@ class Escrow:
 
     __slots__ = ("_before", "_family", "_found", "_holder", "_owner")
 
+    problem = None  # what cannot be kept is missed later, if at all
+
     def __init__(self, holder: StoreHolder, owner: str, family: Family) -> None:
         self._holder = holder
         self._owner = owner

@@ -80,6 +80,7 @@ class Keeper:
         "_created",
         "_holder",
         "_is_over",
+        "_is_tried",
         "_kept",
         "_opening",
         "_pile",
@@ -90,7 +91,9 @@ class Keeper:
         "_waiters",
         "family",
         "is_begun",
+        "is_ending",
         "journal",
+        "problem",
         "since",
         "upstream",
     )
@@ -110,6 +113,11 @@ class Keeper:
         self._told_id = ""
         self._beginning: asyncio.Task[None] | None = None
         self._is_over = False
+        self._is_tried = False  # to store its end
+        self.is_ending = False
+        """Its end is being stored: whether it was cancelled before that, the store will say."""
+        self.problem: ErrorInfo | None = None
+        """Why its client is sent a failure in place of the end."""
         self.journal = Journal()  # for who writes what is kept
         self.is_begun = False
         self.since = 0.0
@@ -190,7 +198,7 @@ class Keeper:
             pile.add_last(last, self.journal.cut(last))
         is_whole = pile.size <= MAX_STREAM_BYTES
         if not is_whole and door != "responses":
-            return fail_last(door, last, _too_large())  # no frame of it tells the whole answer
+            return self._fail(last, _too_large())  # no frame of it tells the whole answer
         terminal = self.journal.terminal
         if terminal is None:
             ended = read_ended_stream(door, last, pile.read)
@@ -201,11 +209,15 @@ class Keeper:
         try:
             is_cancelled = await self._store(ended, pile if is_whole else None)
         except StoreError as error:
-            logger.warning("response %s could not be stored: %s", ended.id, error.message)
-            return fail_last(door, last, _unstored(error))
+            return self._fail(last, _unstored(error))
         if is_cancelled and ended.status != "failed":
-            return fail_last(door, last, cancelled_error())
+            return self._fail(last, cancelled_error())
         return last
+
+    def _fail(self, last: bytes, problem: ErrorInfo) -> bytes:
+        """What is sent in place of an end that is not stored."""
+        self.problem = problem
+        return fail_last(self._kept.door, last, problem)
 
     async def end_body(self, body: bytes) -> None:
         """Store a body that is about to be told.
@@ -243,7 +255,9 @@ class Keeper:
             await asyncio.shield(self._beginning)
 
     def lose(self) -> None:
-        self._stop(cancelled_error())
+        # One that is being stored runs no more as well, as soon as it is stored.
+        if not (self.is_ending or self._is_over):
+            self._stop(cancelled_error())
 
     async def _begin(self) -> None:
         response_id, body = read_opening(self._opening)
@@ -265,12 +279,21 @@ class Keeper:
             upstream=self.upstream,
             family=self.family,
         )
-        status = await self._holder.ask("store", lambda store: self._write(store, ended, ending))
+        self.is_ending = True
+        try:
+            status = await self._holder.ask(
+                "store", lambda store: self._write(store, ended, ending)
+            )
+        finally:
+            self.is_ending = False
         self._is_over = True
         return status == "cancelled"
 
     async def _write(self, store: Store, ended: Ended, ending: Ending) -> str:
         owner, response_id = self._kept.owner, ended.id
+        if self._is_tried and await _is_stored(store, (owner, response_id), ending):
+            return ending.status
+        self._is_tried = True
         if self.is_begun and self.key == (owner, response_id):
             try:
                 finished = store.finish(owner, response_id, ending)
@@ -330,6 +353,14 @@ def _first_frame(told: bytes) -> bytes:
     """As much of the beginning of a stream as says whose it is, where that is easy to tell."""
     end = told.find(b"\n\n") + 2
     return told[:end] if b"data:" in told[:end] else told
+
+
+async def _is_stored(store: Store, key: Key, ending: Ending) -> bool:
+    """Whether this very end is there: one that was stopped while it was stored may have been stored all the same."""
+    try:
+        return (await store.told(*key)).body == ending.body
+    except StoreMissing:
+        return False
 
 
 async def _comes_after(store: Store, draft: Draft) -> bool:
