@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,33 @@ PATIENCE = 30.0
 class Served:
     """One gateway. It may be started again on the same port, with the same state."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], *options: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        *options: str,
+        wrapper: Sequence[str] = (),
+    ) -> None:
+        """`wrapper`: a command that starts it, like `nohup`."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"gateway-{self.port}.log"
         self._folder = folder
         self._environment = environment
         self._options = options
+        self._wrapper = wrapper
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "dragoman", "serve", "--port", str(self.port)]
+        command = [
+            *self._wrapper,
+            sys.executable,
+            "-m",
+            "dragoman",
+            "serve",
+            "--port",
+            str(self.port),
+        ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, *self._options],
@@ -55,6 +71,17 @@ class Served:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(PATIENCE)
 
+    @property
+    def pid(self) -> int:
+        """Also of its process group."""
+        assert self._process is not None
+        return self._process.pid
+
+    def wait(self) -> int:
+        """Until it has ended: its exit code."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process that was started, and to no other."""
         assert self._process is not None
@@ -62,8 +89,7 @@ class Served:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes, which are there only while it runs."""
-        assert self._process is not None
-        pid = self._process.pid
+        pid = self.pid
         try:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
             # The other child is the resource tracker of multiprocessing.
@@ -127,8 +153,10 @@ def _command(pid: int) -> bytes:
 
 
 @contextmanager
-def serving(folder: Path, environment: Mapping[str, str], *options: str) -> Generator[Served]:
-    served = Served(folder, environment, *options)
+def serving(
+    folder: Path, environment: Mapping[str, str], *options: str, wrapper: Sequence[str] = ()
+) -> Generator[Served]:
+    served = Served(folder, environment, *options, wrapper=wrapper)
     try:
         served.start()
         yield served
