@@ -334,7 +334,7 @@ class HostedAnswer:
         self._losses = book.losses
         keeper = None if self._plan is None else self._plan.keeper
         if keeper is not None:
-            await keeper.end_body(body)
+            body = await keeper.end_body(body)
         headers = [pair for pair in job.client.reply_headers if pair[0] != LOSS_HEADER]
         if self.losses:
             headers.append(loss_header(self.losses))

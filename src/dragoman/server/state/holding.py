@@ -19,6 +19,7 @@ from dragoman.errors import (
     StoreMissing,
     StoreUnavailable,
 )
+from dragoman.model.request import Request
 from dragoman.store.base import LEASE_SECONDS, Key, Store
 from dragoman.store.opening import default_path, open_store
 from dragoman.store.records import Swept
@@ -99,6 +100,10 @@ class StoreHolder:
     ) -> None:
         self.settings = settings
         self.running: set[Running] = set()
+        self.repeating: set[str] = set()
+        """The upstreams that have given one id to several responses."""
+        self.last_named: dict[str, tuple[str, Request]] = {}
+        """By upstream: the last id that it gave to a response, and what was asked."""
         self.trouble: str | None = None
         self._away_until = self._checked = 0.0
         self._reported = ("", float("-inf"))  # what is wrong, and when it was logged

@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dragoman.core.failures import error_info
 from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.core.journal import Journal
 from dragoman.core.seals import Family
-from dragoman.dialects.responses import read_opening
+from dragoman.dialects.responses import read_opening, rename
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
@@ -38,6 +38,7 @@ from dragoman.server.state.holding import StoreHolder
 from dragoman.store.base import Key, Store
 from dragoman.store.piling import Pile
 from dragoman.store.records import Draft, Ending, Piled
+from dragoman.store.scrubbing import scrub
 
 __all__ = ("Keeper", "Kept", "cancelled_error")
 
@@ -47,8 +48,10 @@ T = TypeVar("T")
 
 # Of a stream as told, to be told again. Its events are some ten times what they tell; beyond this only that is kept.
 MAX_STREAM_BYTES = 64 * 1024 * 1024
-# Of storing a response under an id that others use at the same time.
-_TRIES = 3
+
+
+class RepeatedId(StoreConflict):
+    """An upstream has given the id of a stored response to another."""
 
 
 def cancelled_error() -> ErrorInfo:
@@ -219,14 +222,26 @@ class Keeper:
         self.problem = problem
         return fail_last(self._kept.door, last, problem)
 
-    async def end_body(self, body: bytes) -> None:
-        """Store a body that is about to be told.
+    async def end_body(self, body: bytes) -> bytes:
+        """Store a body that is about to be sent. The same, or with our id where the upstream's names another response.
 
         Raises:
-            StoreError: it is not stored, and must not be told.
+            StoreError: it is not stored, and must not be sent.
         """
+        try:
+            await self._end_body(body)
+        except RepeatedId:
+            body = rename(body, self._kept.response_id)
+            await self._end_body(body)
+        return body
+
+    async def _end_body(self, body: bytes) -> None:
         ended = read_ended_body(self._kept.door, body)
-        if ended is not None and await self._store(ended, None):
+        if ended is None:
+            return
+        if ended.id != self._kept.response_id:
+            self.repeats(ended.id)  # for the next: the store knows better
+        if await self._store(ended, None):
             raise StoreConflict(cancelled_error().message)
 
     def close(self) -> None:
@@ -294,32 +309,71 @@ class Keeper:
         if self._is_tried and await _is_stored(store, (owner, response_id), ending):
             return ending.status
         self._is_tried = True
-        if self.is_begun and self.key == (owner, response_id):
-            try:
+        is_begun = self.is_begun and self.key == (owner, response_id)
+        draft = self._draft(response_id)
+        try:
+            if is_begun:
                 finished = store.finish(owner, response_id, ending)
                 return await _with_items(store, (owner, response_id), ended.items, finished)
-            except StoreMissing:
-                return ending.status  # its owner has deleted it: there is nothing to be kept
-            except StoreConflict:
-                if self._kept.claims:
-                    raise
-        draft = self._draft(response_id)
-        for _ in range(_TRIES):
-            try:
-                put = store.put(draft, ending)
-                await _with_items(store, (owner, response_id), ended.items, put)
-                break
-            except StoreConflict:
-                if self._kept.claims:
-                    raise
-                # An upstream that repeats its ids, which pass as they come: they name the newest, which cannot come
-                # after itself.
-                if draft.parent is not None and await _comes_after(store, draft):
-                    draft = structs.replace(draft, parent=None)
-                with suppress(StoreMissing):
-                    await store.delete(owner, response_id)
-        # If all of them failed, others were always newer: then this one was stored, and replaced at once.
+            put = store.put(draft, ending)
+            await _with_items(store, (owner, response_id), ended.items, put)
+        except StoreMissing:
+            if not is_begun:
+                raise
+            # Its owner has deleted it: there is nothing to be kept.
+        except StoreConflict:
+            if self._kept.claims:
+                raise
+            return await self._meet(store, draft, ending)
         return ending.status
+
+    async def _meet(self, store: Store, draft: Draft, ending: Ending) -> str:
+        """There is a response with this id. What a client was told of it stays.
+
+        Raises:
+            RepeatedId: it is another one.
+        """
+        (link,) = await store.chain(draft.owner, draft.id, depth=1)
+        status = link.head.status
+        # The rehearsal, for one, gives the same answer to the same request, under the same id.
+        is_same = link.request == scrub(draft.request) and link.head.parent == draft.parent
+        if status == "in_progress" and (is_same or link.head.created == draft.created):
+            # Another that will end alike, or this one: the store has begun it without saying so.
+            return await store.finish(draft.owner, draft.id, ending)
+        if is_same and status in ("failed", "cancelled"):
+            with suppress(StoreMissing):
+                await store.delete(draft.owner, draft.id)
+            await store.put(draft, ending)
+            return ending.status
+        if is_same and await _is_stored(store, (draft.owner, draft.id), ending):
+            return ending.status
+        self._note_repeated()
+        raise RepeatedId(
+            f"expected a new id from the upstream {self.upstream!r}, a response called {draft.id!r} is stored "
+            "already; from now on the gateway gives its responses ids of its own"
+        )
+
+    def repeats(self, response_id: str) -> bool:
+        """Whether the upstream has just given the same id to the answer to another request."""
+        last = self._holder.last_named.get(self.upstream)
+        self._holder.last_named[self.upstream] = (response_id, self._kept.request)
+        if last is None or last[0] != response_id or last[1] == self._kept.request:
+            return False
+        self._note_repeated()
+        return True
+
+    @property
+    def is_repeating(self) -> bool:
+        """Whether the upstream is known to give one id to several responses."""
+        return self.upstream in self._holder.repeating
+
+    def _note_repeated(self) -> None:
+        if not self.is_repeating:
+            logger.warning(
+                "the upstream %s repeats the ids of responses: they get ids of the gateway from now on",
+                self.upstream,
+            )
+            self._holder.repeating.add(self.upstream)
 
     async def _abandon(self) -> None:
         if self._beginning is not None:
@@ -361,15 +415,6 @@ async def _is_stored(store: Store, key: Key, ending: Ending) -> bool:
         return (await store.told(*key)).body == ending.body
     except StoreMissing:
         return False
-
-
-async def _comes_after(store: Store, draft: Draft) -> bool:
-    """Whether what a response continues goes back to one of the same id."""
-    try:
-        links = await store.chain(draft.owner, draft.parent or "")
-    except StoreError:
-        return True  # then nothing is lost with it
-    return any(link.head.id == draft.id for link in links)
 
 
 def _with_items(
