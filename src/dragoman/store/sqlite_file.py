@@ -132,11 +132,10 @@ class SqliteFile:
         while True:
             try:
                 opened = self._open()
-            except sqlite3.Error as error:
-                if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > until:
+            except (sqlite3.Error, UnicodeDecodeError, StoreDamaged) as error:
+                is_busy = getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
+                if not is_busy or time.monotonic() > until:
                     raise _placed(translated(error), self._path) from error
-            except StoreDamaged as error:
-                raise _placed(error, self._path) from error
             else:
                 if opened is not None:
                     with self._changed:
@@ -232,10 +231,13 @@ def _placed(error: StoreError, path: Path) -> StoreError:
     return type(error)(f"{error.message}: {path}")
 
 
-def translated(error: sqlite3.Error | StoreError) -> StoreError:
+def translated(error: Exception) -> StoreError:
     """What an error of SQLite means here; our own stay as they are."""
     if isinstance(error, StoreError):
         return error
+    if not isinstance(error, sqlite3.Error):
+        # A value of a kind that no version of this program writes; also SQLite's own words about a broken file.
+        return StoreDamaged(f"expected a database of this program: {type(error).__name__}: {error}")
     name: str = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
         return StoreDamaged(f"expected a database of this program: {error} ({name})")

@@ -13,6 +13,7 @@ wait for it again, while the event loop is busy for milliseconds at a time: few 
 """
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -27,6 +28,8 @@ from dragoman.errors import StoreError, StoreUnavailable
 from dragoman.store.sqlite_file import Opened, SqliteFile, translated
 
 __all__ = ("Separately", "SqliteThread")
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], object]
@@ -255,7 +258,10 @@ class SqliteThread:
         except Separately:
             self._undo()
             self._do_each(batch)
-        except (sqlite3.Error, StoreError) as error:
+        except Exception as error:
+            # Also what only a bug would raise: a thread that ends takes the store with it, for good.
+            if not isinstance(error, sqlite3.Error | StoreError):
+                logger.exception("the store's thread failed")
             self._file.is_current(opened)  # if it is not, others let go of it too
             self._let_go()
             if len(batch) == 1:

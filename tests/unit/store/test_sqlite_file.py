@@ -1,22 +1,25 @@
 """The file of a SQLite store: nothing but SQLite opens it, and nothing is acknowledged that others would not find."""
 
 import os
+import random
 import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from dragoman.errors import StoreDamaged, StoreMissing, StoreUnavailable
+from dragoman.errors import StoreDamaged, StoreError, StoreMissing, StoreUnavailable
 from dragoman.store.base import Store
 from dragoman.store.opening import open_store
 from dragoman.store.settings import StoreSettings
 from store_help import OWNER, Bench, bounded, draft, ending
 
 TESTS = Path(__file__).parents[2]
+COUNT = 12
 
 # What is refused must be refused before it is done: whoever asks the interpreter to open one of the files is stopped.
 WATCHED = """
@@ -69,6 +72,22 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def bench(path: Path) -> Bench:
     return Bench(f"sqlite://{path}")
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with conversations, to be damaged."""
+    path = tmp_path_factory.mktemp("whole") / "store.db"
+
+    async def work(store: Store) -> None:
+        for number in range(COUNT):
+            made = draft(
+                f"r{number}", "hello " * 50, parent=f"r{number - 1}" if number % 3 else None
+            )
+            await store.put(made, ending("x" * 100 * number, stream=b'data: {"a":1}\n\n' * number))
+
+    Bench(f"sqlite://{path}").run(work)
+    return path
 
 
 def run_python(code: str, argument: str) -> str:
@@ -283,6 +302,37 @@ def test_file_that_is_overwritten_is_not_acknowledged_into(
             await store.put(draft("new"), ending())
 
     bench.run(work)
+
+
+async def _read_everything(store: Store) -> None:
+    """Whatever is wrong with the file, only a StoreError is raised."""
+    for number in range(COUNT):
+        with suppress(StoreError):
+            await store.told(OWNER, f"r{number}", stream=True)
+        with suppress(StoreError):
+            await store.chain(OWNER, f"r{number}")
+        with suppress(StoreError):
+            await store.head(OWNER, f"r{number}")
+    with suppress(StoreError):
+        await store.put(draft("new"), ending())
+    with suppress(StoreError):
+        await store.claim(OWNER, "r1", by="x")
+    with suppress(StoreError):
+        await store.expire()
+    with suppress(StoreError):
+        await store.stats()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_damage_to_the_file_is_a_store_error(seed: int, tmp_path: Path, damaged: Path) -> None:
+    dice = random.Random(seed)
+    data = bytearray(damaged.read_bytes())
+    for _ in range(dice.choice((1, 20, 500))):
+        data[dice.randrange(16, len(data))] = dice.randrange(256)
+    path = tmp_path / "damaged.db"
+    path.write_bytes(data)
+    with suppress(StoreError):
+        Bench(f"sqlite://{path}").run(_read_everything)
 
 
 def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
