@@ -49,6 +49,7 @@ class Opened(Struct, frozen=True, eq=False):
 
     connection: sqlite3.Connection
     path: Path
+    log: Path
     identity: _Identity
     log_identity: _Identity
 
@@ -63,7 +64,7 @@ class Opened(Struct, frozen=True, eq=False):
         return (
             bool(is_whole)
             and (found.st_dev, found.st_ino) == self.identity
-            and _identity(_beside(self.path, "-wal")) == self.log_identity
+            and _identity(self.log) == self.log_identity
         )
 
 
@@ -149,24 +150,25 @@ class SqliteFile:
     def _open(self) -> Opened | None:
         """None: the file was replaced meanwhile, and nobody knows which one was opened."""
         path = Path(os.path.realpath(self._path))  # beside which SQLite keeps the log
+        log = path.with_name(path.name + "-wal")
         before = _identity(path)
         if before is None:
             self._make(path)
             before = _identity(path)
-        self._remove_foreign_log(path, before)
+        self._remove_foreign_log(log, before)
         connection = sqlite3.connect(
             path, timeout=_RETRY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS
         )
         try:
             _prepare(connection, self._synchronous)
-            after, log = _identity(path), _identity(_beside(path, "-wal"))
+            after, log_identity = _identity(path), _identity(log)
         except BaseException:
             connection.close()
             raise
-        if before is None or after != before or log is None:
+        if before is None or after != before or log_identity is None:
             connection.close()
             return None
-        return Opened(connection, path, before, log)
+        return Opened(connection, self._path, log, before, log_identity)
 
     def _make(self, path: Path) -> None:
         """Have SQLite make an empty file that only its owner can read: conversations are nobody else's business.
@@ -189,7 +191,7 @@ class SqliteFile:
                 f"expected a store's file that can be written: {error.strerror}: {self._path}"
             ) from error
 
-    def _remove_foreign_log(self, path: Path, identity: _Identity | None) -> None:
+    def _remove_foreign_log(self, log: Path, identity: _Identity | None) -> None:
         """Somebody has put another database in the place of the one that was open, and left the log of that beside it.
 
         SQLite cannot tell, and would write the pages of the one into the other.
@@ -197,9 +199,9 @@ class SqliteFile:
         last = self._last
         if last is None or identity in (None, last.identity):
             return
-        if _identity(_beside(path, "-wal")) == last.log_identity:
-            _beside(path, "-wal").unlink(missing_ok=True)
-            _beside(path, "-shm").unlink(missing_ok=True)
+        if _identity(log) == last.log_identity:
+            log.unlink(missing_ok=True)
+            log.with_name(log.name.removesuffix("-wal") + "-shm").unlink(missing_ok=True)
 
 
 def _prepare(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
@@ -220,10 +222,6 @@ def _identity(path: Path) -> _Identity | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
 
 
 def _placed(error: StoreError, path: Path) -> StoreError:

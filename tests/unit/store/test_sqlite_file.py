@@ -236,6 +236,26 @@ def test_log_of_a_file_that_was_replaced_is_not_written_into_the_new_one(
     database.close()
 
 
+def test_link_that_leads_to_another_file_is_followed(bench: Bench, path: Path) -> None:
+    """As whoever opens the store from then on does."""
+    one, two = path.with_name("one.db"), path.with_name("two.db")
+    path.symlink_to(one)
+    link = path.with_name("link")
+    link.symlink_to(two)
+
+    async def work(store: Store) -> None:
+        await store.put(draft("old"), ending())
+        sqlite3.connect(two).close()
+        move(link, path)
+        with pytest.raises(StoreUnavailable, match="replaced"):
+            await store.put(draft("new"), ending())
+        await store.put(draft("new"), ending())
+
+    bench.run(work)
+    assert Bench(f"sqlite://{two}").run(lambda store: store.head(OWNER, "new")).id == "new"
+    assert Bench(f"sqlite://{one}").run(lambda store: store.head(OWNER, "old")).id == "old"
+
+
 def test_log_that_is_removed_is_noticed_before_a_commit_is_acknowledged(
     bench: Bench, path: Path
 ) -> None:
