@@ -1,6 +1,7 @@
 """A gateway whose store does not work: its clients, its log, its metrics and `/readyz` say so, and it recovers by itself."""
 
 import json
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -146,3 +147,28 @@ def test_file_that_is_removed_is_noticed_by_whoever_asks_only_for_readiness(
     stored(gateway)
     remove(path)
     wait_until(lambda: "store" in json.loads(gateway.ask("/readyz")[1]), PATIENCE)
+
+
+def test_full_disk_is_reported_until_it_can_be_written_and_what_was_stored_is_read(
+    tmp_path: Path, path: Path
+) -> None:
+    """That the store can be read does not say that it can be written."""
+    environment = {"DRAGOMAN_STORE_URL": f"sqlite://{path}"}
+    limited = ("sh", "-c", 'ulimit -f 1600; exec "$@"', "sh")
+    options = ("--log-format", "json")
+    with serving(tmp_path, environment, *options, wrapper=limited) as gateway:
+        acknowledged: list[str] = []
+        status = 200
+        while status == 200:
+            text = f"{len(acknowledged)} {random.Random(len(acknowledged)).randbytes(8000).hex()}"
+            status, body = gateway.ask("/v1/responses", {"model": "rehearsal", "input": text})
+            if status == 200:
+                acknowledged.append(json.loads(body)["id"])
+        assert status == 503
+        assert len(acknowledged) > 5
+        for _ in range(3):
+            for response_id in acknowledged:
+                assert gateway.ask(f"/v1/responses/{response_id}")[0] == 200
+            assert gateway.ask("/v1/responses", {"model": "rehearsal", "input": text})[0] == 503
+            assert "store" in json.loads(gateway.ask("/readyz")[1])
+        assert len(troubles_of(gateway)) == 1
