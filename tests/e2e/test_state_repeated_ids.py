@@ -135,20 +135,25 @@ def test_of_several_gateways_none_replaces_what_another_has_acknowledged(
             assert (status, json.loads(found)) == (200, response)
 
 
-def test_the_same_answer_to_the_same_request_is_stored_once(tmp_path: Path) -> None:
-    """The rehearsal gives it the same id too, also after a restart."""
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Served]:
     environment = {"DRAGOMAN_STORE_URL": f"sqlite://{tmp_path / 'store.db'}"}
+    with serving(tmp_path, environment) as served:
+        yield served
+
+
+def test_the_same_answer_to_the_same_request_is_stored_once(gateway: Served) -> None:
+    """The rehearsal gives it the same id too, also after a restart."""
     ends: list[Any] = []
-    with serving(tmp_path, environment) as gateway:
+    for _ in range(2):
         for _ in range(2):
-            for _ in range(2):
-                body = {"model": "rehearsal", "input": "hello", "stream": True}
-                status, answer = gateway.receive("/v1/responses", body)
-                assert status == 200
-                ends.append(json.loads(answer.rpartition(b"data: ")[2]))
-            gateway.stop()
-            gateway.start()
-        assert [end["type"] for end in ends] == ["response.completed"] * 4
-        assert len({end["response"]["id"] for end in ends}) == 1
-        status, found = gateway.ask(f"/v1/responses/{ends[0]['response']['id']}")
-        assert (status, json.loads(found)) == (200, ends[0]["response"])
+            body = {"model": "rehearsal", "input": "hello", "stream": True}
+            status, answer = gateway.receive("/v1/responses", body)
+            assert status == 200
+            ends.append(json.loads(answer.rpartition(b"data: ")[2]))
+        gateway.stop()
+        gateway.start()
+    assert [end["type"] for end in ends] == ["response.completed"] * 4
+    assert len({end["response"]["id"] for end in ends}) == 1
+    status, found = gateway.ask(f"/v1/responses/{ends[0]['response']['id']}")
+    assert (status, json.loads(found)) == (200, ends[0]["response"])

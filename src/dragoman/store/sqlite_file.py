@@ -48,8 +48,8 @@ class Opened(Struct, frozen=True, eq=False):
     """A connection, and which files it has opened: the database and its log."""
 
     connection: sqlite3.Connection
-    path: Path
-    log: Path
+    path: str
+    log: str
     identity: _Identity
     log_identity: _Identity
 
@@ -57,7 +57,7 @@ class Opened(Struct, frozen=True, eq=False):
     def is_in_place(self) -> bool:
         """Whether others who open the path get the same files, and a database as far as its size says."""
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - for every commit, and faster than the path's own
+            found = os.stat(self.path)  # noqa: PTH116 - for every commit, and faster than a path's own
         except OSError:
             return False
         is_whole = found.st_size and not found.st_size % _SMALLEST_PAGE
@@ -168,7 +168,7 @@ class SqliteFile:
         if before is None or after != before or log_identity is None:
             connection.close()
             return None
-        return Opened(connection, self._path, log, before, log_identity)
+        return Opened(connection, str(self._path), str(log), before, log_identity)
 
     def _make(self, path: Path) -> None:
         """Have SQLite make an empty file that only its owner can read: conversations are nobody else's business.
@@ -216,7 +216,7 @@ def _prepare(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 
 
-def _identity(path: Path) -> _Identity | None:
+def _identity(path: Path | str) -> _Identity | None:
     try:
         found = os.stat(path)  # noqa: PTH116 - as above
     except OSError:

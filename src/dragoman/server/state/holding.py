@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 from dragoman.errors import (
@@ -49,6 +50,9 @@ CHECK_PATIENCE = 2.0
 
 REPEAT_SECONDS = 600.0
 """How often the log repeats what is wrong with a store."""
+
+PAUSE_SECONDS = 60.0
+"""How soon it says the same again of a store that works and does not work in turn, as on a disk that is nearly full."""
 
 # What changes nothing: a store that can be read may still be one that cannot be written, on a full disk for example.
 _READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "read"})
@@ -107,6 +111,7 @@ class StoreHolder:
         self.trouble: str | None = None
         self._away_until = self._checked = 0.0
         self._reported = ("", float("-inf"))  # what is wrong, and when it was logged
+        self._is_reported = False  # that it does not work now
         self._recovering: asyncio.Task[None] | None = None
         self._note = note
         self._on_sweep = on_sweep
@@ -259,7 +264,8 @@ class StoreHolder:
             return
         with suppress(StoreError):
             for key in await self.ask(name, lambda store: find(store, [*begun])):
-                begun[key].lose()
+                if await self.ask("head", partial(_is_cancelled, key)):
+                    begun[key].lose()
 
     def _swept(self, swept: Swept) -> None:
         if swept.responses or swept.seals:
@@ -281,10 +287,11 @@ class StoreHolder:
             return
         now = time.monotonic()
         reported, when = self._reported
-        is_new = self.trouble is None and why != reported
+        is_new = self.trouble is None and (why != reported or now - when >= PAUSE_SECONDS)
         if is_new or now - when >= REPEAT_SECONDS:
             logger.error("the store does not work, nothing can be stored: %s", why)
             self._reported = (why, now)
+            self._is_reported = True
         self.trouble = why
         self._away_until = now + AWAY_SECONDS
         if self._recovering is None or self._recovering.done():
@@ -292,7 +299,9 @@ class StoreHolder:
 
     def _recover(self) -> None:
         self.trouble = None
-        logger.info("the store works again")
+        if self._is_reported:
+            self._is_reported = False
+            logger.info("the store works again")
 
     async def _try_until_it_works(self) -> None:
         while self.trouble is not None:
@@ -303,6 +312,14 @@ class StoreHolder:
 
 async def _ping(store: Store) -> None:
     await store.ping()
+
+
+async def _is_cancelled(key: Key, store: Store) -> bool:
+    """Whether a response that runs no more was cancelled or deleted. Else it has ended, here or as its double did."""
+    try:
+        return (await store.head(*key)).status == "cancelled"
+    except StoreMissing:
+        return True
 
 
 async def _try(store: Store) -> None:

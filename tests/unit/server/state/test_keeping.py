@@ -13,6 +13,7 @@ from dragoman.dialects.translate import make_encoder
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Text
 from dragoman.model.request import Request
+from dragoman.server.state import holding
 from dragoman.server.state.holding import StoreHolder
 from dragoman.server.state.keeping import Keeper, Kept
 from dragoman.store.base import Key
@@ -120,6 +121,54 @@ def test_an_end_that_is_stored_twice_is_no_conflict_with_itself(is_claimed: bool
         kept = await holder.ask("read", lambda store: store.told(*KEY, stream=True))
         assert kept.stream == told
         keeper.close()
+        await holder.close()
+
+    asyncio.run(run())
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if is_true():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("waited too long")
+
+
+def test_the_same_answer_that_runs_twice_at_once_ends_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One ends while the other still runs under the same id: that is no cancellation of the other."""
+    monkeypatch.setattr(holding, "BEGIN_SECONDS", 0.02)
+    monkeypatch.setattr(holding, "LOOK_SECONDS", 0.02)
+    stopped: list[ErrorInfo] = []
+    looks = 0
+
+    def note(operation: str, _outcome: str, _seconds: float) -> None:
+        nonlocal looks
+        looks += operation == "look"
+
+    async def run() -> None:
+        nonlocal looks
+        holder = StoreHolder(StoreSettings(url="memory:"), note, lambda _: None)
+        running, other = keeper_of(holder, stopped.append), keeper_of(holder)
+        told = stream_of("x")
+        first = told[: told.index(b"\n\n") + 2]
+        await holder.ask("ping", lambda store: store.ping())
+        running.take(first)
+        await until(lambda: running.is_begun)
+        assert await other.end_stream(told) == told
+        looks = 0
+        await until(lambda: looks >= 3)
+        assert stopped == []
+        assert await running.end_stream(told[len(first) :]) == told[len(first) :]
+        await holder.ask("cancel", lambda store: store.delete(*KEY))
+        kept = keeper_of(holder, stopped.append)
+        kept.take(first)
+        await until(lambda: kept.is_begun)
+        await holder.ask("cancel", lambda store: store.cancel(*KEY))
+        await until(lambda: bool(stopped))
+        for keeper in (running, other, kept):
+            keeper.close()
         await holder.close()
 
     asyncio.run(run())
