@@ -53,9 +53,9 @@ bench-stored: ## what storing adds to the CPU time of a streamed response
 	@scripts/venv
 	@.venv/bin/python bench/gateway.py --store
 
-crash: ## kill a gateway on SQLite at random moments under load (KILLS=200); nothing it told of is lost
+crash: ## kill and stop gateways on one SQLite file under load (ROUNDS=200); nothing they acknowledged is lost
 	@scripts/venv
-	@.venv/bin/python bench/crash.py $(if $(KILLS),--kills $(KILLS))
+	@.venv/bin/python bench/crash.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 house: ## how large the code is, and how much of it hides: lines, files, modules with one importer
 	@scripts/house

@@ -1,137 +1,315 @@
-"""`make crash`: a gateway on SQLite, killed at random moments under load; what a client was told of must be there after.
+"""`make crash`: several gateways on one SQLite file, under load, while processes of theirs start, stop and are killed.
 
-Each round starts `dragoman serve` on the same file, streams responses from several clients at once, kills the process with
-SIGKILL somewhere in it, and starts it again. Every response whose terminal event some client received is then read back
-and compared with what was told, and a chain of them is continued. One that is missing or differs ends the run with 1.
+Clients hold conversations by id that go from gateway to gateway, streamed and not, with tool outputs that are submitted.
+Meanwhile gateways are killed (SIGKILL) or stopped and started again, workers of the one that has several are killed or
+asked to end, and `dragoman check` looks at the store. Every response whose end a client received must be there, on every
+gateway, as it was sent: each is read at once from one gateway, all are read at the end, and once more after all
+gateways were killed together. One that is missing or differs ends the run with 1.
 """
 
 import argparse
+import http.client
 import json
+import os
 import random
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "e2e"))
 
-from served import Served
+from served import PATIENCE, Served
 
-__all__ = ("Told", "run_rounds")
+__all__ = ("Outcome", "run_rounds")
 
 # Some are always in the middle of a stream, others often at its end.
 MODELS = ("rehearsal", "rehearsal", "rehearsal", "rehearsal-slow")
 CLIENTS = 8
-# Long enough for a few responses of each client, short enough to be in the middle of some.
+# Between two events: long enough for a few responses of each client, short enough to be in the middle of some.
 SHORTEST, LONGEST = 0.05, 1.2
+# What may happen to a gateway, and how often of a hundred times.
+EVENTS = {"kill": 30, "stop": 20, "end worker": 15, "kill worker": 15, "check": 20}
+TOOLS = [
+    {
+        "type": "function",
+        "name": "get_weather",
+        "description": "weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    }
+]
 
 
-class Told:
-    """What clients received: the final response object by its id, and how many streams were cut."""
+Json = dict[str, Any]
+
+
+class Outcome:
+    """What clients received: the final response object by its id, and what went wrong."""
 
     def __init__(self) -> None:
-        self.responses: dict[str, bytes] = {}
+        self.responses: dict[str, Json] = {}
+        self.lost: dict[str, str] = {}
+        """What was received and is not there: by its id, what was found in its place."""
         self.cut = 0
+        self.refused: Counter[str] = Counter()
+        """Errors of the gateway that a client received."""
         self._lock = threading.Lock()
 
-    def note(self, stream: bytes) -> None:
-        """A stream as far as it came."""
-        ends = [line for line in stream.split(b"\n") if b'"type":"response.completed"' in line]
+    def add(self, response: Json) -> None:
         with self._lock:
-            if not ends:
-                self.cut += 1
-                return
-            event = json.loads(ends[-1].removeprefix(b"data: "))
-            self.responses[event["response"]["id"]] = json.dumps(event["response"]).encode()
+            self.responses[response["id"]] = response
+
+    def lose(self, response_id: str, why: str) -> None:
+        with self._lock:
+            self.lost.setdefault(response_id, why)
+
+    def refuse(self, why: str) -> None:
+        with self._lock:
+            self.refused[why] += 1
+
+    def count_cut(self) -> None:
+        with self._lock:
+            self.cut += 1
 
 
-def run_rounds(folder: Path, kills: int, seed: int) -> tuple[Told, list[str]]:
-    """Kill a gateway so often. What was told, and what was lost of it."""
-    dice = random.Random(seed)
-    told = Told()
-    served = Served(folder, {"DRAGOMAN_STORE_URL": f"sqlite://{folder / 'store.db'}"})
-    lost: list[str] = []
-    checked: set[str] = set()
-    for number in range(kills):
+class Gateways:
+    """All gateways on one file. One of them has two workers."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._folder = folder
+        self._environment = {"DRAGOMAN_STORE_URL": f"sqlite://{folder / 'store.db'}"}
+        workers = [()] * (count - 1) + [("--workers", "2")]
+        self.all = [Served(folder, self._environment, *options) for options in workers]
+        self.up: set[Served] = set()
+
+    def start(self) -> None:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Served.start, self.all))
+        self.up = set(self.all)
+
+    def happen(self, event: str, dice: random.Random) -> None:
+        """Do one thing to a gateway, while the clients go on."""
+        if event == "check":
+            self._check()
+            return
+        if event.endswith("worker"):
+            pids = self.all[-1].workers()
+            if len(pids) > 1:
+                os.kill(dice.choice(pids), 9 if event == "kill worker" else 15)
+            return
+        served = dice.choice(self.all)
+        self.up.discard(served)
+        if event == "kill":
+            served.kill()
+        else:
+            served.stop()
         served.start()
-        lost += _lost(served, told, checked)
+        self.up.add(served)
+
+    def kill(self) -> None:
+        self.up.clear()
+        for served in self.all:
+            served.kill()
+
+    def stop(self) -> None:
+        for served in self.all:
+            served.stop()
+
+    def _check(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "dragoman", "check"],
+            cwd=self._folder,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(self._folder), **self._environment},
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_rounds(folder: Path, events: Sequence[str], *, seed: int, gateways: int = 3) -> Outcome:
+    """Let these things happen to gateways under load. What clients received, and what was lost of it."""
+    dice = random.Random(seed)
+    outcome = Outcome()
+    group = Gateways(folder, gateways)
+    try:
+        group.start()
         stop = threading.Event()
         clients = [
             threading.Thread(
-                target=_talk,
-                args=(served, told, stop, MODELS[each % len(MODELS)], f"{seed} {number} {each}"),
+                target=_Client(group, outcome, f"{seed} {each}", each).talk, args=(stop,)
             )
             for each in range(CLIENTS)
         ]
         for client in clients:
             client.start()
-        time.sleep(dice.uniform(SHORTEST, LONGEST))
-        served.kill()
-        stop.set()
-        for client in clients:
-            client.join()
-    served.start()
-    lost += _lost(served, told, checked)
-    # Whole, from the first to the last, and not only what is new.
-    lost += _lost(served, told, set())
-    served.stop()
-    return told, lost
+        try:
+            for event in events:
+                time.sleep(dice.uniform(SHORTEST, LONGEST))
+                group.happen(event, dice)
+        finally:
+            stop.set()
+            for client in clients:
+                client.join()
+        _read_all(group.all, outcome)
+        group.kill()
+        group.start()
+        _read_all(group.all, outcome)
+    finally:
+        group.stop()
+    return outcome
 
 
-def _talk(served: Served, told: Told, stop: threading.Event, model: str, name: str) -> None:
-    """One client: a conversation by ids, streamed, until nobody answers."""
-    previous: str | None = None
-    number = 0
-    while not stop.is_set():
-        number += 1
-        body = {"model": model, "input": f"crash {name} {number}", "stream": True}
-        if previous is not None:
-            body["previous_response_id"] = previous
-        stream = served.read(body)
-        told.note(stream)
-        ends = [line for line in stream.split(b"\n") if b'"type":"response.completed"' in line]
-        if not ends:
-            return
-        previous = json.loads(ends[-1].removeprefix(b"data: "))["response"]["id"]
+class _Client:
+    """One client: conversations by ids, each request to any gateway that is up."""
+
+    def __init__(self, group: Gateways, outcome: Outcome, name: str, number: int) -> None:
+        self._group = group
+        self._outcome = outcome
+        self._name = name
+        self._model = MODELS[number % len(MODELS)]
+        self._dice = random.Random(name)
+
+    def talk(self, stop: threading.Event) -> None:
+        last: Json | None = None
+        number = 0
+        while not stop.is_set():
+            number += 1
+            last = self._ask(last, number)
+            if last is None:
+                time.sleep(0.02)  # whoever was asked has just gone
+                continue
+            self._outcome.add(last)
+            served = self._gateway()
+            # If it was killed meanwhile: the response is read at the end.
+            with suppress(OSError, http.client.HTTPException):
+                _read_back(served, self._outcome, last)
+
+    def _gateway(self) -> Served:
+        return self._dice.choice([*self._group.up] or self._group.all)
+
+    def _ask(self, last: Json | None, number: int) -> Json | None:
+        """One response, or None if its end was not received."""
+        stream = self._dice.random() < 0.7
+        path, body = self._request(last, number)
+        status, received = self._gateway().receive(path, {**body, "stream": stream})
+        return self._response(status, received, stream=stream)
+
+    def _request(self, last: Json | None, number: int) -> tuple[str, Json]:
+        """The next of a conversation: its path and its body."""
+        path = "/v1/responses"
+        body: Json = {
+            "model": self._model,
+            "input": f"crash {self._name} {number}, weather in Oslo",
+        }
+        if last is None:
+            return path, body
+        calls = [item["call_id"] for item in last["output"] if item["type"] == "function_call"]
+        outputs = [{"call_id": call, "output": f"cold {number}"} for call in calls]
+        if calls and self._dice.random() < 0.5:
+            return f"{path}/{last['id']}/submit_tool_outputs", {"tool_outputs": outputs}
+        body["previous_response_id"] = last["id"]
+        if calls:
+            body["input"] = [{"type": "function_call_output", **each} for each in outputs]
+        elif self._dice.random() < 0.3:
+            del body["previous_response_id"]
+            body["tools"] = TOOLS
+        return path, body
+
+    def _response(self, status: int, received: bytes, *, stream: bool) -> Json | None:
+        if status == 0:
+            self._outcome.count_cut()
+            return None
+        if status != 200:
+            self._outcome.refuse(f"{status} {_message(received)}")
+            return None
+        if not stream:
+            whole = _object(received)
+            if whole is None:
+                self._outcome.count_cut()
+            return whole
+        lines = [line for line in received.split(b"\n") if line.startswith(b"data: ")]
+        event = _object(lines[-1].removeprefix(b"data: ")) if lines else None
+        if event is None or event["type"] not in ("response.completed", "response.failed"):
+            self._outcome.count_cut()
+            return None
+        response: Json = event["response"]
+        if event["type"] == "response.completed":
+            return response
+        self._outcome.refuse(f"response.failed {response['error']['message']}")
+        return None
 
 
-def _lost(served: Served, told: Told, checked: set[str]) -> list[str]:
-    """The responses that are not there as they were told."""
-    lost: list[str] = []
-    for response_id, body in list(told.responses.items()):
-        if response_id in checked:
-            continue
-        checked.add(response_id)
-        status, found = served.ask(f"/v1/responses/{response_id}")
-        if status != 200 or json.loads(found) != json.loads(body):
-            lost.append(response_id)
-            continue
-        status, stream = served.ask(f"/v1/responses/{response_id}?stream=true")
-        if status != 200 or b"response.completed" not in stream:
-            lost.append(response_id)
-    return lost
+def _object(data: bytes) -> Json | None:
+    try:
+        found: Json = json.loads(data)
+    except ValueError:
+        return None
+    return found
+
+
+def _message(received: bytes) -> str:
+    error = _object(received)
+    return str(received[:200]) if error is None else str(error["error"]["message"])
+
+
+def _read_all(gateways: Sequence[Served], outcome: Outcome) -> None:
+    """Read what was received: each response from one gateway after another."""
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        for number, response in enumerate([*outcome.responses.values()]):
+            pool.submit(_read_back, gateways[number % len(gateways)], outcome, response)
+
+
+def _read_back(served: Served, outcome: Outcome, response: Json) -> None:
+    """Raises OSError: the gateway has gone."""
+    path = f"/v1/responses/{response['id']}"
+    status, found = served.ask(path)
+    if status != 200:
+        outcome.lose(response["id"], f"{status} {_message(found)}")
+        return
+    if _object(found) != response:
+        outcome.lose(response["id"], "it differs")
+        return
+    status, stream = served.ask(f"{path}?stream=true")
+    if status != 200 or b"response.completed" not in stream:
+        outcome.lose(response["id"], f"{status} its stream is not there")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Kill a gateway; nothing it told of is lost.")
-    parser.add_argument("--kills", type=int, default=200)
+    parser = argparse.ArgumentParser(
+        description="Kill gateways; nothing that they acknowledged is lost."
+    )
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--gateways", type=int, default=3)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args(arguments)
+    dice = random.Random(given.seed)
+    events = dice.choices([*EVENTS], [*EVENTS.values()], k=given.rounds)
     with tempfile.TemporaryDirectory(prefix="dragoman-crash-") as folder:
         try:
-            told, lost = run_rounds(Path(folder), given.kills, given.seed)
-        except (AssertionError, urllib.error.URLError) as error:
-            print(f"crash: the gateway did not come back: {error}", file=sys.stderr)
+            outcome = run_rounds(Path(folder), events, seed=given.seed, gateways=given.gateways)
+        except AssertionError as error:
+            print(f"crash: a gateway did not come back: {error}", file=sys.stderr)
             return 2
+    happened = ", ".join(f"{count} × {name}" for name, count in Counter(events).items())
     print(
-        f"crash: seed {given.seed}, {given.kills} kills, {len(told.responses)} responses told whole, "
-        f"{told.cut} cut, {len(lost)} lost"
+        f"crash: seed {given.seed}, {given.gateways} gateways, one of them with 2 workers; {happened}; "
+        f"{len(outcome.responses)} responses received whole, {outcome.cut} cut, {len(outcome.lost)} lost"
     )
-    return 1 if lost or not told.responses else 0
+    for why, count in (
+        *Counter(outcome.lost.values()).most_common(9),
+        *outcome.refused.most_common(9),
+    ):
+        print(f"  {count} × {why}")
+    return 1 if outcome.lost or not outcome.responses else 0
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@ Errors that come before the first byte was forwarded are returned, so that the e
 are told in the stream, in the dialect's own way.
 """
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.failures import error_info
@@ -53,6 +54,9 @@ __all__ = ("Answer", "AnswerKeeper", "AnswerPlan", "Profile", "failed_stream")
 # An answer is held whole only for clients that asked for a body; images come in it as base64.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _LONG_ENOUGH = 64  # what `replies.is_stream` looks at
+# Where vendors write the id of a response, in the first frame of its stream.
+_ID = re.compile(rb'"response"\s*:\s*\{\s*"id"\s*:\s*"([^"\\]+)"')
+_LONGEST_HEAD = 1024
 
 
 Profile = Literal["default", "required_action"]
@@ -72,8 +76,17 @@ class AnswerKeeper(Protocol):
         """What is to be told as the last of a stream: `last`, or that it failed."""
         ...
 
-    async def end_body(self, body: bytes) -> None:
-        """Raises StoreError: the body must not be told."""
+    async def end_body(self, body: bytes) -> bytes:
+        """The body that is to be sent: the same, or with another id. Raises StoreError: none may be."""
+        ...
+
+    def repeats(self, response_id: str) -> bool:
+        """Whether the id that an upstream gives names another answer already."""
+        ...
+
+    @property
+    def problem(self) -> ErrorInfo | None:
+        """Why `end_stream` said that it failed."""
         ...
 
 
@@ -84,6 +97,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     `relay`: `none` where the dialects differ or more than the text is looked at.
     `contract`: the stage, where it is one that may end the answer; `grace`: seconds it waits for further calls.
     `keeper`: what keeps it; `escrow`: the same, where it must see what is told before it is written.
+    `renamed`: the plan under which it has our id, where it would pass with the upstream's.
     """
 
     door: Door
@@ -99,6 +113,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     grace: float = 0.0
     keeper: AnswerKeeper | None = None
     escrow: Escrow | None = None
+    renamed: "Callable[[], AnswerPlan] | None" = None
 
     @property
     def scan(self) -> TextCallStage | LateStage | None:
@@ -150,6 +165,11 @@ class Answer:
         self._pending: Pending = None
         self._fault: Exception | None = None
 
+    @property
+    def unstored(self) -> ErrorInfo | None:
+        """Why the client was sent a failure in place of the end."""
+        return None if self._plan.keeper is None else self._plan.keeper.problem
+
     def all_problems(self) -> tuple[Problem, ...]:
         """What was irregular, also in calls that the model wrote as text: why a block stayed text."""
         written = self._plan.written
@@ -193,10 +213,9 @@ class Answer:
         if self._plan.wants_stream:
             return await self._tell_as_stream(data)
         told = self._tell_body(data)
-        if self._plan.keeper is not None and told.error is None:
-            if self._plan.escrow is not None:
-                self._plan.escrow.see_body(self._plan.dialect, data)
-            await self._plan.keeper.end_body(told.body)
+        if self._plan.escrow is not None and told.error is None:
+            self._plan.escrow.see_body(self._plan.dialect, data)
+        told = await self._keep_body(told)
         failed = self._respond(told)
         if self._pending is not None:
             await self._pending()
@@ -214,6 +233,7 @@ class Answer:
 
     async def _tell_stream(self, reply: Reply, pieces: list[bytes]) -> ErrorInfo | None:
         client = self._client
+        self._name(pieces[0])
         interpreter = self._interpreter = _interpreter(self._plan)
         client.keep_alive = interpreter.keep_alive
         tally = self.tally = interpreter.tally
@@ -286,6 +306,23 @@ class Answer:
         self._last = b""
         return told
 
+    async def _keep_body(self, told: TranslatedBody) -> TranslatedBody:
+        """Have a body kept before it is sent."""
+        keeper = self._plan.keeper
+        if keeper is None or told.error is not None:
+            return told
+        body = await keeper.end_body(told.body)
+        return told if body is told.body else structs.replace(told, body=body)
+
+    def _name(self, first: bytes) -> None:
+        """Give a stream our id if it begins with one that the upstream repeats."""
+        plan = self._plan
+        if plan.renamed is None or plan.keeper is None:
+            return
+        found = _ID.search(first, 0, _LONGEST_HEAD)
+        if found is not None and plan.keeper.repeats(found[1].decode("utf-8", "replace")):
+            self._plan = plan.renamed()
+
     async def _settle(self) -> None:
         """What the last read left to be done."""
         if self._fault is not None:
@@ -313,9 +350,7 @@ class Answer:
             collector.fail(error_info(error))
         if plan.contract is not None:
             self.is_stream = not plan.contract.is_cut
-        told = collector.body(plan.door.dialect, plan.encode)
-        if plan.keeper is not None and told.error is None:
-            await plan.keeper.end_body(told.body)
+        told = await self._keep_body(collector.body(plan.door.dialect, plan.encode))
         failed = self._respond(told)
         await settle(self._pending)
         return failed

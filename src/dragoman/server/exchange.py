@@ -166,7 +166,9 @@ class Exchange:
             self._end()
 
     def stop(self, reason: ErrorInfo) -> None:
-        """End the exchange now: its client is told `reason`."""
+        """End the exchange now: its client is told `reason`. One whose end is being stored ends by itself."""
+        if self._keeper is not None and self._keeper.is_ending:
+            return
         if self._task is not None and not self.client.finished:
             self._stop_reason = reason
             self._task.cancel()

@@ -112,7 +112,7 @@ class Pages:
             return self._json(request, 503, b'{"status":"stopping"}')
         troubles = self._gateway.troubles()
         # Without the store the requests that need none are served all the same.
-        why_no_store = self._gateway.store.trouble
+        why_no_store = await self._gateway.store.check()
         if not troubles and why_no_store is None:
             return self._json(request, 200, b'{"status":"ready"}')
         is_ready = len(troubles) < len(self._gateway.upstreams)

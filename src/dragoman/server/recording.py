@@ -27,9 +27,13 @@ def note_answer(record: RequestRecord, answer: Answer | HostedAnswer) -> None:
     if tally.usage is not None:
         record.input_tokens = tally.usage.input
         record.output_tokens = tally.usage.output
-    if tally.error is not None:
-        record.error_kind = tally.error.kind
-        record.error = tally.error.message
+    error = answer.unstored
+    if error is not None:
+        record.finish = "error"
+    error = error or tally.error
+    if error is not None:
+        record.error_kind = error.kind
+        record.error = error.message
     record.problems = answer.all_problems()
     if answer.contract is not None:
         record.contract = answer.contract.report()

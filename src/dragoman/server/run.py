@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -18,9 +19,11 @@ from dragoman.server.logs import configure_logging
 from dragoman.server.protocol import GatewayProtocol
 from dragoman.server.settings import Settings
 from dragoman.server.shared_metrics import shared_metrics
-from dragoman.server.workers import supervise
+from dragoman.server.workers import stop_signals, supervise
 
 __all__ = ("Server", "make_server", "serve")
+
+logger = logging.getLogger(__name__)
 
 # After the grace the gateway ends what is open itself; this much later uvicorn cancels what is left.
 _LAST_RESORT = 5
@@ -42,8 +45,7 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        before = {number: signal.signal(number, self.handle_exit) for number in stop_signals()}
         try:
             yield
         finally:
@@ -51,7 +53,13 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        stopping = asyncio.create_task(self._app.gateway.stop())
+        gateway = self._app.gateway
+        logger.info(
+            "stopping; %d streams are open and have %g seconds",
+            len(gateway.exchanges),
+            gateway.settings.server.shutdown_grace,
+        )
+        stopping = asyncio.create_task(gateway.stop())
         await super().shutdown(sockets)
         await stopping
 

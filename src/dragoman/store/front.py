@@ -1,7 +1,8 @@
 """A store made of an engine: records are packed and unpacked here, scrubbed, cleaned and held to the caps."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import StoreDamaged
@@ -103,19 +104,21 @@ class KeptStore:
         row = await self._engine.row(_key(owner, response_id), now)
         if row is None:
             raise missing(response_id)
-        return head_of(row, now)
+        with _readable():
+            return head_of(row, now)
 
     async def told(self, owner: str, response_id: str, *, stream: bool = False) -> Told:
         now = self._clock()
         content = await self._engine.content(_key(owner, response_id), now, stream=stream)
         if content is None:
             raise missing(response_id)
-        size = (len(content.body) + len(content.stream or b"")) * _GROWTH
-        body = await beside(size, unpack_bytes, content.body)
-        told = None
-        if stream:
-            told = await beside(size, unpack_stream, content.body, content.stream)
-        return Told(head_of(content.row, now), body, told)
+        with _readable():
+            size = (len(content.body) + len(content.stream or b"")) * _GROWTH
+            body = await beside(size, unpack_bytes, content.body)
+            told = None
+            if stream:
+                told = await beside(size, unpack_stream, content.body, content.stream)
+            return Told(head_of(content.row, now), body, told)
 
     async def chain(
         self, owner: str, response_id: str, *, depth: int = MAX_CHAIN
@@ -125,11 +128,12 @@ class KeptStore:
         shares = await self._engine.chain(_key(owner, response_id), now, depth=most)
         if not shares:
             raise missing(response_id)
-        size = sum(share.size for share in shares)
-        oldest = shares[-1].row
-        if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
-            raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
-        return await beside(size * _GROWTH, _links, shares, now)
+        with _readable():
+            size = sum(share.size for share in shares)
+            oldest = shares[-1].row
+            if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
+                raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
+            return await beside(size * _GROWTH, _links, shares, now)
 
     async def claim(
         self, owner: str, response_id: str, *, by: str, lease: float = LEASE_SECONDS
@@ -260,6 +264,19 @@ class KeptStore:
         if over.size > self._most:
             check_size(over.size, self._settings, "an answer")
         return over
+
+
+@contextmanager
+def _readable() -> Generator[None]:
+    """What is read is a row as this program writes it. A broken file may have anything in its place.
+
+    Raises:
+        StoreDamaged: it is not.
+    """
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
 
 
 def _links(shares: list[Share], now: float) -> tuple[Link, ...]:

@@ -20,7 +20,8 @@ from dragoman.store.engine import Engine
 from dragoman.store.front import KeptStore
 from dragoman.store.memory import MemoryEngine
 from dragoman.store.settings import StoreSettings
-from dragoman.store.sqlite import Synchronous, open_sqlite
+from dragoman.store.sqlite import open_sqlite
+from dragoman.store.sqlite_file import Synchronous
 
 __all__ = ("check_url", "default_path", "open_store", "sqlite_place")
 

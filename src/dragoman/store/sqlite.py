@@ -6,32 +6,20 @@ are the kernel's by then) and of the machine (as it would not). One thread write
 The file must be on a local disk: WAL needs memory that all its processes share.
 """
 
-import os
-import sqlite3
-import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal
 
-from dragoman.errors import StoreError, StoreUnavailable
+from dragoman.errors import StoreError
 from dragoman.store import sqlite_jobs as jobs
 from dragoman.store.base import ClaimResult, Key
 from dragoman.store.engine import Content, Entry, Over, Share
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.rows import Row
 from dragoman.store.settings import StoreSettings
-from dragoman.store.sqlite_schema import migrate
-from dragoman.store.sqlite_thread import BUSY_SECONDS, SqliteThread
+from dragoman.store.sqlite_file import SqliteFile, Synchronous
+from dragoman.store.sqlite_thread import SqliteThread
 
-__all__ = ("SqliteEngine", "Synchronous", "connect", "open_sqlite")
-
-Synchronous = Literal["full", "normal"]
-
-# The log is cut back to this after a checkpoint; it grows with the largest transaction.
-_WAL_BYTES = 64 * 1024 * 1024
-_RETRY_SECONDS = 0.02
-# All there are: inserting has one for each number of rows (`jobs.MAX_TOGETHER`) and table.
-_STATEMENTS = 256
+__all__ = ("SqliteEngine", "open_sqlite")
 
 
 class SqliteEngine:
@@ -41,20 +29,17 @@ class SqliteEngine:
 
     def __init__(self, path: Path, settings: StoreSettings, synchronous: Synchronous) -> None:
         self._settings = settings
-        self._writer = SqliteThread(
-            lambda: connect(path, synchronous, writes=True), name="store-writer", writes=True
-        )
-        self._reader = SqliteThread(
-            lambda: connect(path, synchronous, writes=False), name="store-reader", writes=False
-        )
+        file = SqliteFile(path, synchronous)
+        self._writer = SqliteThread(file, name="store-writer", writes=True)
+        self._reader = SqliteThread(file, name="store-reader", writes=False)
 
     @property
     def name(self) -> str:
         return "sqlite"
 
-    async def migrate(self) -> None:
-        """Bring the file to the newest version. Raises StoreDamaged."""
-        await self._writer.do(migrate)
+    async def open(self) -> None:
+        """Make the file if it is not there, and bring it to the newest version. Raises StoreDamaged."""
+        await self._writer.do(jobs.ping)
 
     async def insert(self, entry: Entry, now: float) -> None:
         ttl = self._settings.ttl
@@ -129,52 +114,8 @@ async def open_sqlite(
     """
     engine = SqliteEngine(path, settings, synchronous)
     try:
-        await engine.migrate()
+        await engine.open()
     except StoreError:
         await engine.close()
         raise
     return engine
-
-
-def connect(path: Path, synchronous: Synchronous, *, writes: bool) -> sqlite3.Connection:
-    """A connection to the file, made if it is not there. `writes`: it sees to how the file is kept.
-
-    Raises:
-        StoreUnavailable: the file cannot be made or written. sqlite3.Error
-    """
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Conversations are nobody else's business; SQLite gives its other files the mode of this one.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except OSError as error:
-        raise StoreUnavailable(
-            f"expected a store's file that can be written: {error.strerror}: {path}"
-        ) from error
-    # While another process makes the file or lets go of it, SQLite does not wait but refuses.
-    until = time.monotonic() + BUSY_SECONDS
-    while True:
-        connection = sqlite3.connect(
-            path, timeout=_RETRY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS
-        )
-        try:
-            return _prepared(connection, synchronous, writes=writes)
-        except sqlite3.Error as error:
-            connection.close()
-            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > until:
-                raise
-        time.sleep(_RETRY_SECONDS)
-
-
-def _prepared(
-    connection: sqlite3.Connection, synchronous: Synchronous, *, writes: bool
-) -> sqlite3.Connection:
-    if writes:
-        # Once, by whoever makes the file; it would wait for those who write each time.
-        if not connection.execute("PRAGMA page_count").fetchone()[0]:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
-    return connection

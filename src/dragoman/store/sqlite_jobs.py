@@ -28,6 +28,7 @@ from dragoman.store.rows import (
     lifetime,
     missing,
 )
+from dragoman.store.sqlite_schema import check_version
 from dragoman.store.sqlite_thread import Separately
 
 __all__ = (
@@ -387,6 +388,8 @@ def stats(db: sqlite3.Connection) -> StoreStats:
 
 
 def ping(db: sqlite3.Connection) -> None:
+    """Raises StoreDamaged: a later version of this program has changed the tables meanwhile."""
+    check_version(db)
     db.execute("SELECT 1 FROM responses LIMIT 1").fetchone()
 
 

@@ -8,7 +8,7 @@ import sqlite3
 
 from dragoman.errors import StoreDamaged
 
-__all__ = ("APPLICATION_ID", "MIGRATIONS", "migrate")
+__all__ = ("APPLICATION_ID", "MIGRATIONS", "check_version", "migrate")
 
 APPLICATION_ID = 0x44524147  # "DRAG"
 
@@ -61,7 +61,29 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file to the newest version, within the transaction that is open.
+    """Bring the file to the newest version.
+
+    Raises:
+        StoreDamaged: it is another program's, or of a version to come.
+    """
+    if check_version(connection) == 0:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have done it meanwhile.
+        for statements in MIGRATIONS[len(MIGRATIONS) - check_version(connection) :]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def check_version(connection: sqlite3.Connection) -> int:
+    """How many versions the file is behind the newest.
 
     Raises:
         StoreDamaged: it is another program's, or of a version to come.
@@ -78,13 +100,7 @@ def migrate(connection: sqlite3.Connection) -> None:
             f"expected a store of version {newest} or before, it has version {version}: "
             "a later version of this program wrote it"
         )
-    if version == newest:
-        return
-    for statements in MIGRATIONS[version:]:
-        for statement in statements:
-            connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {newest}")
+    return newest - version
 
 
 def _number(connection: sqlite3.Connection, pragma: str) -> int:

@@ -13,6 +13,7 @@ wait for it again, while the event loop is busy for milliseconds at a time: few 
 """
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -23,17 +24,17 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from dragoman.errors import StoreDamaged, StoreError, StoreUnavailable
+from dragoman.errors import StoreError, StoreUnavailable
+from dragoman.store.sqlite_file import Opened, SqliteFile, translated
 
-__all__ = ("BUSY_SECONDS", "Separately", "SqliteThread", "translated")
+__all__ = ("Separately", "SqliteThread")
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], object]
 Group = Callable[[sqlite3.Connection, Sequence[T]], Sequence[StoreError | None]]
 """Jobs done by one call: what each of them ended with. Raises `Separately`, if there are several."""
-
-BUSY_SECONDS = 5.0
-"""How long another process may hold the file. A commit takes milliseconds, a sweep some tens of them."""
 
 # Beyond the busy time there is the work itself; a disk that takes longer is as good as gone.
 _WAIT_SECONDS = 15.0
@@ -68,11 +69,10 @@ class _Job(Struct, eq=False):
 class SqliteThread:
     """Jobs in order, on a connection of its own. `writes`: in transactions."""
 
-    def __init__(
-        self, open_connection: Callable[[], sqlite3.Connection], *, name: str, writes: bool
-    ) -> None:
-        self._open = open_connection
+    def __init__(self, file: SqliteFile, *, name: str, writes: bool) -> None:
+        self._file = file
         self._writes = writes
+        # Batches; an empty one: let go of a file that was moved; None: end.
         self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
         self._gathered: list[_Job] = []
@@ -84,7 +84,8 @@ class SqliteThread:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._is_closing = False
-        self._connection: sqlite3.Connection | None = None
+        self._opened: Opened | None = None
+        file.add_holder(lambda: self._queue.put([]))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -208,9 +209,12 @@ class SqliteThread:
 
     def _run(self) -> None:
         try:
-            while batch := self._queue.get():
-                self._do(batch)
-                self._tell(self._answer, batch)
+            while (batch := self._queue.get()) is not None:
+                if batch:
+                    self._do(batch)
+                    self._tell(self._answer, batch)
+                elif self._opened is not None and not self._file.is_current(self._opened):
+                    self._let_go()
         finally:
             # Also if a job broke the thread: whoever waits, or comes later, is told.
             self._is_closing = True
@@ -245,16 +249,29 @@ class SqliteThread:
 
     def _do(self, batch: list[_Job]) -> None:
         try:
-            self._do_together(batch)
+            opened = self._open()
+        except StoreError as error:
+            _fail(batch, error)
+            return
+        try:
+            self._do_together(opened.connection, batch)
         except Separately:
             self._undo()
             self._do_each(batch)
-        except (sqlite3.Error, StoreError) as error:
+        except Exception as error:
+            # Also what only a bug would raise: a thread that ends takes the store with it, for good.
+            if not isinstance(error, sqlite3.Error | StoreError):
+                logger.exception("the store's thread failed")
+            self._file.is_current(opened)  # if it is not, others let go of it too
             self._let_go()
             if len(batch) == 1:
                 batch[0].error = translated(error)
                 return
             self._do_each(batch)
+        else:
+            if self._writes and not self._file.is_current(opened):
+                self._let_go()
+                _fail(batch, self._file.moved())
 
     def _do_each(self, batch: list[_Job]) -> None:
         for job in batch:
@@ -263,15 +280,22 @@ class SqliteThread:
 
     def _undo(self) -> None:
         try:
-            if self._connection is not None:
-                self._connection.execute("ROLLBACK")
+            if self._opened is not None:
+                self._opened.connection.execute("ROLLBACK")
         except sqlite3.Error:
             self._let_go()
 
-    def _do_together(self, batch: list[_Job]) -> None:
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = self._open()
+    def _open(self) -> Opened:
+        # Who writes looks at the files when it has committed.
+        if not self._writes and self._opened is not None:
+            if self._file.is_current(self._opened):
+                return self._opened
+            self._let_go()
+        if self._opened is None:
+            self._opened = self._file.connect()
+        return self._opened
+
+    def _do_together(self, connection: sqlite3.Connection, batch: list[_Job]) -> None:
         if self._writes:
             connection.execute("BEGIN IMMEDIATE")
         groups: dict[Group[object], list[_Job]] = {}
@@ -292,16 +316,11 @@ class SqliteThread:
 
     def _let_go(self) -> None:
         """Undo what is not committed; the next job opens the file anew, which may have become another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._opened is not None:
+            self._file.close(self._opened)
+            self._opened = None
 
 
-def translated(error: sqlite3.Error | StoreError) -> StoreError:
-    """What an error of SQLite means here; our own stay as they are."""
-    if isinstance(error, StoreError):
-        return error
-    name: str = getattr(error, "sqlite_errorname", "") or type(error).__name__
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
-        return StoreDamaged(f"expected a database of this program: {error} ({name})")
-    return StoreUnavailable(f"expected the store's file to be usable: {error} ({name})")
+def _fail(batch: list[_Job], error: StoreError) -> None:
+    for job in batch:
+        job.error = error

@@ -18,6 +18,7 @@ from dragoman.dialects.responses.terminal import (
     read_opening,
     read_terminal,
     read_whole,
+    rename,
 )
 
 __all__ = (
@@ -44,5 +45,6 @@ __all__ = (
     "read_submitted",
     "read_terminal",
     "read_whole",
+    "rename",
     "write_body",
 )

@@ -179,6 +179,11 @@ def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> b
     return dumps(fields)
 
 
+def rename(body: bytes, response_id: str) -> bytes:
+    """A response object under another id."""
+    return dumps({**as_object(body), "id": response_id})
+
+
 def is_waiting(body: bytes) -> bool:
     """Whether a response object says that it waits for the results of calls."""
     head = _head(body)

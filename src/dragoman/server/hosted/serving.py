@@ -107,6 +107,12 @@ class HostedAnswer:
         told = self._losses if encoder is None else encoder.losses
         return (*self._witness.losses, *told, *(self.contract.losses if self.contract else ()))
 
+    @property
+    def unstored(self) -> ErrorInfo | None:
+        """Why the client was sent a failure in place of the end."""
+        keeper = None if self._plan is None else self._plan.keeper
+        return None if keeper is None else keeper.problem
+
     def all_problems(self) -> tuple[Problem, ...]:
         """What was irregular in any of the answers of upstreams."""
         return tuple(self._witness.problems)
@@ -328,7 +334,7 @@ class HostedAnswer:
         self._losses = book.losses
         keeper = None if self._plan is None else self._plan.keeper
         if keeper is not None:
-            await keeper.end_body(body)
+            body = await keeper.end_body(body)
         headers = [pair for pair in job.client.reply_headers if pair[0] != LOSS_HEADER]
         if self.losses:
             headers.append(loss_header(self.losses))

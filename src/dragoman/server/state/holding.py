@@ -6,14 +6,23 @@ tends it is one task: it begins the responses that have run for a while, renews 
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
-from dragoman.errors import GatewayError, StoreError, StoreMissing, StoreUnavailable
+from dragoman.errors import (
+    GatewayError,
+    StoreDamaged,
+    StoreError,
+    StoreMissing,
+    StoreUnavailable,
+)
+from dragoman.model.request import Request
 from dragoman.store.base import LEASE_SECONDS, Key, Store
-from dragoman.store.opening import open_store
+from dragoman.store.opening import default_path, open_store
 from dragoman.store.records import Swept
 from dragoman.store.settings import StoreSettings
 from dragoman.store.sweeping import sweep_forever
@@ -31,7 +40,22 @@ LOOK_SECONDS = 1.0
 """How often a node looks whether what runs on it was cancelled or deleted elsewhere; not at all while nothing is begun."""
 
 AWAY_SECONDS = 5.0
-"""How long a store that did not answer is left alone by those who can do without it."""
+"""How long a store that did not answer is left alone by those who can do without it; then it is tried."""
+
+CHECK_SECONDS = 1.0
+"""How often at most the store is asked by those who only want to know whether it works."""
+
+CHECK_PATIENCE = 2.0
+"""How long they wait for it."""
+
+REPEAT_SECONDS = 600.0
+"""How often the log repeats what is wrong with a store."""
+
+PAUSE_SECONDS = 60.0
+"""How soon it says the same again of a store that works and does not work in turn, as on a disk that is nearly full."""
+
+# What changes nothing: a store that can be read may still be one that cannot be written, on a full disk for example.
+_READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "read"})
 
 
 class Running(Protocol):
@@ -80,8 +104,15 @@ class StoreHolder:
     ) -> None:
         self.settings = settings
         self.running: set[Running] = set()
+        self.repeating: set[str] = set()
+        """The upstreams that have given one id to several responses."""
+        self.last_named: dict[str, tuple[str, Request]] = {}
+        """By upstream: the last id that it gave to a response, and what was asked."""
         self.trouble: str | None = None
-        self._away_until = 0.0
+        self._away_until = self._checked = 0.0
+        self._reported = ("", float("-inf"))  # what is wrong, and when it was logged
+        self._is_reported = False  # that it does not work now
+        self._recovering: asyncio.Task[None] | None = None
         self._note = note
         self._on_sweep = on_sweep
         self._store: Store | None = None
@@ -104,8 +135,9 @@ class StoreHolder:
         return self.trouble is None or time.monotonic() >= self._away_until
 
     def start(self) -> None:
-        """Open it now, in the background: not the file that only exists for those who never said where to keep state."""
-        if self.is_on and self.settings.url not in ("sqlite:", "memory:"):
+        """Open it now, in the background: but do not make a file for those who never said where to keep state."""
+        is_there = self.settings.url != "sqlite:" or default_path(os.environ).exists()
+        if self.is_on and is_there and self.settings.url != "memory:":
             self.spawn(self._try_to_open())
 
     async def ask(self, name: str, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -119,7 +151,7 @@ class StoreHolder:
         try:
             store = self._store or await self._opened()
             result = await work(store)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreDamaged) as error:
             self.note_trouble(error.message)
             raise
         except StoreError:
@@ -127,10 +159,28 @@ class StoreHolder:
             raise
         else:
             outcome = "ok"
-            self.trouble = None
+            if self.trouble is not None and name not in _READS:
+                self._recover()
             return result
         finally:
             self._note(name, outcome, time.perf_counter() - began)
+
+    async def check(self) -> str | None:
+        """Why the store does not work; None if it does, or nobody has needed it yet."""
+        now = time.monotonic()
+        if (self._store is not None or self.trouble is not None) and (
+            now - self._checked >= CHECK_SECONDS
+        ):
+            self._checked = now
+            name, work = ("ping", _ping) if self.trouble is None else ("try", _try)
+            try:
+                async with asyncio.timeout(CHECK_PATIENCE):
+                    await self.ask(name, work)
+            except TimeoutError:
+                self.note_trouble(f"no answer within {CHECK_PATIENCE:g} seconds")
+            except StoreError:
+                pass  # which is noted
+        return self.trouble
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Have something done that nobody waits for; `close` does."""
@@ -146,9 +196,10 @@ class StoreHolder:
     async def close(self) -> None:
         """Let what was begun end, and close the store."""
         self._is_closed = True
-        for task in self._tending:
+        tending = [*self._tending, *([] if self._recovering is None else [self._recovering])]
+        for task in tending:
             task.cancel()
-        await asyncio.gather(*self._tending, return_exceptions=True)
+        await asyncio.gather(*tending, return_exceptions=True)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5.0)
         if self._opening is not None:
@@ -161,7 +212,7 @@ class StoreHolder:
 
     async def _try_to_open(self) -> None:
         with suppress(GatewayError):
-            await self.ask("open", _ping)
+            await self.ask("ping", _ping)
 
     async def _opened(self) -> Store:
         """All who ask while it is being opened wait for the same attempt."""
@@ -213,7 +264,8 @@ class StoreHolder:
             return
         with suppress(StoreError):
             for key in await self.ask(name, lambda store: find(store, [*begun])):
-                begun[key].lose()
+                if await self.ask("head", partial(_is_cancelled, key)):
+                    begun[key].lose()
 
     def _swept(self, swept: Swept) -> None:
         if swept.responses or swept.seals:
@@ -230,12 +282,46 @@ class StoreHolder:
             self.note_trouble(error.message)
 
     def note_trouble(self, why: str) -> None:
-        """It did not answer."""
-        if self.trouble is None:
-            logger.warning("the store does not answer: %s", why)
+        """It does not work. It is tried from time to time until it does."""
+        if self._is_closed:
+            return
+        now = time.monotonic()
+        reported, when = self._reported
+        is_new = self.trouble is None and (why != reported or now - when >= PAUSE_SECONDS)
+        if is_new or now - when >= REPEAT_SECONDS:
+            logger.error("the store does not work, nothing can be stored: %s", why)
+            self._reported = (why, now)
+            self._is_reported = True
         self.trouble = why
-        self._away_until = time.monotonic() + AWAY_SECONDS
+        self._away_until = now + AWAY_SECONDS
+        if self._recovering is None or self._recovering.done():
+            self._recovering = asyncio.get_running_loop().create_task(self._try_until_it_works())
+
+    def _recover(self) -> None:
+        self.trouble = None
+        if self._is_reported:
+            self._is_reported = False
+            logger.info("the store works again")
+
+    async def _try_until_it_works(self) -> None:
+        while self.trouble is not None:
+            await asyncio.sleep(AWAY_SECONDS)
+            with suppress(GatewayError):
+                await self.ask("try", _try)
 
 
 async def _ping(store: Store) -> None:
     await store.ping()
+
+
+async def _is_cancelled(key: Key, store: Store) -> bool:
+    """Whether a response that runs no more was cancelled or deleted. Else it has ended, here or as its double did."""
+    try:
+        return (await store.head(*key)).status == "cancelled"
+    except StoreMissing:
+        return True
+
+
+async def _try(store: Store) -> None:
+    """Write something: an item of nobody's, which expires like others."""
+    await store.put_items("nobody", "nothing", ["nothing"])

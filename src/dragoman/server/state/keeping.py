@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from dragoman.core.failures import error_info
 from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.core.journal import Journal
 from dragoman.core.seals import Family
-from dragoman.dialects.responses import read_opening
+from dragoman.dialects.responses import read_opening, rename
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
@@ -38,6 +38,7 @@ from dragoman.server.state.holding import StoreHolder
 from dragoman.store.base import Key, Store
 from dragoman.store.piling import Pile
 from dragoman.store.records import Draft, Ending, Piled
+from dragoman.store.scrubbing import scrub
 
 __all__ = ("Keeper", "Kept", "cancelled_error")
 
@@ -47,8 +48,10 @@ T = TypeVar("T")
 
 # Of a stream as told, to be told again. Its events are some ten times what they tell; beyond this only that is kept.
 MAX_STREAM_BYTES = 64 * 1024 * 1024
-# Of storing a response under an id that others use at the same time.
-_TRIES = 3
+
+
+class RepeatedId(StoreConflict):
+    """An upstream has given the id of a stored response to another."""
 
 
 def cancelled_error() -> ErrorInfo:
@@ -80,6 +83,7 @@ class Keeper:
         "_created",
         "_holder",
         "_is_over",
+        "_is_tried",
         "_kept",
         "_opening",
         "_pile",
@@ -90,7 +94,9 @@ class Keeper:
         "_waiters",
         "family",
         "is_begun",
+        "is_ending",
         "journal",
+        "problem",
         "since",
         "upstream",
     )
@@ -110,6 +116,11 @@ class Keeper:
         self._told_id = ""
         self._beginning: asyncio.Task[None] | None = None
         self._is_over = False
+        self._is_tried = False  # to store its end
+        self.is_ending = False
+        """Its end is being stored: whether it was cancelled before that, the store will say."""
+        self.problem: ErrorInfo | None = None
+        """Why its client is sent a failure in place of the end."""
         self.journal = Journal()  # for who writes what is kept
         self.is_begun = False
         self.since = 0.0
@@ -190,7 +201,7 @@ class Keeper:
             pile.add_last(last, self.journal.cut(last))
         is_whole = pile.size <= MAX_STREAM_BYTES
         if not is_whole and door != "responses":
-            return fail_last(door, last, _too_large())  # no frame of it tells the whole answer
+            return self._fail(last, _too_large())  # no frame of it tells the whole answer
         terminal = self.journal.terminal
         if terminal is None:
             ended = read_ended_stream(door, last, pile.read)
@@ -201,20 +212,36 @@ class Keeper:
         try:
             is_cancelled = await self._store(ended, pile if is_whole else None)
         except StoreError as error:
-            logger.warning("response %s could not be stored: %s", ended.id, error.message)
-            return fail_last(door, last, _unstored(error))
+            return self._fail(last, _unstored(error))
         if is_cancelled and ended.status != "failed":
-            return fail_last(door, last, cancelled_error())
+            return self._fail(last, cancelled_error())
         return last
 
-    async def end_body(self, body: bytes) -> None:
-        """Store a body that is about to be told.
+    def _fail(self, last: bytes, problem: ErrorInfo) -> bytes:
+        """What is sent in place of an end that is not stored."""
+        self.problem = problem
+        return fail_last(self._kept.door, last, problem)
+
+    async def end_body(self, body: bytes) -> bytes:
+        """Store a body that is about to be sent. The same, or with our id where the upstream's names another response.
 
         Raises:
-            StoreError: it is not stored, and must not be told.
+            StoreError: it is not stored, and must not be sent.
         """
+        try:
+            await self._end_body(body)
+        except RepeatedId:
+            body = rename(body, self._kept.response_id)
+            await self._end_body(body)
+        return body
+
+    async def _end_body(self, body: bytes) -> None:
         ended = read_ended_body(self._kept.door, body)
-        if ended is not None and await self._store(ended, None):
+        if ended is None:
+            return
+        if ended.id != self._kept.response_id:
+            self.repeats(ended.id)  # for the next: the store knows better
+        if await self._store(ended, None):
             raise StoreConflict(cancelled_error().message)
 
     def close(self) -> None:
@@ -243,7 +270,9 @@ class Keeper:
             await asyncio.shield(self._beginning)
 
     def lose(self) -> None:
-        self._stop(cancelled_error())
+        # One that is being stored runs no more as well, as soon as it is stored.
+        if not (self.is_ending or self._is_over):
+            self._stop(cancelled_error())
 
     async def _begin(self) -> None:
         response_id, body = read_opening(self._opening)
@@ -265,38 +294,86 @@ class Keeper:
             upstream=self.upstream,
             family=self.family,
         )
-        status = await self._holder.ask("store", lambda store: self._write(store, ended, ending))
+        self.is_ending = True
+        try:
+            status = await self._holder.ask(
+                "store", lambda store: self._write(store, ended, ending)
+            )
+        finally:
+            self.is_ending = False
         self._is_over = True
         return status == "cancelled"
 
     async def _write(self, store: Store, ended: Ended, ending: Ending) -> str:
         owner, response_id = self._kept.owner, ended.id
-        if self.is_begun and self.key == (owner, response_id):
-            try:
+        if self._is_tried and await _is_stored(store, (owner, response_id), ending):
+            return ending.status
+        self._is_tried = True
+        is_begun = self.is_begun and self.key == (owner, response_id)
+        draft = self._draft(response_id)
+        try:
+            if is_begun:
                 finished = store.finish(owner, response_id, ending)
                 return await _with_items(store, (owner, response_id), ended.items, finished)
-            except StoreMissing:
-                return ending.status  # its owner has deleted it: there is nothing to be kept
-            except StoreConflict:
-                if self._kept.claims:
-                    raise
-        draft = self._draft(response_id)
-        for _ in range(_TRIES):
-            try:
-                put = store.put(draft, ending)
-                await _with_items(store, (owner, response_id), ended.items, put)
-                break
-            except StoreConflict:
-                if self._kept.claims:
-                    raise
-                # An upstream that repeats its ids, which pass as they come: they name the newest, which cannot come
-                # after itself.
-                if draft.parent is not None and await _comes_after(store, draft):
-                    draft = structs.replace(draft, parent=None)
-                with suppress(StoreMissing):
-                    await store.delete(owner, response_id)
-        # If all of them failed, others were always newer: then this one was stored, and replaced at once.
+            put = store.put(draft, ending)
+            await _with_items(store, (owner, response_id), ended.items, put)
+        except StoreMissing:
+            if not is_begun:
+                raise
+            # Its owner has deleted it: there is nothing to be kept.
+        except StoreConflict:
+            if self._kept.claims:
+                raise
+            return await self._meet(store, draft, ending)
         return ending.status
+
+    async def _meet(self, store: Store, draft: Draft, ending: Ending) -> str:
+        """There is a response with this id. What a client was told of it stays.
+
+        Raises:
+            RepeatedId: it is another one.
+        """
+        (link,) = await store.chain(draft.owner, draft.id, depth=1)
+        status = link.head.status
+        # The rehearsal, for one, gives the same answer to the same request, under the same id.
+        is_same = link.request == scrub(draft.request) and link.head.parent == draft.parent
+        if status == "in_progress" and (is_same or link.head.created == draft.created):
+            # Another that will end alike, or this one: the store has begun it without saying so.
+            return await store.finish(draft.owner, draft.id, ending)
+        if is_same and status in ("failed", "cancelled"):
+            with suppress(StoreMissing):
+                await store.delete(draft.owner, draft.id)
+            await store.put(draft, ending)
+            return ending.status
+        if is_same and await _is_stored(store, (draft.owner, draft.id), ending):
+            return ending.status
+        self._note_repeated()
+        raise RepeatedId(
+            f"expected a new id from the upstream {self.upstream!r}, a response called {draft.id!r} is stored "
+            "already; from now on the gateway gives its responses ids of its own"
+        )
+
+    def repeats(self, response_id: str) -> bool:
+        """Whether the upstream has just given the same id to the answer to another request."""
+        last = self._holder.last_named.get(self.upstream)
+        self._holder.last_named[self.upstream] = (response_id, self._kept.request)
+        if last is None or last[0] != response_id or last[1] == self._kept.request:
+            return False
+        self._note_repeated()
+        return True
+
+    @property
+    def is_repeating(self) -> bool:
+        """Whether the upstream is known to give one id to several responses."""
+        return self.upstream in self._holder.repeating
+
+    def _note_repeated(self) -> None:
+        if not self.is_repeating:
+            logger.warning(
+                "the upstream %s repeats the ids of responses: they get ids of the gateway from now on",
+                self.upstream,
+            )
+            self._holder.repeating.add(self.upstream)
 
     async def _abandon(self) -> None:
         if self._beginning is not None:
@@ -332,13 +409,12 @@ def _first_frame(told: bytes) -> bytes:
     return told[:end] if b"data:" in told[:end] else told
 
 
-async def _comes_after(store: Store, draft: Draft) -> bool:
-    """Whether what a response continues goes back to one of the same id."""
+async def _is_stored(store: Store, key: Key, ending: Ending) -> bool:
+    """Whether this very end is there: one that was stopped while it was stored may have been stored all the same."""
     try:
-        links = await store.chain(draft.owner, draft.parent or "")
-    except StoreError:
-        return True  # then nothing is lost with it
-    return any(link.head.id == draft.id for link in links)
+        return (await store.told(*key)).body == ending.body
+    except StoreMissing:
+        return False
 
 
 def _with_items(

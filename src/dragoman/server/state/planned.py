@@ -1,5 +1,7 @@
 """What state changes in the plan of an attempt: what the upstream is asked, and how its answer is told and kept. Pure."""
 
+from functools import partial
+
 from msgspec import structs
 
 from dragoman.server.answers import AnswerPlan
@@ -51,12 +53,20 @@ def plan_kept(plan: AnswerPlan, keeper: Keeper, way: Way, *, is_native: bool) ->
     """The plan for an answer that is kept whole.
 
     It has our id where we write it, and must be written where it continues another that the upstream does not know: the
-    upstream would tell of another past.
+    upstream would tell of another past. And where the upstream repeats its ids.
     """
     keeper.upstream = way.attempt.upstream
     keeper.family = FAMILIES.get(way.dialect, "")
-    if plan.relay != "none" and (is_native or not keeper.names_itself):
+    named = partial(_plan_named, plan, keeper)
+    if plan.relay == "none" or (keeper.names_itself and not is_native):
+        return named()
+    if way.settings.keeps_responses:  # and is asked for them by its own ids
         return structs.replace(plan, keeper=keeper)
+    return named() if keeper.is_repeating else structs.replace(plan, keeper=keeper, renamed=named)
+
+
+def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
+    """The plan for an answer that has our id."""
     own = keeper.response_id
     encode = structs.replace(
         plan.encode,
