@@ -153,7 +153,7 @@ def _server(server: ServerSettings) -> Iterator[str]:
             )
     for name in (
         *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_streams"),
-        "keep_alive_interval",
+        *("head_timeout", "body_timeout", "idle_timeout", "send_timeout", "keep_alive_interval"),
     ):
         yield from _positive(server, name, "server")
     if not 0 <= server.shutdown_grace <= _LONGEST_WAIT:

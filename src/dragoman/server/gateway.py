@@ -149,26 +149,35 @@ class Gateway:
             self.telemetry.record(*records)
 
     def begin(self, exchange: Exchange) -> None:
-        """An exchange is to be served.
+        """An exchange is to be served, once its request has been read.
 
         Raises:
             TooManyStreams: every slot is taken.
         """
         slots, telemetry = self.slots, self.telemetry
         if slots.open >= slots.limit:
-            slots.acquire()  # which refuses
-        slots.open += 1
+            raise slots.refusal()
         self.exchanges.add(exchange)
         if telemetry.is_shared:
             telemetry.opened()
         else:
             telemetry.open += 1
 
+    def take_slot(self, exchange: Exchange) -> None:
+        """The request of an exchange is here. Until then it has no slot, so that clients that stall cannot take them all.
+
+        Raises:
+            TooManyStreams: every slot is taken.
+        """
+        self.slots.acquire()
+        exchange.has_slot = True
+
     def forget(self, exchange: Exchange) -> None:
         """An exchange is over, whether or not it was begun."""
+        if exchange.has_slot:
+            self.slots.release()
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
-            self.slots.open -= 1
             if self.telemetry.is_shared:
                 self.telemetry.closed()
             else:

@@ -24,9 +24,8 @@ __all__ = ("Server", "make_server", "serve")
 
 # After the grace the gateway ends what is open itself; this much later uvicorn cancels what is left.
 _LAST_RESORT = 5
-# Above the minute after which load balancers drop idle connections: they, not we, should be the ones to close.
-_IDLE_SECONDS = 75
 _BACKLOG = 2048
+_SLICES = 10  # ticks in which all connections are looked at
 
 
 class Server(uvicorn.Server):
@@ -35,6 +34,8 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
         self._app = app
+        self._to_check: list[object] = []
+        self._slice = 0
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -49,6 +50,18 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: look at the times of a tenth of the connections, so that many of them hold up nobody long."""
+        if not self._to_check:
+            self._to_check = list(self.server_state.connections)
+            self._slice = len(self._to_check) // _SLICES + 1
+        now = asyncio.get_running_loop().time()
+        due, self._to_check = self._to_check[: self._slice], self._to_check[self._slice :]
+        for connection in due:
+            if isinstance(connection, GatewayProtocol) and not connection.transport.is_closing():
+                connection.check_times(now)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         stopping = asyncio.create_task(self._app.gateway.stop())
@@ -72,7 +85,6 @@ def make_server(app: App, settings: Settings) -> Server:
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=int(server.shutdown_grace) + _LAST_RESORT,
         backlog=_BACKLOG,
     )
