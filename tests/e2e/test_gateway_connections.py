@@ -154,16 +154,17 @@ def test_idle_connection_is_closed_after_its_time_and_a_busy_one_is_not() -> Non
                 upstream.url, "chat", server=ServerSettings(idle_timeout=1.0, shutdown_grace=0.3)
             )
         ) as running,
+        wire(running) as idle,
+        wire(running) as busy,
     ):
-        with wire(running) as idle, wire(running) as busy:
-            idle.send(request())
-            assert idle.answer()[0].startswith(b"http/1.1 400 ")
-            busy.send(request(is_stream=True))
-            wait_until(lambda: len(upstream.requests) == 2)
-            assert idle.rest() == b""
-            assert len(running.app.gateway.exchanges) == 1
-            go_on.set()
-            busy.answer()
+        idle.send(request())
+        assert idle.answer()[0].startswith(b"http/1.1 400 ")
+        busy.send(request(is_stream=True))
+        wait_until(lambda: len(upstream.requests) == 2)
+        assert idle.rest() == b""
+        assert len(running.app.gateway.exchanges) == 1
+        go_on.set()
+        busy.answer()
 
 
 # --- trailers, upgrades, Host -----------------------------------------------------------------------------------------
@@ -315,11 +316,13 @@ def test_client_that_half_closes_gets_its_answer(
 
 def test_all_requests_before_a_half_close_are_answered(gateway: RunningGateway) -> None:
     with wire(gateway) as client:
-        client.send(request() + request(is_stream=True) + request())
+        # Nothing may be written into a stream that goes uvicorn's way, to see whether its client is there.
+        is_stream = bool(gateway.app.directly)
+        client.send(request() + request(is_stream=is_stream) + request())
         client.end()
         told = client.rest()
         assert told.count(b"HTTP/1.1 200 OK") == 3
-        assert told.count(b"data: [DONE]") == 1
+        assert told.count(b"data: [DONE]") == is_stream
 
 
 @pytest.mark.parametrize("way", WAYS)

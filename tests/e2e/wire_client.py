@@ -1,6 +1,7 @@
 """A client that writes its bytes itself: for what no HTTP library would send, or would hide when it comes."""
 
 import json
+import select
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -35,9 +36,13 @@ def request(
 class Wire:
     """A client's end of a connection: bytes out, whole answers in."""
 
-    def __init__(self, gateway: RunningGateway) -> None:
+    def __init__(self, gateway: RunningGateway, receive_buffer: int | None = None) -> None:
         host, port = gateway.url.removeprefix("http://").split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=5)
+        self._socket = socket.socket()
+        self._socket.settimeout(5)
+        if receive_buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self._socket.connect((host, int(port)))
         self._kept = b""
 
     def send(self, data: bytes) -> None:
@@ -49,6 +54,14 @@ class Wire:
 
     def close(self) -> None:
         self._socket.close()
+
+    def is_readable(self, patience: float) -> bool:
+        """Whether something comes, or the end, within so many seconds."""
+        return bool(self._kept or select.select([self._socket], [], [], patience)[0])
+
+    def take(self, size: int) -> None:
+        """Read at most so much."""
+        self._kept += self._socket.recv(size)
 
     def head(self) -> bytes:
         """The next head, in lower case."""
@@ -107,8 +120,8 @@ class Wire:
 
 
 @contextmanager
-def wire(gateway: RunningGateway) -> Generator[Wire]:
-    opened = Wire(gateway)
+def wire(gateway: RunningGateway, receive_buffer: int | None = None) -> Generator[Wire]:
+    opened = Wire(gateway, receive_buffer)
     try:
         yield opened
     finally:

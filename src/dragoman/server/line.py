@@ -106,7 +106,9 @@ class AsgiLine:
         return None
 
     def on_leave(
-        self, call: Callable[[], None] | None, probe: Callable[[], bool] | None = None
+        self,
+        call: Callable[[], None] | None,
+        probe: Callable[[], bool] | None = None,  # noqa: ARG002 - ASGI knows nothing of half-closed connections
     ) -> bool:
         return call is None
 

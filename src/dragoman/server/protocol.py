@@ -6,8 +6,8 @@ no message passes, and when the client leaves it is called instead of having to 
 
 What a client sends is counted by reads. Bytes that are no body (heads, chunk sizes and their extensions, trailers, empty
 lines) may run ahead of the body by `max_header_bytes`; beyond that the connection is refused. Trailers are read and dropped.
-A request that was answered before it was complete may send `_DISCARDED` times `max_body_bytes` more, which is dropped: a
-client that writes all before it reads would never see its answer otherwise.
+A request that was answered before it was complete may send `_DISCARDED` times `max_body_bytes` more, a malformed one
+`_MOST_GARBAGE`, which is dropped: a client that writes all before it reads would never see its answer otherwise.
 
 Nobody arms a timer for a request. `run.Server` calls `check_times` of each connection about once a second:
 
@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 _AROUND_A_BYTE = 8
 # A body twice as large as allowed is still read to its end, so that its sender sees the 413.
 _DISCARDED = 2
+# What is malformed is not worth so much.
+_MOST_GARBAGE = 1024 * 1024
 # Bytes a second. A modem is faster; a client that is slower holds a connection for next to nothing.
 _LEAST_RATE = 1024
 # As long as nginx waits for a client that it has refused.
@@ -157,7 +159,7 @@ class GatewayProtocol(HttpToolsProtocol):
                 self._came = 0
             self._came += self._body_bytes
 
-    def eof_received(self) -> bool:  # type: ignore[override] -- uvicorn's says that nobody needs more
+    def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. That may be all it closed, or everything: see `_look`.
 
         It is answered if its request is complete and it still takes what is sent to it.
@@ -187,6 +189,10 @@ class GatewayProtocol(HttpToolsProtocol):
         self.cycle = cast("RequestResponseCycle", None)
         self.pipeline = _EMPTY
 
+    def resume_writing(self) -> None:
+        self._written = 0
+        super().resume_writing()
+
     def check_times(self, now: float) -> None:
         """Let go of a client that takes too long."""
         limits, reading = self._limits, self._reading
@@ -205,8 +211,6 @@ class GatewayProtocol(HttpToolsProtocol):
             self.transport.close()
         if self.flow.write_paused:
             self._check_written(now)
-        else:
-            self._written = 0
         if self._is_half_closed:
             self._look(None)
 
@@ -376,7 +380,10 @@ class GatewayProtocol(HttpToolsProtocol):
     def _discard(self, size: int) -> None:
         """Drop what nobody wants, up to a bound."""
         self._discarded += size
-        if self._discarded > _DISCARDED * self._limits.max_body_bytes:
+        is_body = self._reading is _BODY
+        if self._discarded > (
+            _DISCARDED * self._limits.max_body_bytes if is_body else _MOST_GARBAGE
+        ):
             if self._running is None:
                 self.transport.abort()
             else:

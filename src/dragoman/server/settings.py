@@ -44,6 +44,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How to listen, whom to serve and how much.
 
     api_keys: without any only loopback is served. cors_origins: `*` or origins; empty: no CORS headers.
+    allowed_hosts: names in `Host` that are served without keys, besides those of this machine: see `cors.check_source`.
     max_body_bytes: after decompression; a conversation of a million tokens with images stays below.
     max_tools, max_depth: far above any real client (Claude Code has 24 tools, Codex some 20 plus MCP).
     max_streams: open exchanges per worker; one more is a 429 with Retry-After.
@@ -60,6 +61,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     workers: int = 1
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = 64 * 1024 * 1024
     max_header_bytes: int = 64 * 1024
     max_tools: int = 2048
