@@ -18,7 +18,7 @@ from vendor_wire import Answer, Said, stream
 from wire_client import PATH, Wire, request, text_of, wire
 
 from dragoman.server.settings import ServerSettings, Settings
-from dragoman.testing import ScriptedReply, ScriptedUpstream
+from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
 
 KEY = "a-key-of-some-length"
 FLOOD = 60_000_000  # bytes; more than sockets hold, far more than anybody may send
@@ -280,6 +280,37 @@ def test_client_that_reads_slowly_keeps_its_place() -> None:
                 slow.take(20_000)
             assert len(running.app.gateway.exchanges) == 1
             assert slow.until(b"data: [DONE]")
+
+
+def test_client_that_does_not_read_its_last_answer_is_let_go() -> None:
+    """A connection that is closed while much of an answer waits for the client stays open for that."""
+    message = {"role": "assistant", "content": "x" * 20_000_000}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    large = json_reply({"id": "c", "object": "chat.completion", "created": 1, "choices": [choice]})
+    with ScriptedUpstream.in_thread([large, large]) as upstream:
+        server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0, idle_timeout=1.0)
+        with running_gateway(one_upstream(upstream.url, "chat", server=server)) as running:
+            for fields in (("connection: close",), ()):
+                with wire(running, receive_buffer=65_536) as stalled:
+                    stalled.send(request(*fields))
+                    assert stalled.head().startswith(b"http/1.1 200 ")
+                    wait_until(lambda: not running.server.server_state.connections, 15.0)
+
+
+def test_requests_that_are_not_answered_yet_are_few(guarded: Served) -> None:
+    """What is asked for at once is parsed at once, before anyone could refuse it."""
+    before = memory_of(guarded.pid)
+    many = head(PATH, "content-length: 0") * 4000
+    with ExitStack() as opened:
+        for _ in range(20):
+            client = socket.create_connection(("127.0.0.1", guarded.port), timeout=10)
+            opened.enter_context(client)
+            client.sendall(many)
+            told = b""
+            while data := client.recv(65_536):
+                told += data
+            assert 1 <= told.count(b"HTTP/1.1 401 ") <= 100
+    assert memory_of(guarded.pid) - before < MOST_MEMORY
 
 
 # --- many connections -------------------------------------------------------------------------------------------------

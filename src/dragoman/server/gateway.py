@@ -241,7 +241,8 @@ class Gateway:
         Raises:
             Unauthorized: one without a key of the operator's. Forbidden: a web page, where no keys are asked for.
         """
-        self.check_source(headers)
+        if self._is_open:
+            check_source(self.cors, self._hosts, headers)
         caller = self.keys.identify(headers)
         if caller is None:
             raise self.keys.refusal(headers)

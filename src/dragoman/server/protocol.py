@@ -64,6 +64,9 @@ _PHRASES = {
 }
 _MALFORMED = "expected a request in HTTP/1.1; what came is malformed"
 
+# Requests ahead of their answers. A read may have thousands of them in it, and all are parsed before any is refused.
+_MOST_PIPELINED = 64
+
 # Nothing is ever put into it: requests that come before the answer to the last one are rare.
 _EMPTY: deque[tuple[RequestResponseCycle, ASGI3Application]] = deque(maxlen=0)
 _DEFAULTS = ServerSettings()
@@ -197,7 +200,9 @@ class GatewayProtocol(HttpToolsProtocol):
         """Let go of a client that takes too long."""
         limits, reading = self._limits, self._reading
         waited = now - self._since
-        if reading is _BETWEEN:
+        if self.transport.is_closing():
+            pass  # as soon as the client has taken all of its answer
+        elif reading is _BETWEEN:
             if self._running is None:
                 first = cast("RequestResponseCycle | None", self.cycle) is None
                 if waited >= (limits.head_timeout if first else limits.idle_timeout):
@@ -209,7 +214,8 @@ class GatewayProtocol(HttpToolsProtocol):
             self._check_body(now)
         elif waited >= _LINGER and self._running is None:
             self.transport.close()
-        if self.flow.write_paused:
+        # What waits for the client while more is written tells nothing, unless that is so much that nobody writes more.
+        if self.flow.write_paused or self._running is None:
             self._check_written(now)
         if self._is_half_closed:
             self._look(None)
@@ -245,10 +251,10 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._hosts != 1 and (self._hosts or parser.get_http_version() == "1.1"):
             self._problem = f"expected one Host header; got {self._hosts or 'none'}"
             raise HttpParserError(self._problem)
-        self._reading = _BODY
         is_next = self._running is None
-        if not is_next and self.pipeline is _EMPTY:
-            self.pipeline = deque()
+        if not is_next:
+            self._make_room()
+        self._reading = _BODY
         direct = self._direct(parser)
         if direct is None:
             self._coming = None
@@ -328,6 +334,14 @@ class GatewayProtocol(HttpToolsProtocol):
             return None
         keep_alive = parser.should_keep_alive()
         return Turn(self, self.headers, self.url, keep_alive=keep_alive), serve
+
+    def _make_room(self) -> None:
+        """For a request that comes before the last one is answered."""
+        if self.pipeline is _EMPTY:
+            self.pipeline = deque()
+        elif len(self.pipeline) >= _MOST_PIPELINED:
+            self._problem = f"expected at most {_MOST_PIPELINED} requests ahead of their answers"
+            raise HttpParserError(self._problem)
 
     def _make_scope(self) -> None:
         """What uvicorn makes when a message begins, made now."""
@@ -454,8 +468,10 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def _check_written(self, now: float) -> None:
         """Cut off a client that has not taken anything of its answer for too long."""
-        waiting = self.transport.get_write_buffer_size() + _unsent(self.transport)
-        if not self._written or waiting < self._written:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting:
+            waiting += _unsent(self.transport)
+        if not waiting or not self._written or waiting < self._written:
             self._written, self._written_at = waiting, now
         elif now - self._written_at >= self._limits.send_timeout:
             logger.info(

@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
         now = asyncio.get_running_loop().time()
         due, self._to_check = self._to_check[: self._slice], self._to_check[self._slice :]
         for connection in due:
-            if isinstance(connection, GatewayProtocol) and not connection.transport.is_closing():
+            if isinstance(connection, GatewayProtocol):
                 connection.check_times(now)
         if counter % _SLICES == 0:
             self._check_handles()
