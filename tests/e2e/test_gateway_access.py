@@ -281,6 +281,83 @@ def test_a_page_of_another_site_is_not_served(stage: Stage, door: str) -> None:
     assert "access-control-allow-origin" not in preflight.headers
 
 
+# --- pages that reach this machine under a name of their own ------------------------------------------------------------
+
+PAGES = (
+    "/v1/models",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/v1/limits",
+    "/nothing",
+    "/v1/responses/x",
+)
+
+
+@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_are_not_shown_to_other_sites(
+    stage: Stage, path: str, headers: dict[str, str]
+) -> None:
+    """A name that an attacker points at 127.0.0.1 makes his page one of the same origin, for the browser."""
+    response = fetch("GET", f"{stage.url}{path}", headers=headers)
+    assert response.status_code == 403
+    wanted = "server.allowed_hosts" if "host" in headers else "server.cors_origins"
+    assert wanted in response.text
+
+
+@doors
+def test_request_under_another_name_is_not_served(stage: Stage, door: str) -> None:
+    scene = stage.scene(door, ANSWER)
+    headers = {"host": f"evil.example:{stage.url.rpartition(':')[2]}"}
+    response = ask(stage.url, door, plain_body(door, scene.model), headers)
+    assert response.status_code == 403
+    assert "server.allowed_hosts" in error_in(door, response)["message"]
+    assert scene.requests == []
+
+
+@pytest.mark.parametrize(
+    "origin", ["app://obsidian.md", "capacitor://localhost", "http://localhost:1"]
+)
+def test_applications_and_pages_of_this_machine_are_served(stage: Stage, origin: str) -> None:
+    scene = stage.scene("chat", ANSWER)
+    body = plain_body("chat", scene.model)
+    assert ask(stage.url, "chat", body, {"origin": origin}).status_code == 200
+    assert fetch("GET", f"{stage.url}/v1/models", headers={"origin": origin}).status_code == 200
+
+
+def test_configured_names_are_served_and_with_keys_every_name() -> None:
+    named = ServerSettings(shutdown_grace=0.3, allowed_hosts=("gateway.lan",))
+    with running_stage(server=named) as stage:
+        for host, status in (("gateway.lan:8787", 200), ("localhost", 200), ("other.lan", 403)):
+            page = fetch("GET", f"{stage.url}/v1/models", headers={"host": host})
+            assert page.status_code == status
+    # A page has no key, whatever name it comes under; behind a proxy the name is the proxy's.
+    keyed = ServerSettings(shutdown_grace=0.3, api_keys=("a-key-of-some-length",))
+    with running_stage(server=keyed) as stage:
+        headers = {"host": "gateway.example", "x-api-key": "a-key-of-some-length"}
+        assert fetch("GET", f"{stage.url}/v1/models", headers=headers).status_code == 200
+        assert fetch("GET", f"{stage.url}/v1/models", headers={"host": "x"}).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics"])
+def test_head_of_a_page_that_is_too_large_is_refused(stage: Stage, path: str) -> None:
+    for address, padding in ((path, "x" * 5_000), (f"{path}?{'x' * 5_000}", "")):
+        response = fetch("GET", f"{stage.url}{address}", headers={"x-padding": padding})
+        assert response.status_code == 431
+
+
+@doors
+def test_all_of_a_head_counts(stage: Stage, door: str) -> None:
+    """Names, values, and what stands between them: 900 headers of two letters are 5,400 bytes."""
+    many = {
+        f"{one}{other}": ""
+        for one in "abcdefghijklmnopqrstuvwxyz0123"
+        for other in "abcdefghijklmnopqrstuvwxyz0123"
+    }
+    assert ask(stage.url, door, plain_body(door, "chat/x"), many).status_code == 431
+
+
 # --- models, counts, and what else there is ---------------------------------------------------------------------------
 
 

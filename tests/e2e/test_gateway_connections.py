@@ -1,120 +1,27 @@
 """What HTTP/1.1 asks of a connection to the gateway, byte by byte: requests in a row, at once, in pieces, and its end."""
 
 import json
-import socket
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
 
 import pytest
 from gateway_harness import WAYS, RunningGateway, one_upstream, running_gateway, wait_until
 from vendor_wire import Answer, Said, stream
+from wire_client import PATH, request, text_of, wire
 
-from dragoman.server.settings import Settings
+from dragoman.server.settings import ServerSettings, Settings
 from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait, json_reply
 
-PATH = "/v1/chat/completions"
-MODEL = "rehearsal"
 OPENING = [
     frame + b"\n\n"
     for frame in stream("chat", Answer((Said(("Let me ", "look.")),))).split(b"\n\n")[:2]
 ]
 
 
-def request(
-    *fields: str,
-    path: str = PATH,
-    version: str = "1.1",
-    is_stream: bool = False,
-    content: str = "hi",
-) -> bytes:
-    body = json.dumps(
-        {"model": MODEL, "stream": is_stream, "messages": [{"role": "user", "content": content}]}
-    ).encode()
-    lines = [f"POST {path} HTTP/{version}", "host: here", f"content-length: {len(body)}", *fields]
-    return "\r\n".join((*lines, "", "")).encode() + body
-
-
-class Wire:
-    """A client's end of a connection: bytes out, whole answers in."""
-
-    def __init__(self, gateway: RunningGateway) -> None:
-        host, port = gateway.url.removeprefix("http://").split(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=5)
-        self._kept = b""
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def head(self) -> bytes:
-        """The next head, in lower case."""
-        while b"\r\n\r\n" not in self._kept:
-            self._more()
-        head, _, self._kept = self._kept.partition(b"\r\n\r\n")
-        return head.lower()
-
-    def answer(self) -> tuple[bytes, bytes]:
-        """The next head, and the body that belongs to it."""
-        head = self.head()
-        if b"transfer-encoding: chunked" in head:
-            return head, self._chunks()
-        (length,) = (
-            int(line.partition(b":")[2])
-            for line in head.split(b"\r\n")
-            if line.startswith(b"content-length")
-        )
-        while len(self._kept) < length:
-            self._more()
-        body, self._kept = self._kept[:length], self._kept[length:]
-        return head, body
-
-    def rest(self) -> bytes:
-        """All that comes before the other side closes."""
-        while data := self._socket.recv(65536):
-            self._kept += data
-        return self._kept
-
-    def _chunks(self) -> bytes:
-        found: list[bytes] = []
-        while True:
-            while b"\r\n" not in self._kept:
-                self._more()
-            size, _, self._kept = self._kept.partition(b"\r\n")
-            length = int(size, 16)
-            while len(self._kept) < length + 2:
-                self._more()
-            assert self._kept[length : length + 2] == b"\r\n"
-            found.append(self._kept[:length])
-            self._kept = self._kept[length + 2 :]
-            if not length:
-                return b"".join(found)
-
-    def _more(self) -> None:
-        data = self._socket.recv(65536)
-        assert data, f"the connection was closed after {self._kept!r}"
-        self._kept += data
-
-
-@contextmanager
-def wire(gateway: RunningGateway) -> Generator[Wire]:
-    opened = Wire(gateway)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 @pytest.fixture(scope="module", params=WAYS)
 def gateway(request: pytest.FixtureRequest) -> Generator[RunningGateway]:
     with running_gateway(Settings(), request.param) as running:
         yield running
-
-
-def text_of(body: bytes) -> str:
-    return str(json.loads(body)["choices"][0]["message"]["content"])
 
 
 def test_requests_follow_one_another_on_one_connection(gateway: RunningGateway) -> None:
@@ -149,7 +56,7 @@ def test_requests_sent_at_once_are_answered_in_order(gateway: RunningGateway) ->
 
 def test_pages_and_doors_take_turns_on_one_connection(gateway: RunningGateway) -> None:
     with wire(gateway) as client:
-        page = b"GET /healthz HTTP/1.1\r\nhost: here\r\n\r\n"
+        page = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
         client.send(page + request() + page + request(path="/nowhere"))
         found = [client.answer() for _ in range(4)]
         assert [head.split(b" ")[1] for head, _ in found] == [b"200", b"200", b"200", b"404"]
@@ -202,7 +109,7 @@ def test_request_may_come_in_any_pieces(gateway: RunningGateway) -> None:
 
 def test_chunked_request_is_read(gateway: RunningGateway) -> None:
     body = request().partition(b"\r\n\r\n")[2]
-    head = f"POST {PATH} HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+    head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".encode()
     halves = (body[:20], body[20:])
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(half), half) for half in halves)
     with wire(gateway) as client:
@@ -228,7 +135,9 @@ def test_answer_that_comes_before_the_body_was_sent_ends_the_exchange_only() -> 
     settings = Settings()
     with running_gateway(settings) as running, wire(running) as client:
         limit = running.app.gateway.settings.server.max_body_bytes
-        client.send(f"POST {PATH} HTTP/1.1\r\ncontent-length: {limit + 1}\r\n\r\n".encode())
+        client.send(
+            f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {limit + 1}\r\n\r\n".encode()
+        )
         head, body = client.answer()
         assert head.startswith(b"http/1.1 413 ")
         assert b"content-length announces" in body
@@ -240,15 +149,229 @@ def test_idle_connection_is_closed_after_its_time_and_a_busy_one_is_not() -> Non
     scripted = [json_reply({"error": {"message": "no"}}, 400), reply]
     with (
         ScriptedUpstream.in_thread(scripted) as upstream,
-        running_gateway(one_upstream(upstream.url, "chat")) as running,
+        running_gateway(
+            one_upstream(
+                upstream.url, "chat", server=ServerSettings(idle_timeout=1.0, shutdown_grace=0.3)
+            )
+        ) as running,
+        wire(running) as idle,
+        wire(running) as busy,
     ):
-        running.server.config.timeout_keep_alive = 1
-        with wire(running) as idle, wire(running) as busy:
-            idle.send(request())
-            assert idle.answer()[0].startswith(b"http/1.1 400 ")
-            busy.send(request(is_stream=True))
-            wait_until(lambda: len(upstream.requests) == 2)
-            assert idle.rest() == b""
-            assert len(running.app.gateway.exchanges) == 1
-            go_on.set()
-            busy.answer()
+        idle.send(request())
+        assert idle.answer()[0].startswith(b"http/1.1 400 ")
+        busy.send(request(is_stream=True))
+        wait_until(lambda: len(upstream.requests) == 2)
+        assert idle.rest() == b""
+        assert len(running.app.gateway.exchanges) == 1
+        go_on.set()
+        busy.answer()
+
+
+# --- trailers, upgrades, Host -----------------------------------------------------------------------------------------
+
+
+def test_trailers_are_never_headers() -> None:
+    body = request().partition(b"\r\n\r\n")[2]
+    head = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+    keys = ("a-key-of-some-length",)
+    trailer = f"authorization: Bearer {keys[0]}\r\nexpect: 100-continue\r\n\r\n".encode()
+    server = ServerSettings(api_keys=keys, shutdown_grace=0.3)
+    for way in WAYS:
+        with running_gateway(Settings(server=server), way) as running, wire(running) as client:
+            chunked = head + b"%x\r\n%b\r\n0\r\n" % (len(body), body) + trailer
+            client.send(chunked + request())
+            for _ in range(2):
+                assert client.answer()[0].startswith(b"http/1.1 401 ")
+
+
+@pytest.mark.parametrize("is_chunked", [False, True], ids=["sized", "chunked"])
+@pytest.mark.parametrize("name", ["h2c", "websocket", "TLS/1.0"])
+def test_upgrade_is_ignored_and_the_body_is_read(
+    gateway: RunningGateway, name: str, is_chunked: bool
+) -> None:
+    """Java's HttpClient and `curl --http2` ask for h2c with each first request."""
+    fields = (
+        "connection: Upgrade, HTTP2-Settings, keep-alive",
+        f"upgrade: {name}",
+        "http2-settings: AAMAAABkAARAAAAAAAIAAAAA",
+    )
+    whole = request(*fields)
+    if is_chunked:
+        body = whole.partition(b"\r\n\r\n")[2]
+        lines = (f"POST {PATH} HTTP/1.1", "host: localhost", "transfer-encoding: chunked", *fields)
+        head = "\r\n".join((*lines, "", "")).encode()
+        whole = head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    with wire(gateway) as client:
+        for step in (len(whole), 7):
+            for start in range(0, len(whole), step):
+                client.send(whole[start : start + step])
+            head, body = client.answer()
+            assert head.startswith(b"http/1.1 200 ")
+            assert b"connection: close" not in head
+            assert text_of(body)
+        client.send(whole * 3 + request())
+        for _ in range(4):
+            assert text_of(client.answer()[1])
+
+
+def test_websocket_is_answered_426_and_the_next_request_is_served(gateway: RunningGateway) -> None:
+    fields = "upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
+    with wire(gateway) as client:
+        asked = f"GET /v1/responses HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n".encode()
+        client.send(asked + request())
+        assert client.answer()[0].startswith(b"http/1.1 426 ")
+        assert text_of(client.answer()[1])
+
+
+@pytest.mark.parametrize("path", [PATH, "/healthz"])
+@pytest.mark.parametrize("hosts", [(), ("localhost", "localhost"), ("localhost", "other")])
+def test_request_without_exactly_one_host_is_refused(
+    gateway: RunningGateway, hosts: tuple[str, ...], path: str
+) -> None:
+    fields = [f"host: {host}" for host in hosts]
+    with wire(gateway) as client:
+        client.send("\r\n".join((f"GET {path} HTTP/1.1", *fields, "", "")).encode())
+        head, body = client.answer()
+        assert head.startswith(b"http/1.1 400 ")
+        assert b"Host" in body
+        assert client.rest() == b""
+
+
+def test_http_1_0_needs_no_host(gateway: RunningGateway) -> None:
+    with wire(gateway) as client:
+        client.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert client.answer()[0].startswith(b"http/1.1 200 ")
+
+
+# --- what is malformed, beside what is answered -----------------------------------------------------------------------
+
+GARBAGE = (
+    b"\x00\x01 this is not HTTP\r\n\r\n",
+    b"POST /v1/messages HTTP/1.1\r\n\r\n",  # no Host
+    b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n",
+)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["bytes", "head", "chunk"])
+@pytest.mark.parametrize("way", WAYS)
+def test_malformed_request_behind_a_stream_is_never_answered_inside_it(
+    way: str, garbage: bytes
+) -> None:
+    go_on = threading.Event()
+    rest = stream("chat", Answer((Said(("Let me ", "look.")),))).split(b"\n\n", 2)[2]
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[*OPENING, Wait(go_on), rest])
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat"), way) as running,
+        wire(running) as client,
+    ):
+        client.send(request(is_stream=True))
+        head = client.head()
+        assert head.startswith(b"http/1.1 200 ")
+        client.send(garbage)
+        client.send(b"more of it" * 1000)
+        go_on.set()
+        told = client.chunks()
+        assert told.endswith(b"data: [DONE]\n\n")
+        assert b"400" not in told
+        assert client.rest() == b""
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=["bytes", "head", "chunk"])
+def test_malformed_request_is_answered_once_and_the_connection_closed(
+    gateway: RunningGateway, garbage: bytes
+) -> None:
+    with wire(gateway) as client:
+        client.send(garbage)
+        head, body = client.answer()
+        assert head.startswith(b"http/1.1 400 ")
+        assert b"connection: close" in head
+        assert json.loads(body)["error"]["message"]
+        assert client.rest() == b""
+
+
+def test_requests_before_a_malformed_one_are_answered(gateway: RunningGateway) -> None:
+    with wire(gateway) as client:
+        client.send(request(is_stream=True) + request() + GARBAGE[0])
+        assert client.answer()[1].endswith(b"data: [DONE]\n\n")
+        assert text_of(client.answer()[1])
+        assert client.rest() == b""
+
+
+# --- a client that half-closes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["body", "stream"])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_client_that_half_closes_gets_its_answer(
+    gateway: RunningGateway, version: str, is_stream: bool
+) -> None:
+    with wire(gateway) as client:
+        client.send(request(version=version, is_stream=is_stream))
+        client.end()
+        told = client.rest()
+        assert told.count(b"HTTP/1.1 200 OK") == 1
+        assert b"data: [DONE]" in told if is_stream else b'"finish_reason":"stop"' in told
+
+
+def test_all_requests_before_a_half_close_are_answered(gateway: RunningGateway) -> None:
+    with wire(gateway) as client:
+        # Nothing may be written into a stream that goes uvicorn's way, to see whether its client is there.
+        is_stream = bool(gateway.app.directly)
+        client.send(request() + request(is_stream=is_stream) + request())
+        client.end()
+        told = client.rest()
+        assert told.count(b"HTTP/1.1 200 OK") == 3
+        assert told.count(b"data: [DONE]") == is_stream
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("is_stream", [False, True], ids=["body", "stream"])
+def test_client_that_half_closes_may_wait_for_a_slow_upstream(way: str, is_stream: bool) -> None:
+    go_on = threading.Event()
+    whole = stream("chat", Answer((Said(("Let me ", "look.")),)))
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[Wait(go_on), whole])
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat"), way) as running,
+        wire(running) as client,
+    ):
+        client.send(request(is_stream=is_stream))
+        client.end()
+        wait_until(lambda: len(upstream.requests) == 1)
+        assert client.head() == b"http/1.1 100 continue"  # to see whether the client is there
+        go_on.set()
+        head, body = client.answer()
+        assert head.startswith(b"http/1.1 200 ")
+        assert b"look." in body
+        assert client.rest() == b""
+        assert len(upstream.requests) == 1
+
+
+def test_client_that_half_closes_in_the_middle_of_a_stream_gets_the_rest() -> None:
+    go_on = threading.Event()
+    rest = stream("chat", Answer((Said(("Let me ", "look.")),))).split(b"\n\n", 2)[2]
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[*OPENING, Wait(go_on), rest])
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat")) as running,
+        wire(running) as client,
+    ):
+        client.send(request(is_stream=True))
+        assert client.head().startswith(b"http/1.1 200 ")
+        client.end()
+        assert client.until(b": ping")
+        go_on.set()
+        assert client.rest().endswith(b"0\r\n\r\n")
+
+
+def test_client_that_half_closes_in_the_middle_of_its_request_is_let_go(
+    gateway: RunningGateway,
+) -> None:
+    whole = request()
+    for size in (10, len(whole) - 5):
+        with wire(gateway) as client:
+            client.send(whole[:size])
+            client.end()
+            assert client.rest() == b""
+    wait_until(lambda: not gateway.app.gateway.exchanges)

@@ -153,7 +153,7 @@ def test_client_that_does_not_read_stops_the_upstream_and_memory_stays_bounded(w
         slow.connect((address[0], int(address[1])))
         body = ask("chat")
         slow.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b"
             % (len(body), body)
         )
         assert slow.recv(1)

@@ -12,6 +12,7 @@ from dragoman.cli.screen import CLEAN, PROBLEMS, show
 from dragoman.inspection.layout import Line, Span, Style
 from dragoman.inspection.visible import visible_line
 from dragoman.server.config import check_surroundings, find_file
+from dragoman.server.config_checks import warnings_of
 from dragoman.server.config_text import to_toml
 from dragoman.server.masking import masked
 from dragoman.server.settings import Settings
@@ -59,6 +60,8 @@ def _configuration(settings: Settings, source: str) -> Iterator[Line]:
     for line in to_toml(masked(settings)).splitlines():
         style: Style = "title" if line.startswith("[") else "plain"
         yield (Span(visible_line(line), style),)
+    for warning in warnings_of(settings):
+        yield (Span("warning: ", "bad"), Span(visible_line(warning)))
 
 
 def _findings(findings: "Sequence[Finding]") -> Iterator[Line]:

@@ -47,10 +47,12 @@ class App:
     """An ASGI application. `gateway` is what it serves; a program that embeds it may call `gateway.stop()`.
 
     directly: who answers a POST at a path, for a server that can do without ASGI (`protocol`).
+    limits: how much, and how slowly, such a server lets clients send.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.gateway = Gateway(settings)
+        self.limits = settings.server
         self.directly: dict[bytes, Serve] = {
             path.encode("ascii"): partial(self.gateway.serve, door) for path, door in _DOORS.items()
         }

@@ -158,6 +158,7 @@ _VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
     "DRAGOMAN_WORKERS": ("server", "workers", _number),
     "DRAGOMAN_API_KEYS": ("server", "api_keys", _items),
     "DRAGOMAN_CORS_ORIGINS": ("server", "cors_origins", _items),
+    "DRAGOMAN_ALLOWED_HOSTS": ("server", "allowed_hosts", _items),
     "DRAGOMAN_LOG_FORMAT": ("log", "format", _text),
     "DRAGOMAN_LOG_LEVEL": ("log", "level", _text),
     "DRAGOMAN_STORE_URL": ("store", "url", _text),

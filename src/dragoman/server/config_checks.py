@@ -41,18 +41,30 @@ from dragoman.upstream.codex.process import INSTALL_HINT
 from dragoman.upstream.headers import NOT_CONFIGURABLE
 from dragoman.upstream.settings import ModelLimits, RetrySettings, Route, UpstreamSettings
 
-__all__ = ("REHEARSAL", "check_surroundings", "complete", "config_error", "is_loopback")
+__all__ = (
+    "REHEARSAL",
+    "check_surroundings",
+    "complete",
+    "config_error",
+    "is_loopback",
+    "warnings_of",
+)
 
 REHEARSAL = "rehearsal"
 """The upstream there is when nobody named one."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]+")
+# Of any site: a sandboxed frame, wherever it is, has the origin `null`.
+_ANY_ORIGIN = re.compile(r"\*|null|https?://\*(?::(?:\*|\d+))?")
+_ALLOWED_HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\]")
 # RFC 9110: a field name is a token; a value has visible characters, spaces and tabs. Beyond ASCII servers differ.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HIGHEST_PORT = 65535
+# 16 random letters are some 90 bits. Below that people choose words, which are tried first.
+_SHORTEST_KEY = 16
 # An hour: longer waits are mistakes of unit.
 _LONGEST_WAIT = 3600.0
 
@@ -132,6 +144,17 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+def warnings_of(settings: Settings) -> list[str]:
+    """What works, but should be otherwise."""
+    server = settings.server
+    return [
+        f"server.api_keys[{index}]: expected at least {_SHORTEST_KEY} characters, got {len(key)}; "
+        "a key that can be guessed is none"
+        for index, key in enumerate(server.api_keys)
+        if len(key) < _SHORTEST_KEY
+    ]
+
+
 def _server(server: ServerSettings) -> Iterator[str]:
     if not server.host.strip():
         yield "server.host: expected an address to listen on, got an empty string"
@@ -142,18 +165,10 @@ def _server(server: ServerSettings) -> Iterator[str]:
         )
     if not 0 <= server.port <= _HIGHEST_PORT:
         yield f"server.port: expected a port from 0 to {_HIGHEST_PORT}, got {server.port}"
-    for index, key in enumerate(server.api_keys):
-        if not _KEY.fullmatch(key):
-            yield f"server.api_keys[{index}]: expected visible ASCII characters without spaces, got others or none"
-    for index, origin in enumerate(server.cors_origins):
-        if not _ORIGIN.fullmatch(origin):
-            yield (
-                f'server.cors_origins[{index}]: expected "*" or an origin such as "https://example.org" '
-                f"(no path, no slash at the end), got {origin!r}"
-            )
+    yield from _callers(server)
     for name in (
         *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_streams"),
-        "keep_alive_interval",
+        *("head_timeout", "body_timeout", "idle_timeout", "send_timeout", "keep_alive_interval"),
     ):
         yield from _positive(server, name, "server")
     if not 0 <= server.shutdown_grace <= _LONGEST_WAIT:
@@ -161,6 +176,35 @@ def _server(server: ServerSettings) -> Iterator[str]:
             f"server.shutdown_grace: expected seconds from 0 to {_LONGEST_WAIT:.0f}, "
             f"got {server.shutdown_grace}"
         )
+
+
+def _callers(server: ServerSettings) -> Iterator[str]:
+    """Who is served."""
+    for index, key in enumerate(server.api_keys):
+        if not _KEY.fullmatch(key):
+            yield f"server.api_keys[{index}]: expected visible ASCII characters without spaces, got others or none"
+        elif len(key) < _SHORTEST_KEY and not is_loopback(server.host):
+            yield (
+                f"server.api_keys[{index}]: expected at least {_SHORTEST_KEY} characters, got {len(key)}: "
+                f"{server.host} can be reached from other machines, and anyone there could guess it"
+            )
+    for index, origin in enumerate(server.cors_origins):
+        if not _ORIGIN.fullmatch(origin):
+            yield (
+                f'server.cors_origins[{index}]: expected "*" or an origin such as "https://example.org" '
+                f"(no path, no slash at the end), got {origin!r}"
+            )
+        elif _ANY_ORIGIN.fullmatch(origin) and not server.api_keys:
+            yield (
+                f'server.cors_origins[{index}]: "{origin}" without api_keys would let any web page use your upstreams: '
+                "name the origins that you use, or set api_keys in [server] (or DRAGOMAN_API_KEYS)"
+            )
+    for index, host in enumerate(server.allowed_hosts):
+        if not _ALLOWED_HOST.fullmatch(host):
+            yield (
+                f'server.allowed_hosts[{index}]: expected a host\'s name such as "gateway.lan" or "*.example.org" '
+                f'(no scheme, no port), or "*"; got {host!r}'
+            )
 
 
 def _positive(holder: object, name: str, path: str, *, may_be_zero: bool = False) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""CORS, for clients that run in a browser or in Electron: which origins may read answers. Off unless configured.
+"""Browsers and Electron: which origins may read answers (CORS; off unless configured), and which pages may ask at all.
 
 Origins are `*`, literal (`app://obsidian.md`) or globs (`http://localhost:*`, `https://*.example.org`); a star stands for
 letters, digits, dots and hyphens of a host or a port, and never for a slash, a colon or an at sign.
@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from dragoman.server.refusals import Forbidden
 
-__all__ = ("Cors", "check_origin")
+__all__ = ("Cors", "Hosts", "check_source")
 
 HeaderList = list[tuple[bytes, bytes]]
 
@@ -46,6 +46,11 @@ _LONGEST_REMEMBERED = 256
 
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
 _LOOPBACK = re.compile(rb"https?://(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
+# The last two are what containers call the machine that they run on. Nobody can register a name in .localhost or .internal.
+_OWN_HOST = re.compile(
+    r"(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\]|host\.(?:docker|containers)\.internal"
+)
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+?)\.?(?::\d{1,5})?")
 
 
 class Cors:
@@ -99,16 +104,57 @@ class Cors:
         return ((b"access-control-allow-origin", origin), _EXPOSE, vary)
 
 
-def check_origin(cors: Cors, request_headers: Iterable[tuple[bytes, bytes]]) -> None:
+class Hosts:
+    """The names under which a gateway without keys is asked: those of this machine, and `server.allowed_hosts`."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        names = [name.lower() for name in allowed]
+        self._is_any = "*" in names
+        self._names = frozenset(names)
+        self._endings = tuple(name[1:] for name in names if name.startswith("*."))
+        self._known = lru_cache(maxsize=256)(self._is_allowed)
+
+    def allows(self, host: bytes) -> bool:
+        """`host` is the value of the header."""
+        known = self._known if len(host) <= _LONGEST_REMEMBERED else self._is_allowed
+        return self._is_any or known(host)
+
+    def _is_allowed(self, host: bytes) -> bool:
+        if not host:
+            return True  # no browser sends that
+        found = _HOST.fullmatch(host.decode("latin-1").lower())
+        if found is None:
+            return False
+        name: str = found[1]
+        return (
+            _OWN_HOST.fullmatch(name) is not None
+            or name in self._names
+            or name.endswith(self._endings)
+        )
+
+
+def check_source(cors: Cors, hosts: Hosts, request_headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Refuse what a page of another site sends to a gateway that asks for no key.
 
     A browser sends simple requests without asking first, and only keeps the answer from the page: any site could make
-    the user's own gateway spend its keys. Pages of this machine and applications (`app://…`) are served.
+    the user's own gateway spend its keys. Pages of this machine and applications (`app://…`) are served. And a site whose
+    name is made to mean 127.0.0.1 (DNS rebinding) may even read the answers; but it still asks under its own name.
 
     Raises:
-        Forbidden: the request comes from a web page whose origin is not configured.
+        Forbidden: the request comes from a web page whose origin is not configured, or is meant for another host.
     """
-    origin = _value(request_headers, b"origin")
+    host = origin = None
+    for name, value in request_headers:
+        if name == b"host":
+            host = value
+        elif name == b"origin":
+            origin = value
+    if host is not None and not hosts.allows(host):
+        raise Forbidden(
+            f"expected a request for localhost, 127.0.0.1 or a name in server.allowed_hosts; "
+            f"got one for {host[:100].decode('ascii', 'replace')}",
+            code="foreign_host",
+        )
     if origin is None or cors.allows(origin) or _LOOPBACK.fullmatch(origin):
         return
     if origin == b"null" or origin.startswith((b"http://", b"https://")):

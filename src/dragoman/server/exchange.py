@@ -32,7 +32,7 @@ from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, st
 from dragoman.server.hosted.history import has_hosted_calls, plain_name, restore_calls
 from dragoman.server.hosted.servers import Hosting
 from dragoman.server.hosted.serving import HostedAnswer, HostedJob
-from dragoman.server.limits import check_depth, check_headers, check_tools
+from dragoman.server.limits import check_depth, check_head, check_tools
 from dragoman.server.line import Headers, Line, settle
 from dragoman.server.planning import Asked, plan_answer, plan_sending
 from dragoman.server.ratelimits import limit_headers
@@ -83,6 +83,7 @@ class Exchange:
         "_task",
         "_watcher",
         "client",
+        "has_slot",
         "is_over",
         "record",
         "request_id",
@@ -103,6 +104,7 @@ class Exchange:
         )
         self.client.on_start = self._forget_asked
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
+        self.has_slot = False
         self.is_over = False
         self._began = self.client.last_write  # now, that is
         self._watcher: asyncio.Task[None] | None = None
@@ -124,7 +126,7 @@ class Exchange:
         gateway = self._gateway
         line = self._line
         self._task = line.task()
-        is_called = line.on_leave(self._client_left)
+        is_called = line.on_leave(self._client_left, self._probe)
         try:
             gateway.begin(self)
             self._check_head()
@@ -132,6 +134,7 @@ class Exchange:
             limit = gateway.settings.server.max_body_bytes
             if body is None or len(body) > limit or b"content-encoding" in self._headers:
                 body = await read_body(line.receive, self._raw_headers, limit, whole=body)
+            gateway.take_slot(self)
             if not is_called:
                 gateway.watch_soon(self)
             recalling = self._understand(body)
@@ -175,7 +178,8 @@ class Exchange:
 
     def _check_head(self) -> None:
         gateway = self._gateway
-        check_headers(self._raw_headers, gateway.settings.server.max_header_bytes)
+        limit = gateway.settings.server.max_header_bytes
+        check_head(self._raw_headers, limit, self._line.line_bytes)
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
@@ -245,6 +249,16 @@ class Exchange:
         if not self.client.finished and self._task is not None:
             self.record.client_gone = True
             self._task.cancel()
+
+    def _probe(self) -> bool:
+        """Write into a stream what shows whether its client is there. False: nothing may be written now."""
+        client = self.client
+        if client.keep_alive is None or client.is_writing:
+            return client.is_writing
+        data = client.keep_alive()
+        if data:
+            client.write(data)
+        return bool(data)
 
     async def _host(self, hosting: Hosting) -> bool:
         """Serve the request with the tools of the route's MCP servers. False: it has none, and goes the usual way."""

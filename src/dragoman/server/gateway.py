@@ -14,7 +14,7 @@ from random import getrandbits
 from dragoman.server.answers import Profile
 from dragoman.server.auth import Caller, KeyRing
 from dragoman.server.contract import Terms, terms_of
-from dragoman.server.cors import Cors, check_origin
+from dragoman.server.cors import Cors, Hosts, check_source
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.dump import Dump, DumpingUpstream
 from dragoman.server.exchange import Exchange
@@ -54,6 +54,7 @@ class Gateway:
         self.keys = KeyRing(settings.server.api_keys)
         self._is_open = self.keys.is_open
         self.cors = Cors(settings.server.cors_origins)
+        self._hosts = Hosts(settings.server.allowed_hosts)
         self.slots = StreamSlots(settings.server.max_streams)
         self.telemetry = Telemetry(settings)
         self.limits = LimitBoard(time.time, self.telemetry.note_limits)
@@ -149,26 +150,35 @@ class Gateway:
             self.telemetry.record(*records)
 
     def begin(self, exchange: Exchange) -> None:
-        """An exchange is to be served.
+        """An exchange is to be served, once its request has been read.
 
         Raises:
             TooManyStreams: every slot is taken.
         """
         slots, telemetry = self.slots, self.telemetry
         if slots.open >= slots.limit:
-            slots.acquire()  # which refuses
-        slots.open += 1
+            raise slots.refusal()
         self.exchanges.add(exchange)
         if telemetry.is_shared:
             telemetry.opened()
         else:
             telemetry.open += 1
 
+    def take_slot(self, exchange: Exchange) -> None:
+        """The request of an exchange is here. Until then it has no slot, so that clients that stall cannot take them all.
+
+        Raises:
+            TooManyStreams: every slot is taken.
+        """
+        self.slots.acquire()
+        exchange.has_slot = True
+
     def forget(self, exchange: Exchange) -> None:
         """An exchange is over, whether or not it was begun."""
+        if exchange.has_slot:
+            self.slots.release()
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
-            self.slots.open -= 1
             if self.telemetry.is_shared:
                 self.telemetry.closed()
             else:
@@ -232,11 +242,20 @@ class Gateway:
             Unauthorized: one without a key of the operator's. Forbidden: a web page, where no keys are asked for.
         """
         if self._is_open:
-            check_origin(self.cors, headers)
+            check_source(self.cors, self._hosts, headers)
         caller = self.keys.identify(headers)
         if caller is None:
             raise self.keys.refusal(headers)
         return caller
+
+    def check_source(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Where no keys are asked for, any page in a browser could ask too.
+
+        Raises:
+            Forbidden: one of another site does.
+        """
+        if self._is_open:
+            check_source(self.cors, self._hosts, headers)
 
     def profile(self, headers: Mapping[bytes, bytes]) -> Profile:
         """The profile of the Responses door: the request's own header first, then the configured one."""

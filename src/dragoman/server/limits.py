@@ -1,17 +1,17 @@
-"""How much is served: header size, number of tools, nesting depth, open streams. Each has an error of its own.
+"""How much is served: size of a head, number of tools, nesting depth, open streams. Each has an error of its own.
 
 The size of a body is limited where it is read (`bodies`). Everything here is a pure check but `StreamSlots`, which
 counts; it belongs to one event loop.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import accumulate, chain
 
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
 from dragoman.server.refusals import HeadersTooLarge, TooManyStreams
 
-__all__ = ("StreamSlots", "check_depth", "check_headers", "check_tools", "depth_of")
+__all__ = ("StreamSlots", "check_depth", "check_head", "check_tools", "depth_of")
 
 # Every bracket becomes one of a pair, so that one pattern finds the innermost ones; all but brackets and quotes goes.
 _ONE_PAIR = bytes.maketrans(b"[]", b"{}")
@@ -19,12 +19,16 @@ _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 _STEP = {ord("{"): 1, ord("}"): -1}
 
 
-def check_headers(headers: Iterable[tuple[bytes, bytes]], limit: int) -> None:
-    """Raises HeadersTooLarge: names and values together exceed `limit` bytes."""
-    size = sum(map(len, chain.from_iterable(headers)))
+# Behind a header's name and value: a colon, a space and a line end.
+_SEPARATORS = 4
+
+
+def check_head(headers: Collection[tuple[bytes, bytes]], limit: int, line: int) -> None:
+    """Raises HeadersTooLarge: the head of a request, its first line of `line` bytes among it, exceeds `limit` bytes."""
+    size = line + sum(map(len, chain.from_iterable(headers))) + _SEPARATORS * len(headers) + 2
     if size > limit:
         raise HeadersTooLarge(
-            f"expected at most {limit} bytes of headers (server.max_header_bytes); {size} came",
+            f"expected at most {limit} bytes of head (server.max_header_bytes); {size} came",
             code="headers_too_large",
         )
 
@@ -92,12 +96,15 @@ class StreamSlots:
     def acquire(self) -> None:
         """Raises TooManyStreams: all are taken."""
         if self.open >= self.limit:
-            raise TooManyStreams(
-                f"expected fewer than {self.limit} requests at a time (server.max_streams); "
-                "every slot is taken, try again in 1 s",
-                code="too_many_streams",
-            )
+            raise self.refusal()
         self.open += 1
+
+    def refusal(self) -> TooManyStreams:
+        return TooManyStreams(
+            f"expected fewer than {self.limit} requests at a time (server.max_streams); "
+            "every slot is taken, try again in 1 s",
+            code="too_many_streams",
+        )
 
     def release(self) -> None:
         self.open -= 1

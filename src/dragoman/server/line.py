@@ -12,14 +12,19 @@ from typing import Protocol
 
 from starlette.types import Message, Receive, Scope, Send
 
-__all__ = ("AsgiLine", "Headers", "Line", "Pending", "settle")
+__all__ = ("AsgiLine", "Headers", "Line", "Pending", "line_bytes", "settle")
 
 Headers = Sequence[tuple[bytes, bytes]]
 Pending = Callable[[], Awaitable[None]] | None
 
 
 class Line(Protocol):
-    """What an exchange needs of a connection."""
+    """What an exchange needs of a connection.
+
+    line_bytes: of the request's first line.
+    """
+
+    line_bytes: int
 
     def task(self) -> asyncio.Task[None] | None:
         """The task that serves the request."""
@@ -37,8 +42,14 @@ class Line(Protocol):
         """The whole body if it is here already; None: it is to be received."""
         ...
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
-        """Have `call` called when the client leaves. False: it is only told to who waits for it with `receive`."""
+    def on_leave(
+        self, call: Callable[[], None] | None, probe: Callable[[], bool] | None = None
+    ) -> bool:
+        """Have `call` called when the client leaves. False: it is only told to who waits for it with `receive`.
+
+        probe: called when a client may have left while a stream is sent to it. It writes what the dialect allows into
+            a silence; False: it cannot.
+        """
         ...
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
@@ -58,6 +69,13 @@ class Line(Protocol):
         ...
 
 
+def line_bytes(scope: Scope) -> int:
+    """How many bytes the first line of a request has."""
+    target = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope["query_string"]
+    return len(scope["method"]) + len(target) + len(query) + len("  HTTP/1.1\r\n") + bool(query)
+
+
 async def settle(pending: Pending) -> None:
     """Wait until a step is done."""
     if pending is not None:
@@ -67,12 +85,13 @@ async def settle(pending: Pending) -> None:
 class AsgiLine:
     """Under any ASGI server."""
 
-    __slots__ = ("_headers", "_receive", "_send")
+    __slots__ = ("_headers", "_receive", "_send", "line_bytes")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
         self._send = send
+        self.line_bytes = line_bytes(scope)
 
     def task(self) -> asyncio.Task[None] | None:
         return asyncio.current_task()
@@ -86,7 +105,11 @@ class AsgiLine:
     def take_body(self) -> bytes | None:
         return None
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
+    def on_leave(
+        self,
+        call: Callable[[], None] | None,
+        probe: Callable[[], bool] | None = None,  # noqa: ARG002 - ASGI knows nothing of half-closed connections
+    ) -> bool:
         return call is None
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:

@@ -20,6 +20,8 @@ from dragoman.server.client import Headers
 from dragoman.server.counting import count_tokens
 from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door, door_of_path
 from dragoman.server.gateway import Gateway
+from dragoman.server.limits import check_head
+from dragoman.server.line import line_bytes
 from dragoman.server.redaction import clean, redact
 from dragoman.server.refusals import Refusal
 from dragoman.server.state.endpoints import (
@@ -104,17 +106,23 @@ class Pages:
 
     async def health(self, request: HttpRequest) -> Response:
         """Whether the process answers."""
-        return self._json(request, 200, b'{"status":"ok"}')
+        return await self._guarded(request, self._health, is_public=True)
+
+    async def _health(self) -> Response:
+        return _json(200, b'{"status":"ok"}')
 
     async def ready(self, request: HttpRequest) -> Response:
         """Whether new requests are welcome: not while the gateway stops, nor if no upstream can answer."""
+        return await self._guarded(request, self._ready, is_public=True)
+
+    async def _ready(self) -> Response:
         if self._gateway.is_stopping:
-            return self._json(request, 503, b'{"status":"stopping"}')
+            return _json(503, b'{"status":"stopping"}')
         troubles = self._gateway.troubles()
         # Without the store the requests that need none are served all the same.
         why_no_store = await self._gateway.store.check()
         if not troubles and why_no_store is None:
-            return self._json(request, 200, b'{"status":"ready"}')
+            return _json(200, b'{"status":"ready"}')
         is_ready = len(troubles) < len(self._gateway.upstreams)
         told: dict[str, object] = {"status": "ready" if is_ready else "unready"}
         if troubles:
@@ -123,13 +131,16 @@ class Pages:
             }
         if why_no_store is not None:
             told["store"] = clean(redact(why_no_store), _MAX_TROUBLE)
-        return self._json(request, 200 if is_ready else 503, dumps(told))
+        return _json(200 if is_ready else 503, dumps(told))
 
     async def metrics(self, request: HttpRequest) -> Response:
         return await self._guarded(request, lambda: self._metrics(request))
 
     async def other(self, request: HttpRequest) -> Response:
         """No such path, or not with this method."""
+        return await self._guarded(request, lambda: self._other(request), is_public=True)
+
+    async def _other(self, request: HttpRequest) -> Response:
         path = request.url.path
         if path.rstrip("/") in ("/v1/responses", "/responses") and "upgrade" in request.headers:
             # Codex asks for a WebSocket first; on 426 it turns to HTTP at once, on anything else after seconds.
@@ -146,11 +157,21 @@ class Pages:
         return self._error(request, _told(message, 404))
 
     async def _guarded(
-        self, request: HttpRequest, serve: Callable[[], Awaitable[Response]]
+        self,
+        request: HttpRequest,
+        serve: Callable[[], Awaitable[Response]],
+        *,
+        is_public: bool = False,
     ) -> Response:
-        """Serve callers with a key; our own errors become answers."""
+        """Serve callers with a key, or anyone; our own errors become answers."""
+        headers = request.scope["headers"]
         try:
-            self._gateway.identify(request.scope["headers"])
+            limit = self._gateway.settings.server.max_header_bytes
+            check_head(headers, limit, line_bytes(request.scope))
+            if is_public:
+                self._gateway.check_source(headers)
+            else:
+                self._gateway.identify(headers)
             response = await serve()
         except Refusal as refusal:
             return self._error(request, error_info(refusal), refusal.headers)
@@ -190,7 +211,8 @@ class Pages:
     def _error(self, request: HttpRequest, error: ErrorInfo, headers: Headers = ()) -> Response:
         door = self._door(request)
         status = status_of(error)
-        response = self._json(request, status, door.codec.encode_error(error))
+        response = _json(status, door.codec.encode_error(error))
+        self._add_headers(request, response)
         for name, value in (*headers, *error_headers(error)):
             response.headers[name.decode("latin-1")] = value.decode("latin-1")
         if status == 405:
@@ -215,16 +237,15 @@ class Pages:
             return next(door for door in DOORS.values() if door.dialect == wanted)
         return door_of_path(path)
 
-    def _json(self, request: HttpRequest, status: int, body: bytes) -> Response:
-        response = Response(body, status, media_type="application/json")
-        self._add_headers(request, response)
-        return response
-
     def _add_headers(self, request: HttpRequest, response: Response) -> None:
         headers = request.scope["headers"]
         request_id = self._gateway.mint_request_id(dict(headers))
         for name, value in self._gateway.response_headers(self._door(request), request_id, headers):
             response.headers[name.decode("latin-1")] = value.decode("latin-1")
+
+
+def _json(status: int, body: bytes) -> Response:
+    return Response(body, status, media_type="application/json")
 
 
 def _told(message: str, status: int) -> ErrorInfo:

@@ -1,20 +1,23 @@
 """`dragoman serve`: the gateway in uvicorn, in one process or several."""
 
 import asyncio
+import errno
 import functools
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
+from dragoman.server.config_checks import warnings_of
 from dragoman.server.logs import configure_logging
 from dragoman.server.protocol import GatewayProtocol
 from dragoman.server.settings import Settings
@@ -27,9 +30,8 @@ logger = logging.getLogger(__name__)
 
 # After the grace the gateway ends what is open itself; this much later uvicorn cancels what is left.
 _LAST_RESORT = 5
-# Above the minute after which load balancers drop idle connections: they, not we, should be the ones to close.
-_IDLE_SECONDS = 75
 _BACKLOG = 2048
+_SLICES = 10  # ticks in which all connections are looked at
 
 
 class Server(uvicorn.Server):
@@ -38,6 +40,9 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
         self._app = app
+        self._to_check: list[object] = []
+        self._slice = 0
+        self._is_out_of_handles = False
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -51,6 +56,35 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: look at the times of a tenth of the connections, so that many of them hold up nobody long."""
+        if not self._to_check:
+            self._to_check = list(self.server_state.connections)
+            self._slice = len(self._to_check) // _SLICES + 1
+        now = asyncio.get_running_loop().time()
+        due, self._to_check = self._to_check[: self._slice], self._to_check[self._slice :]
+        for connection in due:
+            if isinstance(connection, GatewayProtocol):
+                connection.check_times(now)
+        if counter % _SLICES == 0:
+            self._check_handles()
+        return await super().on_tick(counter)
+
+    def _check_handles(self) -> None:
+        """Log when there are no file handles left, and when there are again.
+
+        uvloop closes the connections that it has no handle for, without a word.
+        """
+        was_out, self._is_out_of_handles = self._is_out_of_handles, not _has_handle()
+        if self._is_out_of_handles and not was_out:
+            logger.error(
+                "no file handles left with %d client connections open: new connections are closed at once, and "
+                "upstreams cannot be reached; raise the limit of open files (ulimit -n)",
+                len(self.server_state.connections),
+            )
+        elif was_out and not self._is_out_of_handles:
+            logger.warning("there are file handles again")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         gateway = self._app.gateway
@@ -80,7 +114,6 @@ def make_server(app: App, settings: Settings) -> Server:
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=int(server.shutdown_grace) + _LAST_RESORT,
         backlog=_BACKLOG,
     )
@@ -110,6 +143,9 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
 def _work(settings: Settings, listener: socket.socket) -> None:
     """One process's share: all of it, or that of a worker."""
     configure_logging(settings.log)
+    _raise_handles()
+    for warning in warnings_of(settings):
+        logger.warning("%s", warning)
     app = create_app(settings)
     # What was made until now lives for ever: collections need not look at it. The small objects of streams die by
     # themselves; the default of 700 new ones would start a collection several times per request.
@@ -117,6 +153,25 @@ def _work(settings: Settings, listener: socket.socket) -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
     make_server(app, settings).run(sockets=[listener])
+
+
+def _has_handle() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in (errno.EMFILE, errno.ENFILE)
+    return True
+
+
+def _raise_handles() -> None:
+    """As many open files as the system lets us have: the usual 1,024 are fewer than `max_streams`, and a stream needs two."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - there is none on Windows
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS allows fewer than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _address(host: str, port: int) -> str:

@@ -44,9 +44,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How to listen, whom to serve and how much.
 
     api_keys: without any only loopback is served. cors_origins: `*` or origins; empty: no CORS headers.
+    allowed_hosts: names in `Host` that are served without keys, besides those of this machine: see `cors.check_source`.
     max_body_bytes: after decompression; a conversation of a million tokens with images stays below.
     max_tools, max_depth: far above any real client (Claude Code has 24 tools, Codex some 20 plus MCP).
     max_streams: open exchanges per worker; one more is a 429 with Retry-After.
+    head_timeout, body_timeout: seconds for the head of a request, and without progress in its body; clients on this machine
+        or behind a proxy need milliseconds, those on a bad line a few seconds.
+    idle_timeout: above the minute after which load balancers drop idle connections: they should be the ones to close.
+    send_timeout: seconds in which a client must take something of its answer, as nginx's.
     keep_alive_interval: seconds of silence before a keep-alive; proxies cut at 30 to 60.
     shutdown_grace: how long open streams may go on after a stop was asked for.
     """
@@ -56,11 +61,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     workers: int = 1
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     max_body_bytes: int = 64 * 1024 * 1024
     max_header_bytes: int = 64 * 1024
     max_tools: int = 2048
     max_depth: int = 256
     max_streams: int = 4096
+    head_timeout: float = 30.0
+    body_timeout: float = 30.0
+    idle_timeout: float = 75.0
+    send_timeout: float = 60.0
     keep_alive_interval: float = 15.0
     shutdown_grace: float = 10.0
     metrics: bool = True

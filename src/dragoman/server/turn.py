@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragoman.server.line import Headers, Pending
 
-__all__ = ("Flow", "Turn")
+__all__ = ("CONTINUE", "Flow", "Turn")
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ _STATUS_LINES = {
     for status in HTTPStatus
 }
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 # From here on it costs more to copy the bytes of a stream than to hand them over in pieces.
 _LARGE = 32 * 1024
@@ -53,6 +54,7 @@ class Turn:
         "_flow",
         "_headers",
         "_on_leave",
+        "_on_probe",
         "_pieces",
         "_size",
         "_task",
@@ -60,26 +62,32 @@ class Turn:
         "_waiter",
         "disconnected",
         "keep_alive",
+        "line_bytes",
         "more_body",
         "response_complete",
+        "response_started",
     )
 
     def __init__(
         self,
         connection: HttpToolsProtocol,
         headers: list[tuple[bytes, bytes]],
+        target: bytes,
         *,
         keep_alive: bool,
     ) -> None:
         self.disconnected = False
         self.keep_alive = keep_alive
         self.more_body = True
+        self.response_started = False
         self.response_complete = False
+        self.line_bytes = len(b"POST  HTTP/1.1\r\n") + len(target)
         self._connection = connection
         self._transport = connection.transport
         self._flow = connection.flow
         self._headers = headers
         self._on_leave: Callable[[], None] | None = None
+        self._on_probe: Callable[[], bool] | None = None
         self._pieces: list[bytes] = []
         self._size = 0
         self._task: asyncio.Task[None] | None = None
@@ -110,6 +118,16 @@ class Turn:
             self.set()
             if self._on_leave is not None:
                 self._on_leave()
+
+    def probe(self) -> bool:
+        """Send what means nothing: a client that is gone answers it with a reset. False: nothing can be sent."""
+        if self._flow.write_paused:
+            return True  # there is enough on its way
+        if not self.response_started:
+            # Every client skips it, asked for or not (RFC 9110, section 15.2); of others some only know this one.
+            self._transport.write(CONTINUE)
+            return True
+        return self._on_probe is not None and self._on_probe()
 
     def add(self, data: bytes) -> None:
         """More of the body has come."""
@@ -161,8 +179,11 @@ class Turn:
         message["more_body"] = self.more_body
         return message
 
-    def on_leave(self, call: Callable[[], None] | None) -> bool:
+    def on_leave(
+        self, call: Callable[[], None] | None, probe: Callable[[], bool] | None = None
+    ) -> bool:
         self._on_leave = call
+        self._on_probe = probe
         if call is not None and self.disconnected:
             call()  # it left before anybody asked
         return True
@@ -171,6 +192,7 @@ class Turn:
         if self._flow.write_paused:
             return partial(self._respond_later, status, headers, body)
         if not self.disconnected:
+            self.response_started = True
             head = self._head(status, headers)
             self._transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
             self._complete()
@@ -178,6 +200,7 @@ class Turn:
 
     def begin(self, headers: Headers, data: bytes) -> Pending:
         if not self.disconnected:
+            self.response_started = True
             head = self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n"
             self._send(head, data, b"")
         return self._flow.drain if self._flow.write_paused else None

@@ -79,7 +79,9 @@ def complaint(text: str | None = None, flags: Flags | None = None, **environ: st
 def test_a_file_is_read_whole() -> None:
     settings = load_settings(write(FULL), {})
     assert settings.server == ServerSettings(
-        port=9000, api_keys=("one", "two"), keep_alive_interval=5.0
+        port=9000,
+        api_keys=("one", "two"),
+        keep_alive_interval=5.0,
     )
     assert (settings.log.format, settings.log.level) == ("json", "info")
     assert not settings.retry.enabled
@@ -225,8 +227,9 @@ def test_every_variable_is_read() -> None:
         "DRAGOMAN_HOST": "0.0.0.0",
         "DRAGOMAN_PORT": "80",
         "DRAGOMAN_WORKERS": "2",
-        "DRAGOMAN_API_KEYS": "one, two,,",
+        "DRAGOMAN_API_KEYS": "the-first-key-of-all, the-second-one-of-all,,",
         "DRAGOMAN_CORS_ORIGINS": "https://a.example,app://obsidian.md",
+        "DRAGOMAN_ALLOWED_HOSTS": "gateway.lan, *.example.org",
         "DRAGOMAN_LOG_FORMAT": "json",
         "DRAGOMAN_LOG_LEVEL": "warning",
     }
@@ -235,8 +238,9 @@ def test_every_variable_is_read() -> None:
         host="0.0.0.0",
         port=80,
         workers=2,
-        api_keys=("one", "two"),
+        api_keys=("the-first-key-of-all", "the-second-one-of-all"),
         cors_origins=("https://a.example", "app://obsidian.md"),
+        allowed_hosts=("gateway.lan", "*.example.org"),
     )
     assert (settings.log.format, settings.log.level) == ("json", "warning")
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.errors import ConfigError
-from dragoman.server.config_checks import check_surroundings, complete, is_loopback
+from dragoman.server.config_checks import check_surroundings, complete, is_loopback, warnings_of
 from dragoman.server.settings import ServerSettings, Settings
 from dragoman.upstream.settings import ModelLimits, RetrySettings, Route, UpstreamSettings
 
@@ -59,7 +59,38 @@ def test_listening_where_others_can_reach_it_needs_keys(host: str, loopback: boo
         (line,) = complaints(open_server)
         assert line.startswith(f"server.host: {host} can be reached from other machines")
         assert "set api_keys in [server] (or DRAGOMAN_API_KEYS)" in line
-    complete(Settings(server=ServerSettings(host=host, api_keys=("k",))))
+    complete(Settings(server=ServerSettings(host=host, api_keys=("a-key-of-some-length",))))
+
+
+def test_keys_that_can_be_guessed_are_refused_where_others_can_try_them() -> None:
+    keys = ("a-key-of-some-length", "short", "x" * 15)
+    server = ServerSettings(host="0.0.0.0", api_keys=keys)
+    lines = complaints(Settings(server=server))
+    assert [line.partition(":")[0] for line in lines] == [
+        "server.api_keys[1]",
+        "server.api_keys[2]",
+    ]
+    assert all("at least 16 characters" in line for line in lines)
+    assert not any(key in line for line in lines for key in keys)
+
+
+def test_keys_that_can_be_guessed_are_warned_of_on_loopback() -> None:
+    settings = complete(Settings(server=ServerSettings(api_keys=("a-key-of-some-length", "short"))))
+    (line,) = warnings_of(settings)
+    assert line.startswith("server.api_keys[1]: ")
+    assert "at least 16 characters" in line
+    assert "short" not in line.replace("shorter", "")
+    assert not warnings_of(complete(Settings()))
+
+
+@pytest.mark.parametrize("origin", ["*", "null", "https://*", "http://*:*", "*://*"])
+def test_every_origin_without_keys_is_refused(origin: str) -> None:
+    (line,) = complaints(Settings(server=ServerSettings(cors_origins=("app://a", origin))))
+    assert line.startswith("server.cors_origins[1]: ")
+    if origin != "*://*":
+        assert "any web page" in line
+        assert "api_keys" in line
+        complete(Settings(server=ServerSettings(cors_origins=(origin,), api_keys=("k" * 16,))))
 
 
 @pytest.mark.parametrize(
@@ -83,6 +114,15 @@ def test_listening_where_others_can_reach_it_needs_keys(host: str, loopback: boo
             "server.api_keys[1]: expected visible ASCII characters without spaces, got others or none",
         ),
         (
+            {"allowed_hosts": ("gateway.lan", "http://other")},
+            (
+                'server.allowed_hosts[1]: expected a host\'s name such as "gateway.lan" or "*.example.org" '
+                "(no scheme, no port), or \"*\"; got 'http://other'"
+            ),
+        ),
+        ({"head_timeout": 0.0}, "server.head_timeout: expected more than 0, got 0.0"),
+        ({"body_timeout": -1.0}, "server.body_timeout: expected more than 0, got -1.0"),
+        (
             {"cors_origins": ("https://a.example/",)},
             (
                 'server.cors_origins[0]: expected "*" or an origin such as "https://example.org" '
@@ -96,8 +136,15 @@ def test_a_server_that_cannot_work_is_refused(fields: dict[str, object], line: s
 
 
 def test_origins_of_browsers_and_desktop_clients_are_taken() -> None:
-    origins = ("*", "null", "app://obsidian.md", "http://localhost:3000")
+    origins = ("app://obsidian.md", "http://localhost:3000", "https://*.example.org")
     complete(Settings(server=ServerSettings(cors_origins=origins)))
+    every = ServerSettings(cors_origins=("*", "null", *origins), api_keys=("a-key-of-some-length",))
+    complete(Settings(server=every))
+
+
+def test_hosts_are_names_and_globs() -> None:
+    hosts = ("gateway.lan", "*.ts.net", "box", "192.168.1.4", "[fd00::1]", "*")
+    complete(Settings(server=ServerSettings(allowed_hosts=hosts)))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +290,7 @@ def test_the_name_of_an_upstream_is_plain() -> None:
 )
 def test_an_upstream_that_is_the_gateway_itself_is_refused(host: str, base_url: str) -> None:
     settings = Settings(
-        server=ServerSettings(host=host, api_keys=("k",)),
+        server=ServerSettings(host=host, api_keys=("a-key-of-some-length",)),
         upstreams={"a": structs.replace(LOCAL, base_url=base_url)},
     )
     assert complaints(settings) == [

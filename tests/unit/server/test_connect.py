@@ -134,7 +134,8 @@ def test_obsidian_is_told_about_cors() -> None:
     assert "Enable CORS  on" in closed
     assert 'cors_origins = ["app://obsidian.md"]' in closed
     for origin in ("*", "app://obsidian.md"):
-        settings = complete(Settings(server=ServerSettings(cors_origins=(origin,))))
+        server = ServerSettings(cors_origins=(origin,), api_keys=("a-key-of-some-length",))
+        settings = complete(Settings(server=server))
         assert "Enable CORS  off" in snippet("obsidian", connection_of(settings))
 
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from dragoman.core.failures import error_info, status_of
-from dragoman.server.cors import Cors, check_origin
+from dragoman.server.cors import Cors, Hosts, check_source
 from dragoman.server.refusals import Forbidden
 
 Headers = list[tuple[bytes, bytes]]
@@ -129,8 +129,8 @@ def test_preflight_of_another_origin_is_allowed_nothing() -> None:
     ],
 )
 def test_programs_and_pages_of_this_machine_and_configured_ones_may_ask(value: bytes) -> None:
-    check_origin(Cors(("https://one.example",)), origin(value))
-    check_origin(Cors(()), [(b"host", b"127.0.0.1")])
+    check_source(Cors(("https://one.example",)), Hosts(), origin(value))
+    check_source(Cors(()), Hosts(), [(b"host", b"127.0.0.1")])
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,74 @@ def test_programs_and_pages_of_this_machine_and_configured_ones_may_ask(value: b
 )
 def test_page_of_another_site_may_not_ask(value: bytes) -> None:
     with pytest.raises(Forbidden, match=r"server\.cors_origins") as caught:
-        check_origin(Cors(()), origin(value))
+        check_source(Cors(()), Hosts(), origin(value))
     info = error_info(caught.value)
     assert (info.kind, status_of(info), info.code) == ("permission", 403, "foreign_origin")
+
+
+LOCAL_HOSTS = (
+    b"localhost",
+    b"LOCALHOST:8787",
+    b"localhost.",
+    b"app.localhost:80",
+    b"127.0.0.1",
+    b"127.8.8.8:8787",
+    b"[::1]",
+    b"[::1]:8787",
+    b"host.docker.internal:8787",
+    b"host.containers.internal",
+    b"",
+)
+FOREIGN_HOSTS = (
+    b"evil.example",
+    b"evil.example:8787",
+    b"localhost.evil.example",
+    b"127.0.0.1.evil.example",
+    b"127.evil.example",
+    b"128.0.0.1",
+    b"[::2]",
+    b"::1",
+    b"localhost:port",
+    b"localhost:8787:1",
+    b"user@localhost",
+    b"localhost/",
+    b"evil.example\x00localhost",
+    b"host.docker.internal.evil.example",
+    b"\xff",
+    b"a" * 300,
+)
+
+
+@pytest.mark.parametrize("value", LOCAL_HOSTS)
+def test_names_of_this_machine_are_served(value: bytes) -> None:
+    check_source(Cors(), Hosts(), [(b"host", value)])
+
+
+@pytest.mark.parametrize("value", FOREIGN_HOSTS)
+def test_other_names_are_refused(value: bytes) -> None:
+    for _ in range(2):
+        with pytest.raises(Forbidden, match=r"server\.allowed_hosts") as caught:
+            check_source(Cors(), Hosts(("gateway.lan",)), [(b"host", value)])
+        info = error_info(caught.value)
+        assert (info.kind, status_of(info), info.code) == ("permission", 403, "foreign_host")
+
+
+def test_request_without_a_host_is_no_browsers() -> None:
+    check_source(Cors(), Hosts(), [])
+
+
+@pytest.mark.parametrize(
+    ("value", "is_allowed"),
+    [
+        (b"gateway.lan", True),
+        (b"Gateway.LAN:99", True),
+        (b"a.ts.net", True),
+        (b"a.b.ts.net:1", True),
+        (b"ts.net", False),
+        (b"evil-ts.net", False),
+        (b"x.gateway.lan", False),
+    ],
+)
+def test_configured_names_are_served(value: bytes, is_allowed: bool) -> None:
+    assert Hosts(("gateway.lan", "*.ts.net")).allows(value) is is_allowed
+    assert Hosts(("*",)).allows(value)

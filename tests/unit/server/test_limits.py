@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dragoman.core.failures import error_info, status_of
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request, Tool
-from dragoman.server.limits import StreamSlots, check_depth, check_headers, check_tools, depth_of
+from dragoman.server.limits import StreamSlots, check_depth, check_head, check_tools, depth_of
 from dragoman.server.refusals import HeadersTooLarge, TooManyStreams
 
 VALUES = st.recursive(
@@ -71,11 +71,16 @@ def test_as_many_tools_as_allowed_pass_and_one_more_does_not() -> None:
     assert (caught.value.param, caught.value.code) == ("tools", "too_many_tools")
 
 
-def test_headers_above_the_limit_are_refused_with_status_431() -> None:
+def test_all_of_a_head_counts_and_above_the_limit_it_is_refused_with_status_431() -> None:
+    line = b"POST /v1/messages HTTP/1.1\r\n"
     headers = [(b"host", b"x"), (b"x-long", b"y" * 100)]
-    check_headers(headers, 111)
-    with pytest.raises(HeadersTooLarge, match=r"at most 110 bytes .*; 111 came") as caught:
-        check_headers(headers, 110)
+    fields = b"".join(b"%b: %b\r\n" % field for field in headers)
+    size = len(line + fields + b"\r\n")
+    check_head(headers, size, len(line))
+    with pytest.raises(
+        HeadersTooLarge, match=rf"at most {size - 1} bytes .*; {size} came"
+    ) as caught:
+        check_head(headers, size - 1, len(line))
     info = error_info(caught.value)
     assert (status_of(info), info.code) == (431, "headers_too_large")
 

@@ -38,7 +38,10 @@ def ask(*, stream: bool) -> bytes:
     conversation = [{"role": "user", "content": "hi"}]
     asked = {"model": "rehearsal", "stream": stream, "messages": conversation}
     body = json.dumps(asked).encode()
-    return b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    return (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+    )
 
 
 def serve(talk: Callable[[GatewayProtocol, Transport], Coroutine[object, object, None]]) -> None:
