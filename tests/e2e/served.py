@@ -65,16 +65,6 @@ class Served:
             )
         wait_until(self._is_there, PATIENCE)
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def log(self) -> str:
-        """What it has written so far."""
-        return (self._folder / f"gateway-{self.port}.log").read_text(encoding="utf-8")
-
     def kill(self) -> None:
         """At once and with its workers, as if the machine had taken it away."""
         if self._process is not None and self._process.poll() is None:

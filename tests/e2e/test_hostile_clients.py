@@ -348,16 +348,18 @@ def test_running_out_of_file_handles_is_logged_and_survived(tmp_path: Path) -> N
             opened.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
             for _ in range(40)
         ]
-        wait_until(lambda: "no file handles left" in served.log, 15.0)
+        wait_until(lambda: "no file handles left" in served.log.read_text(encoding="utf-8"), 15.0)
         closed, _, _ = select.select(clients, [], [], 0)
         assert closed  # those that there was no handle for
         for client in clients:
             client.close()
-        wait_until(lambda: "there are file handles again" in served.log, 15.0)
+        wait_until(
+            lambda: "there are file handles again" in served.log.read_text(encoding="utf-8"), 15.0
+        )
         assert served.ask("/healthz")[0] == 200
         body = {"model": "rehearsal", "messages": [{"role": "user", "content": "hi"}]}
         assert served.ask("/v1/chat/completions", body)[0] == 200
-        assert served.log.count("no file handles left") == 1
+        assert served.log.read_text(encoding="utf-8").count("no file handles left") == 1
 
 
 def http_stream(port: int) -> socket.socket:
