@@ -38,7 +38,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from dragoman._json import dumps
 from dragoman.server.line import Line
 from dragoman.server.settings import ServerSettings
-from dragoman.server.turn import CONTINUE, Flow, Turn
+from dragoman.server.turn import CONTINUE, STATUS_LINES, Flow, Turn
 
 __all__ = ("GatewayProtocol", "Serve")
 
@@ -57,11 +57,6 @@ _LINGER = 5.0
 # After a half-close: how soon it is looked whether the client is there, each time twice as long, up to a second.
 _FIRST_LOOK = 0.002
 
-_PHRASES = {
-    400: b"Bad Request",
-    408: b"Request Timeout",
-    431: b"Request Header Fields Too Large",
-}
 _MALFORMED = "expected a request in HTTP/1.1; what came is malformed"
 
 # Requests ahead of their answers. A read may have thousands of them in it, and all are parsed before any is refused.
@@ -162,6 +157,7 @@ class GatewayProtocol(HttpToolsProtocol):
                 self._came = 0
             self._came += self._body_bytes
 
+    # asyncio lets it return whether the connection stays open; uvicorn has narrowed that to None.
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. That may be all it closed, or everything: see `_look`.
 
@@ -414,8 +410,8 @@ class GatewayProtocol(HttpToolsProtocol):
             error = {"type": "invalid_request_error", "code": None, "param": None}
             body = dumps({"type": "error", "error": {**error, "message": message}})
             self.transport.write(
-                b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-                b"connection: close\r\n\r\n%b" % (status, _PHRASES[status], len(body), body)
+                b"%bcontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+                % (STATUS_LINES[status], len(body), body)
             )
         self._linger()
 
@@ -506,7 +502,6 @@ def _late(what: str, setting: str, seconds: float) -> str:
 
 if sys.platform == "linux":
     import fcntl
-    import struct
     import termios
 
     def _unsent(transport: asyncio.Transport) -> int:
@@ -520,7 +515,7 @@ if sys.platform == "linux":
             if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOTTY):
                 raise
             return 0
-        return cast("int", struct.unpack("i", found)[0])
+        return int.from_bytes(found, sys.byteorder)
 
 else:
 

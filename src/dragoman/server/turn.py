@@ -17,11 +17,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragoman.server.line import Headers, Pending
 
-__all__ = ("CONTINUE", "Flow", "Turn")
+__all__ = ("CONTINUE", "STATUS_LINES", "Flow", "Turn")
 
 logger = logging.getLogger(__name__)
 
-_STATUS_LINES = {
+STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode("ascii"))
     for status in HTTPStatus
 }
@@ -238,7 +238,7 @@ class Turn:
         # A value that reached us with a line end in it would speak for us.
         if head.count(b"\n") != len(fields) or head.count(b"\r") != len(fields):
             raise ValueError("expected headers without line ends in them; one has some")
-        line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         return (
             b"%b%b" % (line, head)
             if self.keep_alive
