@@ -59,6 +59,8 @@ WRAPPINGS = (
     "PS4='$(C >&2)'; set -x; true", "hash -p $(command -v denied) ls; ls", "mapfile -C Q -c 1 a < file", "compgen -C Q", "complete -C Q a; compgen -C Q b",
     "# words\nC", "true # words\nC", "echo '#'; C", "echo a\\#b; C", "echo \\'; C", "echo '\\'; C", "echo \"\\\"\"; C", "echo \"'\"; C", "echo $'\\''; C",
     "echo a;C", "echo a&&C", "echo a|C", "true|&C", "C|cat", "(C)|cat", "{ C;}|cat", "!  C", "echo ${x//'}'/}; C",
+    "\\\n C", "\\\n! C", ">out [[ if\nC", "echo `echo \\\"; C \\\"`", "sh -c '[[ x || C ]]'",
+    "echo \"$(case x in a) ;; case) ;; esac)\"; C \"; esac)\"", "eval env --split-string=Q", "env -Sdenied x",
     "git -c alias.x='!C' x", "tar -cf /dev/null --checkpoint=1 --checkpoint-action=exec=Q file",
     "awk 'BEGIN { system(\"D\") }'", "perl -e 'system(\"D\")'", "python3 -c 'import os; os.system(\"D\")'", "sed '1e C' file", "sed -n '1{e C\n}' file",
     "cp $(command -v denied) x; ./x", "ln -s $(command -v denied) y; ./y", "cp $(command -v denied) x; PATH=.:$PATH; x",

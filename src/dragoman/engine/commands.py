@@ -53,21 +53,27 @@ _INTERPRETERS = re.compile(
     r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
     r"|sqlite3|psql|mysql|socat|nc|ncat|less|more|man|ipython[\d.]*|cscript|irb|erl|elixir|iex|swift|ocaml|racket|sbcl|clisp"
 )
+
+
+def _options(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL)
+
+
 # Options by which a program runs what they name.
 _RUNNING_OPTIONS = {
-    "git": re.compile(r"--exec.*|-x.*|--upload-pack.*|--receive-pack.*|--extcmd.*|run|foreach|filter-branch|ext::.*"
+    "git": _options(r"--exec.*|-x.*|--upload-pack.*|--receive-pack.*|--extcmd.*|run|foreach|filter-branch|ext::.*"
                       r"|-O.*|--open-files-in-pager.*|(?i:alias|core|diff|merge|filter|pager|credential|sequence|gpg|difftool"
                       r"|mergetool|include\w*|remote|url|protocol|uploadpack|browser|man|web|hook)\..*"),
-    "tar": re.compile(r"--to-command.*|--checkpoint-action.*|-I.*|--use-compress-program.*|-F.*|--info-script.*|--new-volume.*"
+    "tar": _options(r"--to-command.*|--checkpoint-action.*|-I.*|--use-compress-program.*|-F.*|--info-script.*|--new-volume.*"
                       r"|--rsh-command.*|--rmt-command.*|-[A-Za-z]*[IF]"),
-    "rsync": re.compile(r"-[A-Za-z]*e.*|--rsh.*|--rsync-path.*"),
-    "sort": re.compile(r"--compress-program.*"),
-    "zip": re.compile(r"-T.*|--unzip-command.*"),
-    "ssh": re.compile(r"-o.*|-F.*"),
-    "scp": re.compile(r"-o.*|-S.*|-F.*"),
-    "curl": re.compile(r"-K.*|--config.*"),
-    "sed": re.compile(
-        r"(?s)(?:.*[;{}\n\d$/,!~ ])?e(?:[ ;}\n].*)?|[^-].*[^\w\s\\][gpiImMw\d]*e[gpiImMw\d]*(?:[;}\s].*)?|-f.*|--file.*|-[a-z]*f"
+    "rsync": _options(r"-[A-Za-z]*e.*|--rsh.*|--rsync-path.*"),
+    "sort": _options(r"--compress-program.*"),
+    "zip": _options(r"-T.*|--unzip-command.*"),
+    "ssh": _options(r"-o.*|-F.*"),
+    "scp": _options(r"-o.*|-S.*|-F.*"),
+    "curl": _options(r"-K.*|--config.*"),
+    "sed": _options(
+        r"(?:.*[;{}\n\d$/,!~ ])?e(?:[ ;}\n].*)?|[^-].*[^\w\s\\][gpiImMw\d]*e[gpiImMw\d]*(?:[;}\s].*)?|-f.*|--file.*|-[a-z]*f"
     ),
 }  # fmt: skip
 _GIT_SETS = re.compile(r"-c|-C|--config-env|--exec-path=")
@@ -216,6 +222,7 @@ class _Script:
         self._found = found
         self._depth = depth
         self._at = 0
+        self._is_redirected = False  # the command that is being read
         self._documents: list[
             tuple[str, bool, bool]
         ] = []  # here-documents whose text follows the line
@@ -235,9 +242,12 @@ class _Script:
         cases = 0
         text = self._text
         self._depth += 1
+        was_redirected, self._is_redirected = self._is_redirected, False
         while self._at < len(text):
             char = text[self._at]
-            if char == ")":
+            if text.startswith("\\\n", self._at):
+                self._at += 2
+            elif char == ")":
                 self._end(words)
                 self._at += 1
                 if not cases and closer == ")":
@@ -250,11 +260,18 @@ class _Script:
                 self._at = redirected.end()
             else:
                 words.append(self._word())
-                cases += self._note(words)
+                change = self._note(words)
+                if change > 0 and (cases or closer):
+                    # Which bracket ends what is more than is followed here.
+                    self._found.hide("it has a case within something else")
+                cases = max(cases + change, 0)
         else:
             if closer:
                 self._found.hide("its brackets do not match")
         self._end(words)
+        if closer and self._documents:
+            self._found.hide("its here-document does not end where it begins")
+        self._is_redirected = was_redirected
         self._depth -= 1
 
     def _sign(self, char: str, words: list[_Word]) -> None:
@@ -279,7 +296,8 @@ class _Script:
 
     def _note(self, words: list[_Word]) -> int:
         """What the last word changes in how the next are read; whether it opens or closes a `case`."""
-        if not all(word.plain in _RESERVED for word in words[:-1]):
+        # After a redirection nothing is a word of the grammar.
+        if self._is_redirected or not all(word.plain in _RESERVED for word in words[:-1]):
             return 0
         last = words[-1].plain
         if last == "[[":
@@ -302,25 +320,32 @@ class _Script:
         self._commands(")")
 
     def _test(self) -> None:
-        """`[[ … ]]`: its signs are no commands."""
+        """`[[ … ]]`: its signs are no commands, but for a shell that does not know it, which `sh` may be."""
         text = self._text
-        while self._at < len(text):
+        words: list[_Word] = []
+        while self._at < len(text) and text[self._at] not in "\n;":
             char = text[self._at]
-            if char in " \t\n()<>&|;":
+            if char in "&|":
+                words.clear()
+            if char in " \t()<>&|":
                 self._at += 1
                 continue
             word = self._word()
+            words.append(word)
             if word.text in _COMPARISONS:
                 self._found.hide(
                     "it compares numbers in [[ ]], which may run what a variable holds"
                 )
             if word.plain == "]]":
                 return
+            self._found.commands[" ".join(_shown(each.text) for each in words)] = None
+        self._found.hide("its brackets do not match")
 
     # --- one command -------------------------------------------------------------------------------------------------
 
     def _end(self, words: list[_Word]) -> None:
         """A command is complete."""
+        self._is_redirected = False
         rest = words[:]
         words.clear()
         while rest and rest[0].plain in _RESERVED:
@@ -357,6 +382,7 @@ class _Script:
         if text.startswith(("<(", ">("), self._at):
             words.append(self._word())
             return
+        self._is_redirected = True
         sign = re.compile(r"<<<|<<-?|&>>?|[<>][&|>]*&?|&").match(text, self._at)
         assert sign is not None  # noqa: S101 -- the caller has seen its first character
         self._at = sign.end()
@@ -486,7 +512,7 @@ class _Script:
             self._found.hide("it is nested too deeply")
             self._at = len(text)
         elif text[begin] == "`":
-            self._backquoted()
+            self._backquoted(is_in_quotes=is_in_quotes)
         elif text[begin] in "<>":
             self._at += 2
             self._commands(")")
@@ -498,7 +524,7 @@ class _Script:
             self._at += 2
             self._commands(")")
         elif after == "{":
-            self._parameter()
+            self._parameter(is_in_quotes=is_in_quotes)
         elif after == "[":
             self._found.hide("it has arithmetic, which may run what a variable holds")
             self._at += 2
@@ -514,11 +540,16 @@ class _Script:
             is_known = True
         return text[begin : self._at], is_known
 
-    def _backquoted(self) -> None:
+    def _backquoted(self, *, is_in_quotes: bool) -> None:
         at = self._at + 1
+        escaped = '`\\$"' if is_in_quotes else "`\\$"
         pieces: list[str] = []
         while at < len(self._text) and self._text[at] != "`":
-            if self._text[at] == "\\" and self._text[at + 1 : at + 2] in ("`", "\\", "$", '"'):
+            if (
+                self._text[at] == "\\"
+                and (after := self._text[at + 1 : at + 2])
+                and after in escaped
+            ):
                 at += 1
             pieces.append(self._text[at : at + 1])
             at += 1
@@ -534,8 +565,8 @@ class _Script:
             self._found.hide("its quotes do not match")
         self._at = len(self._text) if end is None else end.end()
 
-    def _parameter(self) -> None:
-        """`${…}`."""
+    def _parameter(self, *, is_in_quotes: bool) -> None:
+        """`${…}`. In quotes it depends on the operator what quotes in it mean."""
         self._at += 2
         plain = _PLAIN_PARAMETER.match(self._text, self._at)
         if plain is not None:
@@ -549,8 +580,10 @@ class _Script:
         ):
             self._found.hide("it changes a variable in a way that may run what it holds")
         self._depth += 1
-        self._at = self._at if known is None else known.end()
+        begin = self._at = self._at if known is None else known.end()
         self.expand("}")
+        if is_in_quotes and any(char in "'\"" for char in self._text[begin : self._at]):
+            self._found.hide("it has quotes within a variable within quotes")
         self._depth -= 1
 
 
@@ -677,7 +710,7 @@ class _Command:
                 _Command(rest, found, self._depth).look()
             elif inner not in _WRAPPERS and _is_program(word):
                 _Command(rest, found, self._depth).look_at_program(inner)
-            self._look_into(word)
+            self._look_into(rest)
 
     def _check_wrapped(self, base: str) -> None:
         """Whether the words up to the command are there to be read."""
@@ -696,16 +729,17 @@ class _Command:
             if inner in _WRAPPERS or inner in _SHELLS:
                 found.hide(f"{base} gives its input to {inner}")
 
-    def _look_into(self, word: _Word) -> None:
-        """A script in one word: `flock file -c '…'`, `env -S'…'`, `env --split-string='…'`."""
-        text = word.text
-        candidates = {text, text[2:] if text.startswith("-") else "", text.partition("=")[2]}
-        for each in sorted(candidates):
-            if each and (not each.replace("-", "").isalnum()) and each != "{}":
-                if not word.is_literal:
-                    self._found.hide("it runs a text that is put together when it runs")
-                elif re.search(r"[\s;&|`$<>(]", each) or each is not text:
-                    self._found.read_script(each, self._depth + 1)
+    def _look_into(self, words: Sequence[_Word]) -> None:
+        """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""
+        word, text = words[0], words[0].text
+        more = [_shown(each.text) for each in words[1:]]
+        scripts = {text} if re.search(r"[\s;&|`$<>(]", text) else set[str]()
+        if text.startswith("-") and len(text) > 2:
+            scripts |= {" ".join([text[2:], *more]), " ".join([text.partition("=")[2], *more])}
+        if scripts and not word.is_literal:
+            self._found.hide("it runs a text that is put together when it runs")
+        for script in sorted(scripts):
+            self._found.read_script(script, self._depth + 1)
 
 
 def _first_wrapped(base: str, words: Sequence[_Word]) -> int:

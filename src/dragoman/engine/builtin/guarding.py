@@ -41,7 +41,7 @@ class Gate:
         self._ask = ask
         self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._tools: set[str] = set()
-        self._known: set[tuple[str, tuple[Subject, ...]]] = set()
+        self._known: set[tuple[str, tuple[Subject, ...], str]] = set()
 
     async def pass_through(self, approval: Approval) -> None:
         """Return if the call may be run.
@@ -92,13 +92,19 @@ class Gate:
     def _is_known(self, approval: Approval) -> bool:
         # Yes to a whole tool is none to what is denied.
         is_allowed = approval.tool in self._tools and not approval.may_be_denied
-        return is_allowed or (approval.tool, approval.subjects) in self._known
+        return is_allowed or _thing(approval) in self._known
 
     def _remember(self, approval: Approval, answer: Answer) -> None:
         if answer == "tool":
             self._tools.add(approval.tool)
         elif answer == "always":
-            self._known.add((approval.tool, approval.subjects))
+            self._known.add(_thing(approval))
+
+
+def _thing(approval: Approval) -> tuple[str, tuple[Subject, ...], str]:
+    """What a call is known by. A command is another one in another folder, which its arguments name."""
+    is_command = any(subject.kind == "command" for subject in approval.subjects)
+    return approval.tool, approval.subjects, approval.call.input if is_command else ""
 
 
 class GuardedTool:
