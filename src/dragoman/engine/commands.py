@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 
 from msgspec import Struct
 
@@ -27,6 +27,9 @@ MAX_NESTED = 12
 MAX_WORK = 8 * MAX_COMMAND
 # `sudo -u me env A=b nice -n 5 timeout 10 …`: beyond this it is not followed.
 MAX_WRAPPED = 40
+# Of the words after a wrapper, from each on: no pattern for a command needs more.
+MAX_LOOKED_AT = 200
+MAX_RESERVED = 32
 
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
 # Programs that run the words after them, or a script among these words.
@@ -296,8 +299,10 @@ class _Script:
 
     def _note(self, words: list[_Word]) -> int:
         """What the last word changes in how the next are read; whether it opens or closes a `case`."""
-        # After a redirection nothing is a word of the grammar.
-        if self._is_redirected or not all(word.plain in _RESERVED for word in words[:-1]):
+        # After a redirection nothing is a word of the grammar; nobody writes so many of them before a command.
+        if self._is_redirected or len(words) > MAX_RESERVED:
+            return 0
+        if not all(word.plain in _RESERVED for word in words[:-1]):
             return 0
         last = words[-1].plain
         if last == "[[":
@@ -325,7 +330,8 @@ class _Script:
         words: list[_Word] = []
         while self._at < len(text) and text[self._at] not in "\n;":
             char = text[self._at]
-            if char in "&|":
+            if char in "&|" and words:
+                self._found.commands[" ".join(_shown(each.text) for each in words)] = None
                 words.clear()
             if char in " \t()<>&|":
                 self._at += 1
@@ -337,19 +343,18 @@ class _Script:
                     "it compares numbers in [[ ]], which may run what a variable holds"
                 )
             if word.plain == "]]":
-                return
-            self._found.commands[" ".join(_shown(each.text) for each in words)] = None
-        self._found.hide("its brackets do not match")
+                break
+        else:
+            self._found.hide("its brackets do not match")
+        self._found.commands[" ".join(_shown(each.text) for each in words)] = None
 
     # --- one command -------------------------------------------------------------------------------------------------
 
     def _end(self, words: list[_Word]) -> None:
         """A command is complete."""
         self._is_redirected = False
-        rest = words[:]
+        rest = list(dropwhile(lambda word: word.plain in _RESERVED, words))
         words.clear()
-        while rest and rest[0].plain in _RESERVED:
-            rest = rest[1:]
         if rest and rest[0].plain == "function":
             rest = rest[2:]
             return self._end(rest)
@@ -359,9 +364,9 @@ class _Script:
             return self._end(rest) if rest else None
         if rest and _ASSIGNMENT.match(rest[0].text):
             self._found.commands[" ".join(_shown(word.text) for word in rest)] = None
-        while rest and _ASSIGNMENT.match(rest[0].text):
-            self._assign(rest[0].text)
-            rest = rest[1:]
+        for word in takewhile(lambda word: _ASSIGNMENT.match(word.text), rest):
+            self._assign(word.text)
+        rest = list(dropwhile(lambda word: _ASSIGNMENT.match(word.text), rest))
         if rest:
             _Command(rest, self._found, self._depth).look()
         return None
@@ -701,7 +706,7 @@ class _Command:
         more = [_Word("…", 0)] if base in ("xargs", "parallel") else []
         for at in range(_first_wrapped(base, words), min(len(words), MAX_WRAPPED)):
             word = words[at]
-            rest = [*words[at:], *more]
+            rest = [*words[at : at + MAX_LOOKED_AT], *more]
             self._add(rest)
             inner = word.text.rpartition("/")[2]
             if inner != word.text:
