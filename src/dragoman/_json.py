@@ -200,6 +200,25 @@ def is_strict(text: str | bytes) -> bool:
     return True
 
 
+def repeats_names(text: str) -> bool:
+    """Whether an object in this JSON has a name twice: readers differ in which of the values counts.
+
+    Raises:
+        MalformedJson: it is no JSON.
+    """
+    found = False
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        nonlocal found
+        found = found or len({name for name, _ in pairs}) < len(pairs)
+
+    try:
+        _stdlib.loads(text, object_pairs_hook=note)
+    except (ValueError, RecursionError) as error:
+        raise MalformedJson(f"expected JSON, got {_excerpt(text)}: {error}") from error
+    return found
+
+
 def is_prefix(text: str) -> bool:
     """Whether more text could make this strict JSON. Says yes where it cannot tell: nested too deep, or `1.5.`"""
     try:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,14 @@ def hosting_stage(
     server: ServerSettings | None = None,
     routes: tuple[Route, ...] = (),
     store: StoreSettings | None = None,
+    upstreams: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Generator[Stage]:
     """Every route has the tools of `workshop` but those that say otherwise."""
     settings = hosted or HostedSettings(servers=("workshop",))
     further = {"mcp": servers or (workshop(),), "hosted": settings}
-    with running_stage(server=server, routes=routes, store=store, further=further) as running:
+    with running_stage(
+        server=server, routes=routes, store=store, further=further, upstreams=upstreams
+    ) as running:
         yield running
 
 

@@ -28,7 +28,7 @@ from plain_http import ask as ask_plainly
 from plain_http import fetch, plain_body
 from sdk_clients import DOORS, MODES, Got, Offered, conversation
 from stage import Stage
-from vendor_wire import Answer, Said, Thought
+from vendor_wire import Answer, Thought
 
 from codex_app_server import app_server, call, heard, text
 from doors import check_chat, check_messages, check_responses, payloads
@@ -209,17 +209,6 @@ def test_one_call_at_a_time_is_what_every_request_asks_for(stage: Stage) -> None
     sent(stage, "chat", "create", scene, (WEATHER,), parallel_tool_calls=False)
     asked = [json.loads(request.body)["parallel_tool_calls"] for request in scene.requests]
     assert asked == [False, False]
-
-
-@pytest.mark.parametrize(("door", "mode"), BOTH_MODES)
-def test_calls_that_a_model_writes_as_text_are_run_too(stage: Stage, door: str, mode: str) -> None:
-    written = (
-        '<tool_call>\n{"name": "workshop__echo", "arguments": {"text": "a saw"}}\n</tool_call>'
-    )
-    scene = stage.scene("chat", Answer((Said(tuple(written)),)), answers(said("A saw.")))
-    got = sent(stage, door, mode, scene)
-    assert got.text == "A saw."
-    assert [result.text for result in last_heard(scene).results] == ["a saw"]
 
 
 @pytest.mark.parametrize("door", DOORS)

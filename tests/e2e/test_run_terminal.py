@@ -280,6 +280,56 @@ def test_model_cannot_control_the_terminal(tmp_path: Path, env: dict[str, str]) 
         assert "\x1b" not in running.raw
 
 
+def test_approval_shows_every_character_of_a_long_and_hostile_command(tmp_path: Path) -> None:
+    command = (
+        "echo harmless" + " " * 500 + "; touch hidden\r\x1b[2K\x1b[1A# \u202etxt.\u200bgood\n"
+    ) * 30 + "touch the-end"
+    script = [call("shell", {"command": command}), answer("Done.")]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "do it", *options(upstream)) as running,
+    ):
+        running.until(r"page 1 of \d+.*: ")
+        assert "allow it?" not in running.raw
+        running.type("y\n")
+        running.until(r"page 1 of \d+.*: ")
+        assert "allow it?" not in running.raw  # yes is no answer before the end was seen
+        running.type("\n")
+        running.until(r"page 2 of \d+.*: ")
+        running.type("r\n")
+        running.until(r"\[y\]es.*: ")
+        screen = running.screen
+        running.type("n\n")
+        assert running.wait() == 0
+    assert screen.count("; touch hidden\\r\\x1b[2K\\x1b[1A#") >= 30
+    assert screen.count("\\u202etxt.\\u200bgood") >= 30
+    assert "| touch the-end" in screen
+    assert "escapes stand for 30 × carriage return, 60 × escape, 30 × U+202E, 30 × U+200B" in screen
+    assert "\u202e" not in running.raw
+    assert "\x1b[1A#" not in running.raw
+    assert not list(tmp_path.glob("hidden*"))
+    assert not (tmp_path / "the-end").exists()
+
+
+def test_approval_shows_the_whole_content_of_a_file_before_it_is_written(tmp_path: Path) -> None:
+    content = "".join(f"line {number}\n" for number in range(200))
+    script = [call("write", {"path": "new.txt", "content": content}), answer("Done.")]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "do it", *options(upstream)) as running,
+    ):
+        pages = 0
+        while not running.until(r"(page \d+ of \d+.*|\[y\]es.*): ").rstrip().endswith("write:"):
+            pages += 1
+            running.type("\n")
+        running.type("y\n")
+        assert running.wait() == 0
+    assert pages >= 9
+    seen = {line.strip() for line in running.screen.splitlines()}
+    assert {f"| line {number}" for number in range(200)} <= seen
+    assert (tmp_path / "new.txt").read_text(encoding="utf-8") == content
+
+
 def wait_for(file: Path, running: InTerminal) -> None:
     deadline = time.monotonic() + 30
     while not file.exists():

@@ -156,3 +156,47 @@ def test_interruption_settles_every_call_that_was_asked_for_and_ends_the_servers
         assert running.wait() == 130
         assert running.screen.count("│ stopped") == len(calls)
     assert processes_with(str(tmp_path)) == []
+
+
+def test_commands_cannot_read_what_dragoman_keeps_nor_a_configuration_with_keys(
+    tmp_path: Path,
+) -> None:
+    folder, beside = tmp_path / "project", tmp_path / "beside"
+    folder.mkdir()
+    beside.mkdir()
+    secret = "sk-the-secret-of-this-test"
+    named = beside / "named.toml"
+    lying = folder / "dragoman.toml"
+    mcp = folder / "servers.json"
+    mcp.write_text(
+        json.dumps({"mcpServers": {"shop": {"url": "http://127.0.0.1:9/", "headers": {"Authorization": secret}}}}),
+        encoding="utf-8",
+    )  # fmt: skip
+    command = (
+        f"cat {named} {lying} state/dragoman/sessions/*/* store.db; cat plain.toml; echo looked"
+    )
+    with_mcp = f"cat {mcp}; {command}"
+    (folder / "plain.toml").write_text("a = 'plain words'\n", encoding="utf-8")
+    script = [answer("First.")]
+    for each in (with_mcp, command):
+        script += [call("shell", {"command": each}), answer("Done.")]
+    with ScriptedUpstream.in_thread(script) as upstream:
+        text = (
+            f'[store]\nurl = "sqlite:store.db"\n[upstreams.one]\nkind = "chat"\nbase_url = "{upstream.url}/v1"\n'
+            f'api_key = "{secret}"\n'
+        )
+        for file in (named, lying):
+            file.write_text(text, encoding="utf-8")
+        (folder / "store.db").write_text(secret, encoding="utf-8")
+        more = ("--model", "some-model", "--yes", "--json")
+        assert run_piped(folder, f"remember {secret}", *more).returncode == 0
+        first = run_piped(folder, "look", *more, "--config", str(named), "--mcp", str(mcp))
+        second = run_piped(folder, "look", *more)
+    for done in (first, second):
+        lines = lines_of(done.stdout)
+        (settled,) = [line for line in lines if line["type"] == "call_settled"]
+        seen = settled["result"]["content"][0]["text"]
+        if "in a sandbox" in lines[0]["sandbox"]:
+            assert "plain words" in seen
+            assert "looked" in seen
+            assert secret not in seen

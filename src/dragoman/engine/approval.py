@@ -12,7 +12,8 @@ for `write` is also one for `edit` and `apply_patch`. Deny wins over ask, ask ov
 only read are allowed and everything else is `default`.
 
 A command that does more than one thing is never allowed by a pattern for its beginning: only by a rule for the whole tool, or
-by one that spells it out without a wildcard. Deny and ask look at each of its commands.
+by one that spells it out without a wildcard. Deny and ask look at each of its commands. Where it cannot be seen which
+commands those are (`commands.Seen`), no pattern allows it, and where a rule denies or asks for commands it is asked for.
 
 Pure policy: whoever asks, and how, is the caller's.
 """
@@ -24,8 +25,8 @@ from typing import Literal, cast
 
 from msgspec import Struct, field
 
-from dragoman.engine.commands import commands_within, is_compound
-from dragoman.engine.globs import path_glob, text_glob
+from dragoman.engine.commands import is_compound, look_at
+from dragoman.engine.globs import TextGlob, path_glob, text_glob
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Call
 
@@ -86,7 +87,7 @@ class Rule(Struct, frozen=True):
         glob = text_glob(self.pattern)
         if subject.kind == "command":
             text = subject.text.strip()
-            return glob.matches(text) and (glob.is_literal or not is_compound(text))
+            return glob.matches(text) and (glob.is_literal or _is_clear(text, glob))
         return (
             self._matches_path(subject.text)
             if subject.kind == "path"
@@ -100,9 +101,20 @@ class Rule(Struct, frozen=True):
         if subject.kind == "command" and self.pattern is not None:
             glob = text_glob(self.pattern)
             return any(
-                glob.matches(text) for text in (subject.text, *commands_within(subject.text))
+                glob.matches(text) for text in (subject.text, *look_at(subject.text).commands)
             )
         return False
+
+    def may_touch(self, subject: Subject) -> str:
+        """Why it cannot be seen that the pattern is not about a command; nothing if it can."""
+        if subject.kind != "command" or self.pattern is None:
+            return ""
+        seen = look_at(subject.text)
+        if seen.hidden or seen.opaque:
+            return seen.hidden or seen.opaque
+        glob = text_glob(self.pattern)
+        is_doubtful = any(map(glob.may_begin, seen.beginnings))
+        return "the words of a command are put together when it runs" if is_doubtful else ""
 
     def _matches_path(self, path: str) -> bool:
         pattern = (self.pattern or "").removeprefix("./")
@@ -114,11 +126,29 @@ class Rule(Struct, frozen=True):
         )
 
 
+def _is_clear(text: str, glob: TextGlob) -> bool:
+    """Whether a pattern with a wildcard may allow a command: it is one, and all of it can be seen.
+
+    A program that runs a text or a file must be named by the pattern.
+    """
+    if is_compound(text):
+        return False
+    seen = look_at(text)
+    name = text.split(maxsplit=1)[0]
+    is_named = glob.beginning == name or glob.beginning.startswith(f"{name} ")
+    return not seen.hidden and (not seen.opaque or is_named)
+
+
 class Judgement(Struct, frozen=True):
-    """What the policy says, and by which rule; no rule: by default."""
+    """What the policy says, and by which rule; no rule: by default.
+
+    unseen: why it cannot be seen that no rule denies it or asks for it. may_be_denied: one that denies.
+    """
 
     verdict: Verdict
     rule: Rule | None = None
+    unseen: str = ""
+    may_be_denied: bool = False
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -142,10 +172,22 @@ class Policy(Struct, frozen=True, kw_only=True):
             for rule in rules:
                 if rule.names(tool) and rule.touches(subject):
                     return Judgement(cast("Verdict", verdict), rule)
+        denied = self._unseen(self.deny, tool, subject)
+        unseen = denied or self._unseen(self.ask, tool, subject)
         for rule in self.allow:
-            if rule.names(tool) and rule.covers(subject):
+            is_whole = rule.pattern is None or rule.pattern == "*"
+            if rule.names(tool) and rule.covers(subject) and not (is_whole and unseen):
                 return Judgement("allow", rule)
-        return Judgement("allow" if tool in self.reading else self.default)
+        otherwise: Verdict = "allow" if tool in self.reading else self.default
+        if unseen and otherwise != "deny":
+            return Judgement("ask", None, unseen, bool(denied))
+        return Judgement(otherwise)
+
+    @staticmethod
+    def _unseen(rules: Sequence[Rule], tool: str, subject: Subject) -> str:
+        return next(
+            filter(None, (rule.may_touch(subject) for rule in rules if rule.names(tool))), ""
+        )
 
     def unused(self, tools: Iterable[str]) -> tuple[Rule, ...]:
         """The rules that name none of these tools: worth a word to whoever wrote them."""
@@ -155,12 +197,14 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A call that somebody has to say yes to."""
+    """A call that somebody has to say yes to. `unseen` and `may_be_denied` are those of the judgement."""
 
     tool: str
     call: Call
     subjects: tuple[Subject, ...]
     rule: Rule | None = None
+    unseen: str = ""
+    may_be_denied: bool = False
 
 
 def read_policy(source: str, name: str = "the policy") -> Policy:

@@ -1,29 +1,135 @@
-"""A shell command, looked at: is it one plain command, and which commands does it run as far as can be seen.
+"""A shell command, looked at: which commands it runs, and whether that can be seen at all.
 
-Not a shell's parser. Where a shell could do more than run the one command that stands there, the command counts as compound;
-what is doubtful is compound too. A shell can always hide what it runs (in a script, in a variable, behind `xargs`): judging
-commands by their text keeps honest mistakes away, and the sandbox is what holds the rest.
+A reader of bash's grammar that errs on one side: it may see a command that is not run (every word after `sudo` could be
+one), and where it cannot see which commands are run it says so: `Seen.hidden`. A name that a variable puts together, `eval`
+of something that is not there to read, arithmetic on variables (bash runs substitutions in their values), an alias, a
+script from a pipe: all of these are hidden. `Seen.opaque` is milder: the program is known, and runs what its argument or a
+file says, in a language of its own.
+
+What a program does by itself is not looked at: a Makefile, a hook of git, a program that starts another.
 """
 
 import re
 import shlex
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import dropwhile, takewhile
 
-__all__ = ("commands_within", "is_compound", "script_of", "spoken")
+from msgspec import Struct
+
+__all__ = ("Seen", "is_compound", "look_at", "script_of", "spoken")
 
 # The kernel takes no longer one; what stands beyond it is not looked at.
 MAX_COMMAND = 131_072
-MAX_NESTED = 4
-# `sudo env nohup …`: nobody means it to go on for long.
-MAX_PREFIXES = 8
+# Nobody writes so many levels of quotes and substitutions by hand.
+MAX_NESTED = 12
+# Scripts within scripts are looked at anew; a command that makes this so often means no good.
+MAX_WORK = 8 * MAX_COMMAND
+# `sudo -u me env A=b nice -n 5 timeout 10 …`: beyond this it is not followed.
+MAX_WRAPPED = 40
+# Of the words after a wrapper, from each on: no pattern for a command needs more.
+MAX_LOOKED_AT = 200
+MAX_RESERVED = 32
 
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash"))
-# Words that run the words after them.
-_PREFIXES = frozenset(("sudo", "doas", "env", "nohup", "exec", "command", "builtin", "time", "nice", "setsid", "xargs", "eval"))  # fmt: skip
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
+# Programs that run the words after them, or a script among these words.
+_WRAPPERS = frozenset((
+    "sudo", "doas", "su", "runuser", "env", "nohup", "exec", "command", "builtin", "time", "nice", "ionice", "chrt", "taskset",
+    "setsid", "setpriv", "xargs", "parallel", "timeout", "stdbuf", "unbuffer", "chroot", "unshare", "nsenter", "flock", "watch",
+    "script", "strace", "ltrace", "valgrind", "fakeroot", "bwrap", "firejail", "systemd-run", "systemd-inhibit", "busybox",
+    "toybox", "coproc", "find", "fd", "entr", "xvfb-run", "dbus-run-session", "split", "at", "batch", "start-stop-daemon",
+    "run-parts", "capsh", "linux32", "linux64", "setarch", "i386", "x86_64", "pkexec", "torsocks", "proxychains", "rlwrap",
+    "catchsegv", "faketime", "eatmydata", "ssh-agent", "gdb", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg",
+))  # fmt: skip
+# Of those that run a command for what they find: the words before it.
+_SEARCHING = {
+    "find": ("-exec", "-execdir", "-ok", "-okdir"),
+    "fd": ("-x", "-X", "--exec", "--exec-batch"),
+}
+# Builtins that read a text as a script, and those by which a builtin can be named.
+_EVALUATING = frozenset(("eval", "trap", ".", "source"))
+_BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
+_REPLACES = re.compile(r"-[A-Za-z]*[iIJ]|--replace|--max-replace")
+# Programs that are told in a language of their own what to do, which may be to run another.
+_INTERPRETERS = re.compile(
+    r"(?:python|pypy|perl|ruby|php|lua|node|tclsh|wish|expect|julia|guile|pwsh|osascript|gawk|mawk|nawk|awk)[\d.]*"
+    r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
+    r"|sqlite3|psql|mysql|socat|nc|ncat|less|more|man|ipython[\d.]*|cscript|irb|erl|elixir|iex|swift|ocaml|racket|sbcl|clisp"
+)
+
+
+def _options(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL)
+
+
+# Options by which a program runs what they name.
+_RUNNING_OPTIONS = {
+    "git": _options(r"--exec.*|-x.*|--upload-pack.*|--receive-pack.*|--extcmd.*|run|foreach|filter-branch|ext::.*"
+                      r"|-O.*|--open-files-in-pager.*|(?i:alias|core|diff|merge|filter|pager|credential|sequence|gpg|difftool"
+                      r"|mergetool|include\w*|remote|url|protocol|uploadpack|browser|man|web|hook)\..*"),
+    "tar": _options(r"--to-command.*|--checkpoint-action.*|-I.*|--use-compress-program.*|-F.*|--info-script.*|--new-volume.*"
+                      r"|--rsh-command.*|--rmt-command.*|-[A-Za-z]*[IF]"),
+    "rsync": _options(r"-[A-Za-z]*e.*|--rsh.*|--rsync-path.*"),
+    "sort": _options(r"--compress-program.*"),
+    "zip": _options(r"-T.*|--unzip-command.*"),
+    "ssh": _options(r"-o.*|-F.*"),
+    "scp": _options(r"-o.*|-S.*|-F.*"),
+    "curl": _options(r"-K.*|--config.*"),
+    "sed": _options(
+        r"(?:.*[;{}\n\d$/,!~ ])?e(?:[ ;}\n].*)?|[^-].*[^\w\s\\][gpiImMw\d]*e[gpiImMw\d]*(?:[;}\s].*)?|-f.*|--file.*|-[a-z]*f"
+    ),
+}  # fmt: skip
+_GIT_SETS = re.compile(r"-c|-C|--config-env|--exec-path=")
+# Builtins that make a name mean something else, or evaluate text, or run a command of their own accord.
+_HIDING_BUILTINS = frozenset((
+    "alias", "hash", "enable", "bind", "complete", "compgen", "compopt", "fc", "history", "let", "mapfile", "readarray",
+))  # fmt: skip
+_NAMING_BUILTINS = frozenset((
+    "declare", "typeset", "local", "export", "readonly", "read", "unset", "printf", "test", "[", "getopts", "wait", "set",
+))  # fmt: skip
+_RESERVED = frozenset(
+    ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
+)
+_LISTS = frozenset(("for", "select", "case"))
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
+# Variables by which a shell or a program is made to run something, or to find another program by a name.
+_RUNNING_VARIABLES = re.compile(
+    r"PATH|LD_\w+|DYLD_\w+|BASH\w*|ENV|PS[0-4]|IFS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|CDPATH|\w*PAGER|\w*EDITOR|VISUAL|BROWSER|GIT_\w+"
+    r"|LESS\w*|MAN\w*|PYTHON\w*|PERL\w*|RUBY\w*|NODE_\w+|\w*_COMMAND|\w*_OPTIONS|\w*FLAGS|SSH_ASKPASS|SUDO_\w+|RSYNC_\w+|TAR_\w+|EXINIT"
+)
+_SYSTEM_FOLDERS = frozenset(
+    (
+        "/bin",
+        "/usr/bin",
+        "/usr/local/bin",
+        "/sbin",
+        "/usr/sbin",
+        "/usr/local/sbin",
+        "/opt/homebrew/bin",
+    )
+)
+_BLANKS = " \t"
+_ENDS_WORD = frozenset(" \t\n;&|()<>")
 _LINE_ENDS = frozenset("\n\r")
 _BREAKS = frozenset(";&|<>(){}`") | _LINE_ENDS
+_NUMBERS = re.compile(r"[\d\s+\-*/%()<>=!&|^~?:,]*")
+_PLAIN_PARAMETER = re.compile(r"[#!]?[A-Za-z_]\w*\}|[@*#?$!\d-]+\}")
+_PARAMETER = re.compile(r"(?:[A-Za-z_]\w*|[@*\d]+)(?::?[-+?=]|##?|%%?|//?|/[#%]|\^\^?|,,?)")
+_REDIRECTED = re.compile(r"(?:\d+|\{\w+\})(?=[<>])")
+_COMPARISONS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"))
+
+
+class Seen(Struct, frozen=True):
+    """What can be seen of a command.
+
+    commands: each command in it, with what goes before it (`sudo`) and without. beginnings: how those begin whose words
+    are not all known. hidden: why it cannot be seen which commands are run. opaque: what runs a text or file of its own.
+    """
+
+    commands: tuple[str, ...] = ()
+    beginnings: tuple[str, ...] = ()
+    hidden: str = ""
+    opaque: str = ""
 
 
 def spoken(argv: Sequence[str]) -> str:
@@ -33,14 +139,15 @@ def spoken(argv: Sequence[str]) -> str:
 
 
 def script_of(argv: Sequence[str]) -> str | None:
-    """What a shell is told to run by `-c`; None if this is no such command."""
+    """What a shell is told to run by `-c`, where nothing else is told; None if this is no such command."""
     if not argv or argv[0].rpartition("/")[2] not in _SHELLS:
         return None
     for at, word in enumerate(argv[1:], 1):
         if not word.startswith(("-", "+")):
             return None
         if not word.startswith("--") and "c" in word and word.startswith("-"):
-            return argv[at + 1] if at + 1 < len(argv) else None
+            # Options may stand between, and words after it that the script is given.
+            return argv[at + 1] if len(argv) == at + 2 else None
     return None
 
 
@@ -55,46 +162,627 @@ def is_compound(command: str) -> bool:
 
 
 @lru_cache(16)
-def commands_within(command: str) -> tuple[str, ...]:
-    """The single commands that can be seen in it, with what goes before them (assignments, `sudo`) and without."""
-    found: dict[str, None] = {}
-    _gather(command[:MAX_COMMAND], found, 0)
-    return tuple(found)
+def look_at(command: str) -> Seen:
+    """What a shell that is given this text would run."""
+    found = _Found()
+    if len(command) > MAX_COMMAND:
+        found.hide("it is too long to be looked at")
+    _Script(command[:MAX_COMMAND], found, 0).read_all()
+    if found.reads_input:
+        for body in found.bodies:
+            found.read_script(body, 1)
+    return Seen(tuple(found.commands), tuple(found.beginnings), found.hidden, found.opaque)
 
 
-def _gather(command: str, found: dict[str, None], depth: int) -> None:
-    if depth < MAX_NESTED:
-        for inner in _substitutions(command):
-            _gather(inner, found, depth + 1)
-    for piece in _split(command):
-        text = piece.strip()
-        if not text:
-            continue
-        found[text] = None
-        words = _words(text)
-        for _ in range(MAX_PREFIXES):
-            if not words or not _is_prefix(words[0]):
+class _Found:
+    """What was found so far. Of reasons the first counts."""
+
+    def __init__(self) -> None:
+        self.commands: dict[str, None] = {}
+        self.beginnings: dict[str, None] = {}
+        self.hidden = ""
+        self.opaque = ""
+        self.bodies: list[str] = []  # of here-documents and here-strings
+        self.reads_input = False  # some shell runs what it is given there
+        self.scripts: set[str] = set()  # those that were looked at
+        self.work = 0  # characters that were looked at
+
+    def hide(self, reason: str) -> None:
+        self.hidden = self.hidden or reason
+
+    def read_script(self, text: str, depth: int) -> None:
+        """Look at a text that a shell runs, once."""
+        if text not in self.scripts:
+            self.scripts.add(text)
+            _Script(text, self, depth).read_all()
+
+    def darken(self, reason: str) -> None:
+        self.opaque = self.opaque or reason
+
+
+class _Word(Struct):
+    """A word without its quotes. `known`: how many of its characters are what the shell will see; -1: all."""
+
+    text: str
+    known: int = -1
+    is_quoted: bool = False
+
+    @property
+    def is_literal(self) -> bool:
+        return self.known < 0
+
+    @property
+    def plain(self) -> str:
+        """The text where it can be a word of the grammar, else nothing."""
+        return "" if self.is_quoted or not self.is_literal else self.text
+
+
+class _Script:
+    """Text in a shell's grammar, read once from its beginning to its end."""
+
+    def __init__(self, text: str, found: _Found, depth: int) -> None:
+        self._text = text
+        self._found = found
+        self._depth = depth
+        self._at = 0
+        self._is_redirected = False  # the command that is being read
+        self._documents: list[
+            tuple[str, bool, bool]
+        ] = []  # here-documents whose text follows the line
+        found.work += len(text)
+        if depth >= MAX_NESTED or found.work > MAX_WORK:
+            found.hide("it is nested too deeply")
+            self._text = ""
+
+    def read_all(self) -> None:
+        self._commands("")
+
+    # --- lists of commands -------------------------------------------------------------------------------------------
+
+    def _commands(self, closer: str) -> None:
+        """Read commands until the closer, or the end of the text."""
+        words: list[_Word] = []
+        cases = 0
+        text = self._text
+        self._depth += 1
+        was_redirected, self._is_redirected = self._is_redirected, False
+        while self._at < len(text):
+            char = text[self._at]
+            if text.startswith("\\\n", self._at):
+                self._at += 2
+            elif char == ")":
+                self._end(words)
+                self._at += 1
+                if not cases and closer == ")":
+                    break
+                if not cases:
+                    self._found.hide("its brackets do not match")
+            elif char in " \t#\n;&|(<>":
+                self._sign(char, words)
+            elif redirected := _REDIRECTED.match(text, self._at):
+                self._at = redirected.end()
+            else:
+                words.append(self._word())
+                change = self._note(words)
+                if change > 0 and (cases or closer):
+                    # Which bracket ends what is more than is followed here.
+                    self._found.hide("it has a case within something else")
+                cases = max(cases + change, 0)
+        else:
+            if closer:
+                self._found.hide("its brackets do not match")
+        self._end(words)
+        if closer and self._documents:
+            self._found.hide("its here-document does not end where it begins")
+        self._is_redirected = was_redirected
+        self._depth -= 1
+
+    def _sign(self, char: str, words: list[_Word]) -> None:
+        """Read a sign that stands between words."""
+        if char in _BLANKS:
+            self._at += 1
+        elif char == "#":
+            self._skip_comment()
+        elif char == "(":
+            self._open(words)
+        elif char in "<>" or self._text.startswith("&>", self._at):
+            self._redirect(words)
+        else:
+            self._end(words)
+            self._at += 1
+            if char == "\n":
+                self._read_documents()
+
+    def _skip_comment(self) -> None:
+        end = self._text.find("\n", self._at)
+        self._at = len(self._text) if end < 0 else end
+
+    def _note(self, words: list[_Word]) -> int:
+        """What the last word changes in how the next are read; whether it opens or closes a `case`."""
+        # After a redirection nothing is a word of the grammar; nobody writes so many of them before a command.
+        if self._is_redirected or len(words) > MAX_RESERVED:
+            return 0
+        if not all(word.plain in _RESERVED for word in words[:-1]):
+            return 0
+        last = words[-1].plain
+        if last == "[[":
+            self._test()
+        return {"case": 1, "esac": -1}.get(last, 0)
+
+    def _open(self, words: list[_Word]) -> None:
+        """A bracket: a subshell, arithmetic, a function, or the values of an array."""
+        if self._depth >= MAX_NESTED:
+            self._found.hide("it is nested too deeply")
+            self._at = len(self._text)
+            return
+        is_array = bool(words) and self._text[self._at - 1] == "="
+        if self._text.startswith("((", self._at):
+            self._found.hide("it has arithmetic, which may run what a variable holds")
+        if not is_array:
+            self._end(words)
+        self._at += 1
+        # The values of an array are words; that they are seen as a command does no harm.
+        self._commands(")")
+
+    def _test(self) -> None:
+        """`[[ … ]]`: its signs are no commands, but for a shell that does not know it, which `sh` may be."""
+        text = self._text
+        words: list[_Word] = []
+        while self._at < len(text) and text[self._at] not in "\n;":
+            char = text[self._at]
+            if char in "&|" and words:
+                self._found.commands[" ".join(_shown(each.text) for each in words)] = None
+                words.clear()
+            if char in " \t()<>&|":
+                self._at += 1
+                continue
+            word = self._word()
+            words.append(word)
+            if word.text in _COMPARISONS:
+                self._found.hide(
+                    "it compares numbers in [[ ]], which may run what a variable holds"
+                )
+            if word.plain == "]]":
                 break
-            words = words[1:]
-            if words:
-                found[shlex.join(words)] = None
-        if words:
-            # `/bin/rm` and `\rm` are `rm`
-            found[shlex.join([words[0].rpartition("/")[2], *words[1:]])] = None
-        script = script_of(words)
-        if script is not None and depth < MAX_NESTED:
-            _gather(script, found, depth + 1)
+        else:
+            self._found.hide("its brackets do not match")
+        self._found.commands[" ".join(_shown(each.text) for each in words)] = None
+
+    # --- one command -------------------------------------------------------------------------------------------------
+
+    def _end(self, words: list[_Word]) -> None:
+        """A command is complete."""
+        self._is_redirected = False
+        rest = list(dropwhile(lambda word: word.plain in _RESERVED, words))
+        words.clear()
+        if rest and rest[0].plain == "function":
+            rest = rest[2:]
+            return self._end(rest)
+        if rest and rest[0].plain in _LISTS:
+            # `for name do command`: all other forms have a sign before their commands.
+            rest = rest[3:] if len(rest) > 2 and rest[2].plain == "do" else []
+            return self._end(rest) if rest else None
+        if rest and _ASSIGNMENT.match(rest[0].text):
+            self._found.commands[" ".join(_shown(word.text) for word in rest)] = None
+        for word in takewhile(lambda word: _ASSIGNMENT.match(word.text), rest):
+            self._assign(word.text)
+        rest = list(dropwhile(lambda word: _ASSIGNMENT.match(word.text), rest))
+        if rest:
+            _Command(rest, self._found, self._depth).look()
+        return None
+
+    def _assign(self, text: str) -> None:
+        name = text.partition("=")[0].rstrip("+")
+        if "[" in name:
+            self._found.hide(
+                "it sets a member of an array, whose number may run what a variable holds"
+            )
+        if _RUNNING_VARIABLES.fullmatch(name):
+            self._found.hide(f"it sets {name}, which changes what is run")
+
+    # --- redirections ------------------------------------------------------------------------------------------------
+
+    def _redirect(self, words: list[_Word]) -> None:
+        text = self._text
+        if text.startswith(("<(", ">("), self._at):
+            words.append(self._word())
+            return
+        self._is_redirected = True
+        sign = re.compile(r"<<<|<<-?|&>>?|[<>][&|>]*&?|&").match(text, self._at)
+        assert sign is not None  # noqa: S101 -- the caller has seen its first character
+        self._at = sign.end()
+        while self._at < len(text) and (
+            text[self._at] in _BLANKS or text.startswith("\\\n", self._at)
+        ):
+            self._at += 1 if text[self._at] in _BLANKS else 2
+        begin = self._at
+        target = self._word()
+        if sign[0] == "<<<":
+            self._found.bodies.append(target.text)
+        elif sign[0].startswith("<<"):
+            is_quoted = any(char in "'\"\\" for char in text[begin : self._at])
+            self._documents.append((target.text, is_quoted, sign[0] == "<<-"))
+
+    def _read_documents(self) -> None:
+        for end, is_quoted, is_indented in self._documents:
+            lines: list[str] = []
+            while self._at < len(self._text):
+                stop = self._text.find("\n", self._at)
+                stop = len(self._text) if stop < 0 else stop
+                line = self._text[self._at : stop]
+                self._at = stop + 1
+                if (line.lstrip("\t") if is_indented else line) == end:
+                    break
+                lines.append(line)
+            body = "\n".join(lines)
+            self._found.bodies.append(body)
+            if not is_quoted:
+                inner = _Script(body, self._found, self._depth)
+                inner.expand("")
+        self._documents.clear()
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def _word(self) -> _Word:
+        """The word that begins here."""
+        text = self._text
+        begin = self._at
+        pieces: list[str] = []
+        size, known = 0, -1
+        is_quoted = False
+        while self._at < len(text):
+            char = text[self._at]
+            is_known = True
+            is_quoted = is_quoted or char in "\\'\""
+            if char == "\\":
+                piece = (
+                    "" if text.startswith("\\\n", self._at) else text[self._at + 1 : self._at + 2]
+                )
+                self._at += 2
+            elif char == "'":
+                piece = self._single()
+            elif char == '"':
+                piece, is_known = self._double()
+            elif char in "$`" or text.startswith(("<(", ">("), self._at):
+                piece, is_known = self._expansion(is_in_quotes=False)
+            elif char in _ENDS_WORD:
+                break
+            else:
+                # Patterns and braces stand for other words; a pair of braces is itself.
+                piece = "{}" if text.startswith("{}", self._at) else char
+                is_known = char not in "*?[{" or piece == "{}"
+                self._at += len(piece)
+            known = size if not is_known and known < 0 else known
+            size += len(piece)
+            pieces.append(piece)
+        if self._at == begin:  # a sign where a word was expected
+            self._at += 1
+        whole = "".join(pieces)
+        if whole in ("[", "[[", "{", "}"):
+            known = -1
+        return _Word(whole, known, is_quoted)
+
+    def _single(self) -> str:
+        end = self._text.find("'", self._at + 1)
+        if end < 0:
+            self._found.hide("its quotes do not match")
+            end = len(self._text)
+        inner = self._text[self._at + 1 : end]
+        self._at = end + 1
+        return inner
+
+    def _double(self) -> tuple[str, bool]:
+        self._at += 1
+        return self.expand('"')
+
+    def expand(self, closer: str) -> tuple[str, bool]:
+        """Text as it stands in double quotes: only substitutions count. Until the closer, or the end of the text."""
+        text = self._text
+        pieces: list[str] = []
+        is_known = True
+        while self._at < len(text):
+            char = text[self._at]
+            if char == closer:
+                self._at += 1
+                return "".join(pieces), is_known
+            if char == "\\":
+                after = text[self._at + 1 : self._at + 2]
+                pieces.append(
+                    "" if after == "\n" else after if after and after in '$`"\\}' else char + after
+                )
+                self._at += 2
+            elif char in "$`":
+                piece, is_piece_known = self._expansion(is_in_quotes=True)
+                is_known = is_known and is_piece_known
+                pieces.append(piece)
+            elif closer == "}" and char == "'":
+                pieces.append(self._single())
+            elif closer == "}" and char == '"':
+                inner, is_piece_known = self._double()
+                is_known = is_known and is_piece_known
+                pieces.append(inner)
+            else:
+                pieces.append(char)
+                self._at += 1
+        if closer:
+            self._found.hide("its quotes do not match")
+        return "".join(pieces), is_known
+
+    def _expansion(self, *, is_in_quotes: bool) -> tuple[str, bool]:
+        """What begins with a dollar or backquote: its text, and whether that is what the shell will see."""
+        text, begin = self._text, self._at
+        after = text[begin + 1 : begin + 2]
+        is_known = False
+        if self._depth >= MAX_NESTED:
+            self._found.hide("it is nested too deeply")
+            self._at = len(text)
+        elif text[begin] == "`":
+            self._backquoted(is_in_quotes=is_in_quotes)
+        elif text[begin] in "<>":
+            self._at += 2
+            self._commands(")")
+        elif text.startswith("$((", begin) and (end := _arithmetic_end(text, begin + 3)):
+            self._at = end
+        elif after == "(":
+            if text.startswith("$((", begin):
+                self._found.hide("it has arithmetic, which may run what a variable holds")
+            self._at += 2
+            self._commands(")")
+        elif after == "{":
+            self._parameter(is_in_quotes=is_in_quotes)
+        elif after == "[":
+            self._found.hide("it has arithmetic, which may run what a variable holds")
+            self._at += 2
+        elif after == "'" and not is_in_quotes:
+            self._escaped()
+        elif after == '"' and not is_in_quotes:
+            self._at += 1
+            return "", True
+        elif variable := re.compile(r"\$(?:[A-Za-z_]\w*|[@*#?$!\d-])").match(text, begin):
+            self._at = variable.end()
+        else:
+            self._at += 1
+            is_known = True
+        return text[begin : self._at], is_known
+
+    def _backquoted(self, *, is_in_quotes: bool) -> None:
+        at = self._at + 1
+        escaped = '`\\$"' if is_in_quotes else "`\\$"
+        pieces: list[str] = []
+        while at < len(self._text) and self._text[at] != "`":
+            if (
+                self._text[at] == "\\"
+                and (after := self._text[at + 1 : at + 2])
+                and after in escaped
+            ):
+                at += 1
+            pieces.append(self._text[at : at + 1])
+            at += 1
+        if at >= len(self._text):
+            self._found.hide("its quotes do not match")
+        self._at = at + 1
+        _Script("".join(pieces), self._found, self._depth).read_all()
+
+    def _escaped(self) -> None:
+        """`$'…'`, whose escapes are not looked into."""
+        end = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL).match(self._text, self._at)
+        if end is None:
+            self._found.hide("its quotes do not match")
+        self._at = len(self._text) if end is None else end.end()
+
+    def _parameter(self, *, is_in_quotes: bool) -> None:
+        """`${…}`. In quotes it depends on the operator what quotes in it mean."""
+        self._at += 2
+        plain = _PLAIN_PARAMETER.match(self._text, self._at)
+        if plain is not None:
+            if plain[0][0] == "!" and len(plain[0]) > 2:
+                self._found.hide("it uses a variable by a name that another one holds")
+            self._at = plain.end()
+            return
+        known = _PARAMETER.match(self._text, self._at)
+        if known is None and not re.compile(r"[A-Za-z_]\w*\[[@*\d]+\]\}").match(
+            self._text, self._at
+        ):
+            self._found.hide("it changes a variable in a way that may run what it holds")
+        self._depth += 1
+        begin = self._at = self._at if known is None else known.end()
+        self.expand("}")
+        if is_in_quotes and any(char in "'\"" for char in self._text[begin : self._at]):
+            self._found.hide("it has quotes within a variable within quotes")
+        self._depth -= 1
 
 
-def _is_prefix(word: str) -> bool:
-    return _ASSIGNMENT.match(word) is not None or word in _PREFIXES or word.startswith("-")
+def _arithmetic_end(text: str, begin: int) -> int:
+    """The end of `$((…))` where it has numbers alone; 0 if it has anything else."""
+    numbers = _NUMBERS.match(text, begin)
+    end = begin if numbers is None else numbers.end()
+    return end if text[max(end - 2, begin) : end] == "))" else 0
 
 
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
+class _Command:
+    """One command: its words, and what they run."""
+
+    def __init__(self, words: Sequence[_Word], found: _Found, depth: int) -> None:
+        self._words = words
+        self._found = found
+        self._depth = depth
+
+    def look(self) -> None:
+        words, found = self._words, self._found
+        name = words[0].text
+        base = name.rpartition("/")[2]
+        if not words[0].is_literal:
+            found.hide(f"the name of a command is put together when it runs: {name[:80]}")
+        self._add(words)
+        if base != name:
+            self._add([_Word(base, words[0].known), *words[1:]])
+            folder = name.rpartition("/")[0]
+            if folder not in _SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
+                found.darken(f"it runs a program of the folder: {name[:80]}")
+        if base == "eval":
+            self._evaluate(words[1:])
+        elif base == "trap":
+            self._evaluate(words[1:2])
+        elif base in (".", "source"):
+            found.darken("it runs a script")
+        elif base in _SHELLS:
+            self._shell(words[1:])
+        elif base in _WRAPPERS:
+            self._wrapper(base)
+        else:
+            self.look_at_program(base)
+
+    def _add(self, words: Sequence[_Word]) -> None:
+        """Note a command by its words: as text, and how it begins if not all of them are known."""
+        self._found.commands[" ".join(_shown(word.text) for word in words)] = None
+        for at, word in enumerate(words):
+            if not word.is_literal:
+                before = [_shown(each.text) for each in words[:at]]
+                self._found.beginnings[" ".join([*before, word.text[: word.known]])] = None
+                return
+
+    def look_at_program(self, base: str) -> None:
+        """A program that is neither a shell nor a wrapper."""
+        words, found = self._words, self._found
+        arguments = words[1:]
+        options = _RUNNING_OPTIONS.get(base)
+        if _INTERPRETERS.fullmatch(base):
+            found.darken(f"{base} runs what it is told in a language of its own")
+        elif base in _HIDING_BUILTINS:
+            found.hide(f"{base} may change what is run")
+        elif base in _NAMING_BUILTINS:
+            if any(_may_evaluate(base, word) for word in arguments):
+                found.hide(f"{base} may run what a variable holds")
+            for word in arguments:
+                if _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf"):
+                    name = word.text.partition("=")[0].rstrip("+")
+                    if _RUNNING_VARIABLES.fullmatch(name):
+                        found.hide(f"it sets {name}, which changes what is run")
+        elif options is not None:
+            # Options before git's own command, and the letters of tar without a dash.
+            leading = list(takewhile(lambda word: word.text.startswith("-"), arguments))
+            is_old = (
+                base == "tar"
+                and bool(arguments)
+                and bool(re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", arguments[0].text))
+            )
+            if is_old or (base == "git" and any(_GIT_SETS.match(word.text) for word in leading)):
+                found.hide(f"{base} may run what an argument says")
+            for word in arguments:
+                text = word.text.removeprefix("-e") if base == "sed" else word.text
+                if options.fullmatch(text) or (not word.is_literal and not word.is_quoted):
+                    found.hide(f"{base} may run what an argument says")
+
+    def _evaluate(self, words: Sequence[_Word]) -> None:
+        if all(word.is_literal for word in words):
+            text = " ".join(word.text for word in words)
+            self._found.read_script(text.removeprefix("-- "), self._depth + 1)
+        else:
+            self._found.hide("it evaluates a text that is put together when it runs")
+
+    def _shell(self, words: Sequence[_Word]) -> None:
+        """A shell in the shell: its script is looked at, wherever among its words it may be."""
+        flags = [at for at, word in enumerate(words) if re.fullmatch(r"-\w*c\w*", word.text)]
+        if not flags:
+            operands = [word for word in words if not word.text.startswith(("-", "+"))]
+            if operands and not any(word.text in ("-s", "-i") for word in words):
+                self._found.darken("it runs a script")
+            else:
+                self._found.reads_input = True
+                self._found.hide("a shell runs what it is given as input")
+            return
+        for word in words[flags[0] + 1 :]:
+            if not word.is_literal:
+                self._found.hide("a shell runs a text that is put together when it runs")
+            elif not word.text.startswith(("-", "+")):
+                self._found.read_script(word.text, self._depth + 1)
+
+    def _wrapper(self, base: str) -> None:
+        """Any of the words after it may be the command, and any of them a script."""
+        words, found = self._words, self._found
+        if len(words) > MAX_WRAPPED and base != "find":
+            found.hide("it has too many words to be looked at")
+        self._check_wrapped(base)
+        more = [_Word("…", 0)] if base in ("xargs", "parallel") else []
+        for at in range(_first_wrapped(base, words), min(len(words), MAX_WRAPPED)):
+            word = words[at]
+            rest = [*words[at : at + MAX_LOOKED_AT], *more]
+            self._add(rest)
+            inner = word.text.rpartition("/")[2]
+            if inner != word.text:
+                self._add([_Word(inner, word.known), *rest[1:]])
+            if inner in _SHELLS or (inner in _EVALUATING and base in _BUILTIN_WRAPPERS):
+                _Command(rest, found, self._depth).look()
+            elif inner not in _WRAPPERS and _is_program(word):
+                _Command(rest, found, self._depth).look_at_program(inner)
+            self._look_into(rest)
+
+    def _check_wrapped(self, base: str) -> None:
+        """Whether the words up to the command are there to be read."""
+        words, found = self._words, self._found
+        if base in ("xargs", "parallel") and any(_REPLACES.match(word.text) for word in words[1:]):
+            found.hide(f"{base} puts its input into the command")
+        for word in words[1:]:
+            if not word.is_literal:
+                found.hide(f"{base} runs what is put together when it runs")
+            if base not in ("find", "fd") and _is_program(word):
+                break
+        if base in ("xargs", "parallel"):
+            inner = next(
+                (word.text.rpartition("/")[2] for word in words[1:] if _is_program(word)), ""
+            )
+            if inner in _WRAPPERS or inner in _SHELLS:
+                found.hide(f"{base} gives its input to {inner}")
+
+    def _look_into(self, words: Sequence[_Word]) -> None:
+        """A script in one word: `flock file -c '…'`, `env -S'…' …`, `env --split-string='…' …`."""
+        word, text = words[0], words[0].text
+        more = [_shown(each.text) for each in words[1:]]
+        scripts = {text} if re.search(r"[\s;&|`$<>(]", text) else set[str]()
+        if text.startswith("-") and len(text) > 2:
+            scripts |= {" ".join([text[2:], *more]), " ".join([text.partition("=")[2], *more])}
+        if scripts and not word.is_literal:
+            self._found.hide("it runs a text that is put together when it runs")
+        for script in sorted(scripts):
+            self._found.read_script(script, self._depth + 1)
+
+
+def _first_wrapped(base: str, words: Sequence[_Word]) -> int:
+    """From where on a word may be the command; past the end if none may."""
+    if base not in _SEARCHING:
+        return 1
+    places = (at + 1 for at, word in enumerate(words) if word.text in _SEARCHING[base])
+    return next(places, len(words))
+
+
+def _is_program(word: _Word) -> bool:
+    """Whether a word after a wrapper can be the command, rather than an option, a number or an assignment."""
+    text = word.text
+    is_other = (
+        text.startswith("-") or _ASSIGNMENT.match(text) or re.fullmatch(r"[\d.]+[smhd]?", text)
+    )
+    return bool(text) and not is_other
+
+
+def _may_evaluate(base: str, word: _Word) -> bool:
+    """Whether an argument of a builtin that takes names of variables can be more than a name."""
+    text = word.text
+    if base in ("test", "["):
+        return text in ("-v", "-R")
+    if base == "printf":
+        return text.startswith("-v")
+    if base == "set":
+        return bool(re.fullmatch(r"[-+]\w*x\w*|xtrace", text)) and not word.is_quoted
+    if base in ("declare", "typeset", "local", "export", "readonly") and re.fullmatch(
+        r"-\w*[inA]\w*", text
+    ):
+        return True
+    return "[" in text.partition("=")[0] or (not word.is_literal and word.known == 0)
+
+
+def _shown(text: str) -> str:
+    """A word as rules have it: as it is, or in quotes where it would be more than one."""
+    return text if text and not any(char.isspace() for char in text) else shlex.quote(text)
 
 
 def _split(command: str) -> list[str]:
@@ -133,8 +821,3 @@ def _is_break(command: str, at: int, quote: str) -> bool:
     if char == "\0" or (char == "\\" and command[at + 1 : at + 2] == "\n"):
         return True
     return char == "`" if quote else char in _BREAKS
-
-
-def _substitutions(text: str) -> list[str]:
-    """What stands in `$(…)` or backquotes, wherever: a first approximation by the signs alone."""
-    return [found[0] or found[1] for found in re.findall(r"\$\(([^()]*)\)|`([^`]*)`", text)]

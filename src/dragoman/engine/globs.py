@@ -9,6 +9,7 @@ A regular expression would be shorter, but Python's takes exponential time for s
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import cast
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ __all__ = ("MAX_PATTERN", "PathGlob", "TextGlob", "path_glob", "text_glob")
 MAX_PATTERN = 1_000
 # Choices multiply: `{a,b}{a,b}…`.
 MAX_CHOICES = 64
+# A command whose first words are longer has no name that a rule could mean.
+MAX_BEGINNING = 1_000
 
 
 class _Star(Struct, frozen=True):
@@ -47,6 +50,18 @@ class TextGlob(Struct, frozen=True):
 
     def matches(self, text: str) -> bool:
         return any(_wild(signs, text, _fits) for signs in self.choices)
+
+    def may_begin(self, text: str) -> bool:
+        """Whether some text that begins so matches. Of a long one that is taken for granted."""
+        return len(text) > MAX_BEGINNING or any(_may_begin(signs, text) for signs in self.choices)
+
+    @property
+    def beginning(self) -> str:
+        """How every text begins that it stands for; nothing if it stands for several."""
+        signs = self.choices[0] if len(self.choices) == 1 else ()
+        return "".join(
+            takewhile(lambda sign: isinstance(sign, str), cast("tuple[str, ...]", signs))
+        )
 
     @property
     def is_literal(self) -> bool:
@@ -113,6 +128,26 @@ def _wild(
         else:
             return False
     return all(isinstance(sign, _Star) for sign in pattern[at:])
+
+
+def _may_begin(signs: Sequence[object], text: str) -> bool:
+    """Every place of the pattern that the text can have come to, one character after the other."""
+    places = _past_stars(signs, {0})
+    for char in text:
+        places = _past_stars(
+            signs,
+            {
+                at if isinstance(signs[at], _Star) else at + 1
+                for at in places
+                if at < len(signs) and (isinstance(signs[at], _Star) or _fits(signs[at], char))
+            },
+        )
+    return bool(places)
+
+
+def _past_stars(signs: Sequence[object], places: set[int]) -> set[int]:
+    past = {at + 1 for at in places if at < len(signs) and isinstance(signs[at], _Star)}
+    return places | past
 
 
 def _fits(sign: object, char: str) -> bool:

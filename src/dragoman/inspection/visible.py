@@ -5,10 +5,11 @@ format characters and lone surrogates appear as the escapes a programmer would w
 """
 
 import re
+from collections import Counter
 from typing import NamedTuple
-from unicodedata import combining, east_asian_width
+from unicodedata import category, combining, east_asian_width
 
-__all__ = ("Excerpt", "cells", "excerpt", "pad", "visible", "visible_line")
+__all__ = ("Excerpt", "cells", "exact", "excerpt", "pad", "visible", "visible_line", "wrapped")
 
 # C0 but LF, DEL and C1, marks and overrides of direction, invisible separators and tags, lone surrogates. The joiners
 # U+200C and U+200D stay: scripts and emoji need them, and they cannot reorder anything.
@@ -35,8 +36,58 @@ def visible_line(text: str) -> str:
     return _UNSAFE.sub(_escape, text).replace("\n", "\\n")
 
 
+# Nothing is drawn for these although Unicode counts them as letters, marks or signs.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_HIDDEN_KINDS = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
+
+
+def exact(line: str, escaped: Counter[str]) -> str:
+    """A line of which everything can be seen, also what `visible` leaves to the terminal; what was escaped is counted.
+
+    For people who decide by it: spaces other than the usual, joiners, selectors, spaces at the end of the line, and marks
+    that are drawn over a letter of ASCII are escapes too.
+    """
+    body = line.rstrip(" ")
+    if body.isascii() and body.isprintable() and len(body) == len(line):
+        return line
+    pieces: list[str] = []
+    before = ""
+    for char in body:
+        is_hidden = _is_hidden(char, before)
+        before = char
+        if is_hidden:
+            escaped[char] += 1
+        pieces.append(_escape_of(char) if is_hidden else char)
+    trailing = len(line) - len(body)
+    if trailing:
+        escaped[" "] += trailing
+    return "".join(pieces) + "\\x20" * trailing
+
+
+def _is_hidden(char: str, before: str) -> bool:
+    if " " <= char < "\x7f":
+        return False
+    kind = category(char)
+    if kind in ("Mn", "Me"):
+        return (
+            before < "\x80"
+            or "\ufe00" <= char <= "\ufe0f"
+            or char >= "\U000e0000"
+            or char in _BLANK
+        )
+    return kind in _HIDDEN_KINDS or char in _BLANK
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line in pieces of at most `width` cells; nothing of it is left out."""
+    return _wrap(line, width)
+
+
 def _escape(match: re.Match[str]) -> str:
-    character = match[0]
+    return _escape_of(match[0])
+
+
+def _escape_of(character: str) -> str:
     code = ord(character)
     if character in _NAMED:
         return _NAMED[character]

@@ -3,6 +3,8 @@
 Pure; the exchange does what is planned here.
 """
 
+from collections.abc import Callable
+
 from msgspec import Struct, structs
 
 from dragoman.core.aliases import NameMap
@@ -25,7 +27,7 @@ from dragoman.textcalls.stage import TextCallStage, stage_for
 from dragoman.textcalls.tail import TailPolicy
 from dragoman.upstream.chatgpt_codex.shaping import shape_request
 
-__all__ = ("Asked", "Sending", "Way", "plan_answer", "plan_sending")
+__all__ = ("Asked", "Sending", "Way", "plan_answer", "plan_sending", "without_hosted_text")
 
 _NO_REPAIRS: tuple[Repair, ...] = ()
 _AUTO = ("auto",)
@@ -43,12 +45,23 @@ class Asked(Struct, frozen=True, gc=False):
 
 
 class Sending(Struct, frozen=True, gc=False):
-    """What goes to the upstream, and under which names it knows the tools: in the request, or in the prompt."""
+    """What goes to the upstream, and under which names it knows the tools: in the request, or in the prompt.
+
+    structured: names of tools whose calls are looked for in no text.
+    """
 
     encoded: EncodedRequest
     names: NameMap
     tools: tuple[Tool, ...]
     losses: tuple[Loss, ...]
+    structured: frozenset[str] = frozenset()
+
+    @property
+    def written(self) -> tuple[Tool, ...]:
+        """The tools whose calls may be written as text; the very tuple of all where nothing is said."""
+        if not self.structured:
+            return self.tools
+        return tuple(tool for tool in self.tools if tool.name not in self.structured)
 
 
 def plan_sending(asked: Asked, way: Way, *, stream: bool) -> Sending:
@@ -87,6 +100,21 @@ def plan_sending(asked: Asked, way: Way, *, stream: bool) -> Sending:
         encoded = _shaped(encoded, way, repairs)
     tools = _offered(asked.request.tools, encoded.names)
     return Sending(encoded, encoded.names, tools, encoded.losses)
+
+
+def without_hosted_text(
+    sending: Sending, request: Request, way: Way, is_hosted: Callable[[Tool], bool]
+) -> Sending:
+    """The same where no text calls a tool that is run here: words that merely look like a call must run nothing.
+
+    Unless the operator says of the upstream that it writes its calls as text.
+    """
+    settings = way.settings
+    if settings.text_calls != _AUTO or settings.prompted_tools is not None:
+        return sending
+    pairs = zip(request.tools, sending.tools, strict=True)  # the same tools by other names
+    names = frozenset(tool.name for own, tool in pairs if is_hosted(own))
+    return structs.replace(sending, structured=names)
 
 
 def _shaped(encoded: EncodedRequest, way: Way, repairs: tuple[Repair, ...]) -> EncodedRequest:
@@ -167,7 +195,7 @@ def plan_answer(
 def _late_stage(sending: Sending, way: Way, seed: str) -> LateStage | None:
     """What finds calls in the text of a whole answer, where nothing narrows what may be called."""
     formats = way.settings.text_calls
-    sought = sought_in(sending.tools, "auto" if formats == _AUTO else formats, way.attempt.model)
+    sought = sought_in(sending.written, "auto" if formats == _AUTO else formats, way.attempt.model)
     return None if sought is None else LateStage(sought, seed)
 
 
@@ -190,6 +218,8 @@ def _stage(request: Request, sending: Sending, way: Way, seed: str) -> TextCallS
         allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
         pairs = zip(request.tools, tools, strict=True)
         tools = tuple(tool for own, tool in pairs if (own.name, own.namespace) in allowed)
+    if sending.structured:
+        tools = tuple(tool for tool in tools if tool.name not in sending.structured)
     if choice is not None and choice.mode == "allowed":
         choice = None
     return stage_for(

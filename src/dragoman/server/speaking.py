@@ -18,10 +18,10 @@ from dragoman.core.failures import ToldError, error_info
 from dragoman.errors import GatewayError
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import ErrorInfo, Problem
-from dragoman.model.request import Request
+from dragoman.model.request import Request, Tool
 from dragoman.server.answers import MAX_ANSWER_BYTES
 from dragoman.server.doors import DOORS, Door
-from dragoman.server.planning import Asked, Sending, plan_answer, plan_sending
+from dragoman.server.planning import Asked, Sending, plan_answer, plan_sending, without_hosted_text
 from dragoman.server.reading import Reading
 from dragoman.server.replies import FailedAttempt, is_stream, let_go, read_error, read_whole
 from dragoman.server.routing import Attempt, Router
@@ -108,7 +108,7 @@ class UpstreamModel:
     """An `engine.asking.Model` over upstreams.
 
     A request whose `stream` is False is sent as one that wants a body; any other asks for a stream.
-    door: the dialect an upstream that speaks several is spoken to in.
+    door: the dialect an upstream that speaks several is spoken to in. is_hosted: see `planning.without_hosted_text`.
     """
 
     def __init__(
@@ -119,12 +119,14 @@ class UpstreamModel:
         behalf: Behalf = _FOR_NOBODY,
         witness: Witness = _NOBODY,
         prepare: Prepare | None = None,
+        is_hosted: Callable[[Tool], bool] | None = None,
     ) -> None:
         self._reach = reach
         self._door = door
         self._behalf = behalf
         self._witness = witness
         self._prepare = prepare
+        self._is_hosted = is_hosted
         self._turns = 0
 
     @classmethod
@@ -236,6 +238,8 @@ class UpstreamModel:
         )
         # Ids are minted from the seed: those of one conversation must not be minted twice.
         seed = f"{behalf.request_id or f'run_{getrandbits(64):016x}'}.{self._turns}"
+        if self._is_hosted is not None:
+            sending = without_hosted_text(sending, request, way, self._is_hosted)
         plan = plan_answer(request, sending, way, profile="default", seed=seed, now=time.time())
         return sent, Reading(plan)
 

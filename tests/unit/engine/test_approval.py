@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.engine.approval import Policy, Rule, Subject, Verdict, read_policy
-from dragoman.engine.commands import commands_within, is_compound, spoken
+from dragoman.engine.commands import is_compound, look_at, spoken
 from dragoman.engine.globs import path_glob, text_glob
 from dragoman.errors import ConfigError
 
@@ -172,6 +172,107 @@ def test_the_name_of_another_tool_is_no_slip() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "ls -la",
+        "echo $HOME",
+        "ls *.py",
+        "for file in *.py; do wc -l $file; done",
+        "cd src && pytest -q | tail -3",
+        'git commit -m "$message"',
+        "git switch -c new",
+        "git rm x",
+        "grep -rn 'rm x' .",
+        "cat <<END > file\nrm -rf /\nEND",
+        "cat <<'END'\n$(rm x)\nEND",
+        "sed -n '1,20p' file",
+        "sed -e 's/x/y/' file",
+        "find . -name '*.py' | xargs wc -l",
+        "find . -name x -exec cat {} \\;",
+        "diff <(ls) <(ls -a)",
+        "mkdir -p a/{b,c}",
+        "if [ -f x ]; then cat x; fi",
+        "[[ -f x && -n $y ]] && echo yes",
+        "case $1 in a) ls;; b) cat x;; esac",
+        "while read -r line; do echo $line; done < file",
+        "timeout 60 pytest",
+        "env A=1 pytest",
+        "set -euo pipefail; ls",
+        "echo 'rm x'",
+        "# rm x\nls",
+        "echo $((1 + 2))",
+    ],
+)
+def test_what_can_be_seen_is_allowed_although_something_is_denied(text: str) -> None:
+    """A policy that asked for everything would be turned off."""
+    for source in ('allow = ["shell"]', 'default = "allow"'):
+        policy = read_policy(f'{source}\ndeny = ["shell: rm *", "shell: curl*"]')
+        judgement = policy.judge("shell", [Subject("command", text)])
+        assert (judgement.verdict, judgement.unseen) == ("allow", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("$x y", "the name of a command is put together when it runs: $x"),
+        ("git $x", "git may run what an argument says"),
+        ('eval "$x"', "evaluates a text"),
+        ("echo x | sh", "a shell runs what it is given as input"),
+        ("bash script", "it runs a script"),
+        ("./script", "it runs a program of the folder: ./script"),
+        ("python3 -c x", "python3 runs what it is told in a language of its own"),
+        ("alias a=b", "alias may change what is run"),
+        ("PATH=. ls", "it sets PATH"),
+        ("export PATH=.", "it sets PATH"),
+        ("echo 'open", "its quotes do not match"),
+        ("echo $(ls", "its brackets do not match"),
+        ("( " * 40 + "ls" + " )" * 40, "it is nested too deeply"),
+        ("rm$x", "the name of a command"),
+        ("ls " + "a" * 140_000, "it is too long"),
+    ],
+)
+def test_what_cannot_be_seen_is_asked_for_where_something_is_denied_and_the_reason_is_said(
+    text: str, reason: str
+) -> None:
+    policy = read_policy('allow = ["shell"]\ndeny = ["shell: rm *"]')
+    judgement = policy.judge("shell", [Subject("command", text)])
+    assert (judgement.verdict, judgement.may_be_denied) == ("ask", True)
+    assert reason in judgement.unseen
+    # With no rule for commands there is nothing that could be missed.
+    free = read_policy('allow = ["shell"]').judge("shell", [Subject("command", text)])
+    assert (free.verdict, free.unseen) == ("allow", "")
+
+
+def test_words_that_are_not_known_matter_where_a_rule_could_mean_them() -> None:
+    policy = read_policy('allow = ["shell"]\ndeny = ["shell: make clean*"]')
+    assert policy.judge("shell", [Subject("command", "make $x")]).verdict == "ask"
+    assert policy.judge("shell", [Subject("command", "make test $x")]).verdict == "allow"
+    assert policy.judge("shell", [Subject("command", "echo $x")]).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "verdict"),
+    [
+        ("python3 *", "python3 -c 'print(1)'", "allow"),
+        ("python3 test.py*", "python3 test.py -v", "allow"),
+        ("./test.sh*", "./test.sh all", "allow"),
+        ("*test*", "./test.sh all", "ask"),
+        ("*test*", "$x test", "ask"),
+        ("git *", "git -c alias.x='!touch y' x", "ask"),
+        ("git *", "git log --oneline", "allow"),
+        ("bash *", 'bash -c "$x"', "ask"),
+        ("bash -c $x", "bash -c $x", "allow"),
+    ],
+)
+def test_pattern_allows_a_program_that_runs_others_if_it_names_it(
+    rule: str, text: str, verdict: Verdict
+) -> None:
+    for more in ("", '\ndeny = ["shell: rm *"]'):
+        policy = read_policy(f'allow = ["shell: {rule}"]{more}')
+        assert policy.judge("shell", [Subject("command", text)]).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("argv", "text"),
     [
         (["git", "status"], "git status"),
@@ -207,17 +308,27 @@ def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
         "a;" * 10_000,
         "'" * 20_001,
         "\\" * 20_001,
+        "[[ " + "a " * 60_000,
+        "! " * 60_000,
+        "a=b " * 30_000,
+        "eval " * 25_000,
+        "{}" * 60_000,
+        "sudo " + "sh " * 39 + "-c 'sudo sh sh sh -c x'",
+        "cat <<END\n" * 10_000,
+        "xargs " * 20_000,
+        "sed " + "/g" * 60_000,
     ):
-        commands_within(text)
+        look_at(text)
     assert command("echo " + "a " * 10_000 + "; rm x") == "deny"
     assert command("git status " + "a" * 200_000) == "ask"
-    assert time.monotonic() - began < 10
+    # Work that grows with the square would take minutes.
+    assert time.monotonic() - began < 60
 
 
 @given(st.text(alphabet="ab '\"\\$(){}`;&|<>\n#!*~=-", max_size=30))
 def test_every_text_is_looked_at_without_harm(text: str) -> None:
     is_compound(text)
-    commands_within(text)
+    look_at(text)
     # Nothing that a shell could split is plain.
     if not is_compound(f"git status {text}"):
         assert "\n" not in text

@@ -1,21 +1,21 @@
 """Approval at the terminal: what a call would do, and a word of the person's for it."""
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import cast
 
-from dragoman._json import loads
+from dragoman._json import as_object, loads, repeats_names
 from dragoman.cli.run.questions import Person
 from dragoman.engine.approval import Approval
 from dragoman.engine.builtin.guarding import Answer, Ask
 from dragoman.errors import MalformedJson
 from dragoman.inspection.layout import Line, Span
-from dragoman.inspection.visible import excerpt, visible_line
+from dragoman.inspection.visible import cells, exact, wrapped
 from dragoman.model.parts import Call
 
 __all__ = ("asking", "question_of")
 
-# A person must see what is to be run; past this nobody reads it, and the question says that it is cut.
-_MOST_LINES = 40
+_INDENT = "    "
+_NAMES = {"\t": "tab", "\r": "carriage return", "\x1b": "escape", " ": "space at the end of a line"}
 _WORDS = {
     "y": "yes",
     "yes": "yes",
@@ -39,46 +39,90 @@ def asking(person: Person) -> Ask:
     """Have a person asked at the terminal."""
 
     async def ask(approval: Approval) -> Answer:
-        name = visible_line(approval.tool)
-        prompt = f"allow it? [y]es, [n]o, [a]lways this one, [t] always {name}: "
-        question = question_of(approval, person.width)
+        name = exact(approval.tool, Counter())
+        prompt = f"allow it? [y]es, [n]o, [a]lways {_this(approval)}, [t] always {name}: "
+        question = tuple(question_of(approval, person.width))
         return _ANSWERS[await person.choose(_WORDS, prompt, *question)]
 
     return ask
 
 
+def _this(approval: Approval) -> str:
+    """What is allowed from now on by whoever says `always`: for a file tool, whatever it puts there."""
+    kinds = {subject.kind for subject in approval.subjects}
+    if kinds == {"command"}:
+        return "this command"
+    if kinds != {"path"}:
+        return "these arguments"
+    return "this path" if len(approval.subjects) == 1 else "these paths"
+
+
 def question_of(approval: Approval, width: int) -> Iterator[Line]:
-    """What is asked, in lines."""
-    by = "" if approval.rule is None else f" (the policy asks: {visible_line(str(approval.rule))})"
+    """What is asked, in lines: all of it, however long, and nothing that looks like something else."""
+    escaped: Counter[str] = Counter()
+    by = ""
+    if approval.unseen:
+        by = f" (the policy cannot see all of it: {exact(approval.unseen, escaped)})"
+    elif approval.rule is not None:
+        by = f" (the policy asks: {exact(str(approval.rule), escaped)})"
     yield (
         Span("? ", "title"),
-        Span(visible_line(approval.tool), "strong"),
+        Span(exact(approval.tool, escaped), "strong"),
         Span(f" needs approval{by}", "faint"),
     )
-    for line in _details(approval.call, max(width - 4, 20)):
-        yield (Span(f"    {line}"),)
+    fields = list(_fields(approval.call))
+    room = max(width - len(_INDENT) - 1, 20)
+    for name, text in fields:
+        yield from _field(exact(name.replace("\n", "\\n"), escaped), text, room, escaped)
+    for subject in approval.subjects:
+        # A link leads elsewhere than the arguments say.
+        if subject.kind == "path" and not any(subject.text in text for _, text in fields):
+            yield from _field("leads to", subject.text, room, escaped)
+    if escaped:
+        yield from _notice(escaped, room)
 
 
-def _details(call: Call, width: int) -> Iterator[str]:
-    left = _MOST_LINES
-    for name, text in _fields(call.input):
-        shown = excerpt(text, width - len(name), max(left, 1))
-        lines = shown.lines
-        left -= len(lines)
-        yield f"{name}{lines[0] if lines else ''}"
-        yield from (f"{' ' * len(name)}{line}" for line in lines[1:])
-        if shown.is_cut:
-            yield f"… CUT HERE: it has {len(text):,} characters in all"
+def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[Line]:
+    """One thing that the call says: on its line, or below it, where `|` begins each line of it and a space what is wrapped."""
+    lines = [exact(line, escaped) for line in text.split("\n")]
+    label = f"{name}: " if name else ""
+    if len(lines) == 1 and cells(label) + cells(lines[0]) <= room:
+        yield (Span(f"{_INDENT}{label}{lines[0]}"),)
+        return
+    count = f"{len(lines):,} lines" if len(lines) > 1 else "1 line"
+    yield (Span(f"{_INDENT}{label}"), Span(f"{count}, {len(text):,} characters", "faint"))
+    for line in lines:
+        first, *more = wrapped(line, room - 2)
+        yield (Span(f"{_INDENT}| ", "faint"), Span(first))
+        for piece in more:
+            yield (Span(f"{_INDENT}  "), Span(piece))
 
 
-def _fields(source: str) -> Iterator[tuple[str, str]]:
-    """What the call says, one thing at a time: the name before it, and its text."""
+def _notice(escaped: Counter[str], room: int) -> Iterator[Line]:
+    """Which characters are shown as escapes: an escape may also be what stands there."""
+    names = [
+        f"{count:,} × {_NAMES.get(char, f'U+{ord(char):04X}')}" for char, count in escaped.items()
+    ]
+    for piece in wrapped(f"escapes stand for {', '.join(names)}", room):
+        yield (Span(f"{_INDENT}{piece}", "bad"),)
+
+
+def _fields(call: Call) -> Iterator[tuple[str, str]]:
+    """What the call says, one thing after the other: a text as it is, any other value as its JSON came."""
+    source = call.input
     try:
-        value = cast("object", loads(source))
+        members = as_object(source)
+        if repeats_names(source):
+            yield "", source
+            return
+        values = {name: loads(bytes(value)) for name, value in members.items()}
     except MalformedJson:
-        value = None
-    if not isinstance(value, dict):
         yield "", source
         return
-    for name, each in cast("dict[str, object]", value).items():
-        yield f"{visible_line(name)[:40]}: ", each if isinstance(each, str) else str(each)
+    if not members:
+        yield "", source
+    for name, value in values.items():
+        yield (
+            name,
+            value if isinstance(value, str) else bytes(members[name]).decode("utf-8", "replace"),
+        )

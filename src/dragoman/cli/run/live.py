@@ -65,6 +65,10 @@ class LiveScreen:
     def width(self) -> int:
         return max(shutil.get_terminal_size((100, 24)).columns, _LEAST_WIDTH)
 
+    @property
+    def height(self) -> int:
+        return shutil.get_terminal_size((100, 24)).lines
+
     def can_write(self, text: str) -> bool:
         try:
             text.encode(self._encoding)
@@ -127,7 +131,10 @@ class LiveScreen:
             self._redraw()
 
     def ask(self, prompt: str, *lines: Line) -> None:
-        """Put a question at the end of the screen, and keep everything else from it until `answered`."""
+        """Put a question at the end of the screen, and keep everything else from it until `answered`.
+
+        Asked again before that, it stands below what was asked.
+        """
         self._erase()
         if self._tail:
             self._write(f"{self._tail}\n")
@@ -135,7 +142,7 @@ class LiveScreen:
         elif self._is_mid_line:
             self._write("\n")
         self._is_mid_line = False
-        self._held = []
+        self._held = [] if self._held is None else self._held
         question = "".join(f"{self._painted(line)}\n" for line in lines) + prompt
         self._write(self._written(question, "backslashreplace"))
 

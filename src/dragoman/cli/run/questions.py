@@ -6,17 +6,20 @@ The terminal edits the line; reading waits on the event loop, so that everything
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from dragoman.cli.run.live import LiveScreen
 from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.visible import cells
 
 __all__ = ("Person", "TypedLines", "is_attended")
 
 _PROMPT = "> "
 # Nobody types so fast, and terminals hand on what is pasted much faster.
 _PASTE_SECONDS = 0.03
+_LEAST_ROWS = 8  # of a page, on a screen that is hardly one
+_PAGE_WORDS = {"": "next", "r": "rest", "rest": "rest", "n": "no", "no": "no"}
 _READ_SIZE = 65536  # terminals give one line at a time, and no longer ones than 4,096 bytes
 
 
@@ -112,17 +115,57 @@ class Person:
         return self._screen.width
 
     async def choose(self, words: Mapping[str, str], prompt: str, *lines: Line) -> str | None:
-        """One of several answers, by any of their words; None if the person ends the input."""
+        """One of several answers, by any of their words; None if the person ends the input.
+
+        Lines that do not fit on the screen are shown page by page, and the question comes after the last: until then
+        nothing but `no` answers it. Nothing else is written between the pages.
+        """
         async with self._turn:
             self._lines.forget()
-            while True:
-                self._screen.ask(prompt, *lines)
-                try:
-                    line = await self._lines.read()
-                except BaseException:
-                    self._screen.say("\n")
-                    raise
-                finally:
-                    self._screen.answered()
-                if line is None or line.strip().lower() in words:
-                    return None if line is None else words[line.strip().lower()]
+            pages = _pages(lines, self._screen.width, max(self._screen.height - 2, _LEAST_ROWS))
+            try:
+                for number, page in enumerate(pages[:-1], 1):
+                    typed = await self._turn_page(number, len(pages), page)
+                    if typed != "next":
+                        if typed != "rest":
+                            return words.get(typed or "")
+                        rest = tuple(line for each in pages[number:] for line in each)
+                        return await self._choose(words, prompt, rest)
+                return await self._choose(words, prompt, pages[-1])
+            except BaseException:
+                self._screen.say("\n")
+                raise
+            finally:
+                self._screen.answered()
+
+    async def _turn_page(self, number: int, count: int, page: Sequence[Line]) -> str | None:
+        """`next`, `rest`, `no`, or None for the end of the input."""
+        prompt = f"-- page {number} of {count}: Enter for the next, [r] for the rest of it, [n]o: "
+        while True:
+            self._screen.ask(prompt, *page)
+            line = await self._lines.read()
+            if line is None or line.strip().lower() in _PAGE_WORDS:
+                return None if line is None else _PAGE_WORDS[line.strip().lower()]
+
+    async def _choose(
+        self, words: Mapping[str, str], prompt: str, lines: Sequence[Line]
+    ) -> str | None:
+        while True:
+            self._screen.ask(prompt, *lines)
+            line = await self._lines.read()
+            if line is None or line.strip().lower() in words:
+                return None if line is None else words[line.strip().lower()]
+
+
+def _pages(lines: Sequence[Line], width: int, height: int) -> list[list[Line]]:
+    """The lines in as many pages as it takes; at least one."""
+    pages: list[list[Line]] = [[]]
+    room = height
+    for line in lines:
+        rows = max(1, -(-sum(cells(span.text) for span in line) // width))
+        if rows > room and pages[-1]:
+            pages.append([])
+            room = height
+        pages[-1].append(line)
+        room -= rows
+    return pages

@@ -91,7 +91,7 @@ def _plan(
         instructions=None
         if options.instructions is None
         else read_instructions(options.instructions),
-        permissions=permissions_of(options),
+        permissions=permissions_of(options, settings, root),
         servers=servers_of(options.mcp or (), settings),
         sessions=sessions,
         session=structs.replace(session, model=model),

@@ -1,17 +1,21 @@
 """What the agent may do here: the tools of a terminal and those of MCP servers, all behind one gate."""
 
 import os
-from collections.abc import AsyncGenerator, Sequence
+import tomllib
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from msgspec import Struct
 
+from dragoman._json import loads
 from dragoman.cli.options import Options
 from dragoman.cli.run.approving import asking
 from dragoman.cli.run.questions import Person
 from dragoman.core.aliases import flat_name
 from dragoman.engine.approval import Policy, read_policy
+from dragoman.engine.builtin.environment import is_secret
 from dragoman.engine.builtin.guarding import Ask, Gate, guarded, say_yes
 from dragoman.engine.builtin.sandbox import Sandbox
 from dragoman.engine.builtin.terminal import TerminalOptions, TerminalTools, terminal_tools
@@ -23,8 +27,10 @@ from dragoman.engine.mcp.settings import (
     settings_from_short_form,
 )
 from dragoman.engine.tools import Tool, ToolSource
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, MalformedJson
+from dragoman.server.config import CONFIG_FILE, find_file
 from dragoman.server.settings import Settings
+from dragoman.store.opening import sqlite_place
 
 __all__ = ("Permissions", "Toolset", "open_tools", "permissions_of", "servers_of")
 
@@ -33,12 +39,16 @@ _MAX_FILE = 1024 * 1024
 
 
 class Permissions(Struct, frozen=True):
-    """What the options say of it. `says_yes`: to all that the policy does not deny."""
+    """What the options say of it.
+
+    says_yes: to all that the policy does not deny. hidden: what commands in the sandbox cannot read.
+    """
 
     policy: Policy
     says_yes: bool
     has_sandbox: bool
     has_network: bool
+    hidden: tuple[str, ...] = ()
 
 
 class Toolset(Struct, frozen=True):
@@ -79,16 +89,63 @@ class _GuardedSource:
         return [guarded(tool, self._gate) for tool in self._servers.tools()]
 
 
-def permissions_of(options: Options) -> Permissions:
-    """Raises:
-    ConfigError: the policy cannot be read, or two options contradict each other.
+def permissions_of(options: Options, settings: Settings, root: Path) -> Permissions:
+    """What the agent may do in this folder.
+
+    Raises:
+        ConfigError: the policy cannot be read, or two options contradict each other.
     """
     if options.no_sandbox and options.network:
         raise ConfigError("--network: has no meaning with --no-sandbox: commands have it then")
     policy = Policy()
     if options.policy is not None:
         policy = read_policy(_read_text("--policy", options.policy), options.policy)
-    return Permissions(policy, options.yes, not options.no_sandbox, options.network)
+    hidden = tuple(_private_places(options, settings, root))
+    return Permissions(policy, options.yes, not options.no_sandbox, options.network, hidden)
+
+
+def _private_places(options: Options, settings: Settings, root: Path) -> Iterator[str]:
+    """What this run reads or keeps and its commands must not see, beside what every sandbox hides.
+
+    A configuration in the folder that the agent works in is a file of the project: it is hidden if it holds a secret.
+    """
+    files = [Path(word) for word in options.mcp or () if word.endswith(".json") and "=" not in word]
+    config = find_file(options.config, os.environ)
+    files += [root / CONFIG_FILE, *([] if config is None else [config])]
+    for file in files:
+        path = file.absolute()
+        if not path.resolve().is_relative_to(root) or _holds_secrets(path):
+            yield str(path)
+    for upstream in settings.upstreams.values():
+        for named in (upstream.auth_file, upstream.codex_home):
+            if named is not None:
+                yield str(Path(named).expanduser().absolute())
+    store = "sqlite:" if settings.store is None else settings.store.url
+    if store.startswith("sqlite:"):
+        place = str(sqlite_place(store, os.environ)[0].absolute())
+        yield from (place, f"{place}-wal", f"{place}-shm", f"{place}-journal")
+    if settings.dump.path is not None:
+        yield str(Path(settings.dump.path).expanduser().absolute())
+
+
+def _holds_secrets(path: Path) -> bool:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        table: object = loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError, MalformedJson):
+        return True  # what cannot be read is no reason to show it
+    return _is_secret_within("", table)
+
+
+def _is_secret_within(name: str, value: object) -> bool:
+    """Whether a value holds a secret itself. The name of a variable that holds one is none."""
+    if isinstance(value, dict):
+        entries = cast("dict[str, object]", value).items()
+        return any(_is_secret_within(key, each) for key, each in entries)
+    if isinstance(value, list):
+        return any(_is_secret_within(name, each) for each in cast("list[object]", value))
+    is_reference = name.endswith("_env") or (isinstance(value, str) and value.startswith("$"))
+    return isinstance(value, str) and bool(value) and not is_reference and is_secret(name, value)
 
 
 def servers_of(words: Sequence[str], settings: Settings) -> tuple[McpServerSettings, ...]:
@@ -130,7 +187,7 @@ async def open_tools(
         policy=permissions.policy,
         ask=ask,
         sandbox="auto" if permissions.has_sandbox else "off",
-        options=TerminalOptions(network=permissions.has_network),
+        options=TerminalOptions(network=permissions.has_network, hidden=permissions.hidden),
     )
     async with McpServers(servers) as started:
         yield Toolset(terminal, started, permissions.policy)

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
+from msgspec import structs
+
 from dragoman.core.aliases import flat_name
 from dragoman.engine.approval import Approval, Policy, Subject
 from dragoman.engine.builtin.tooling import Judged
@@ -26,9 +28,9 @@ WAIT_SECONDS = 86_400.0
 RUN_SECONDS = 600.0
 
 
-async def say_yes(_: Approval) -> Answer:
-    """For `--yes`: everything that is not denied."""
-    return True
+async def say_yes(approval: Approval) -> Answer:
+    """For `--yes`: everything that is not denied. What may be denied, and cannot be seen, is."""
+    return not approval.may_be_denied
 
 
 class Gate:
@@ -39,7 +41,7 @@ class Gate:
         self._ask = ask
         self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._tools: set[str] = set()
-        self._known: set[tuple[str, tuple[Subject, ...]]] = set()
+        self._known: set[tuple[str, tuple[Subject, ...], str]] = set()
 
     async def pass_through(self, approval: Approval) -> None:
         """Return if the call may be run.
@@ -53,8 +55,15 @@ class Gate:
             raise ToolError(
                 f"{approval.tool} is denied here {because}. Do not try it another way; say what you need and why."
             )
+        approval = structs.replace(
+            approval,
+            rule=judgement.rule,
+            unseen=judgement.unseen,
+            may_be_denied=judgement.may_be_denied,
+        )
         if judgement.verdict == "allow" or self._is_known(approval):
             return
+        because = f"because {judgement.unseen}" if judgement.unseen else because
         if self._ask is None:
             raise ToolError(
                 f"{approval.tool} needs approval {because}, and nobody can be asked: it was not run."
@@ -63,15 +72,13 @@ class Gate:
             # The answer to the question before may have been one to this.
             if self._is_known(approval):
                 return
-            answer = await self._ask(
-                Approval(
-                    tool=approval.tool,
-                    call=approval.call,
-                    subjects=approval.subjects,
-                    rule=judgement.rule,
-                )
-            )
+            answer = await self._ask(approval)
         self._remember(approval, answer)
+        if not answer and approval.may_be_denied:
+            raise ToolError(
+                f"this call of {approval.tool} was refused: {approval.unseen}, and some commands are denied here. "
+                "It was not run. Write the command so that all of it can be seen."
+            )
         if not answer:
             raise ToolError(f"the user refused this call of {approval.tool}: it was not run.")
 
@@ -83,13 +90,21 @@ class Gate:
         return self._asking[1]
 
     def _is_known(self, approval: Approval) -> bool:
-        return approval.tool in self._tools or (approval.tool, approval.subjects) in self._known
+        # Yes to a whole tool is none to what is denied.
+        is_allowed = approval.tool in self._tools and not approval.may_be_denied
+        return is_allowed or _thing(approval) in self._known
 
     def _remember(self, approval: Approval, answer: Answer) -> None:
         if answer == "tool":
             self._tools.add(approval.tool)
         elif answer == "always":
-            self._known.add((approval.tool, approval.subjects))
+            self._known.add(_thing(approval))
+
+
+def _thing(approval: Approval) -> tuple[str, tuple[Subject, ...], str]:
+    """What a call is known by. A command is another one in another folder, which its arguments name."""
+    is_command = any(subject.kind == "command" for subject in approval.subjects)
+    return approval.tool, approval.subjects, approval.call.input if is_command else ""
 
 
 class GuardedTool:

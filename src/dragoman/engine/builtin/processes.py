@@ -38,7 +38,10 @@ How = Literal["ended", "timed_out", "flooded", "stopped"]
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """What is to be run, and its bounds. `is_wrapped`: the first process is a sandbox, and dies with all that is in it."""
+    """What is to be run, and its bounds.
+
+    is_wrapped: the first process is a sandbox, and dies with all that is in it. descriptors: those that it inherits.
+    """
 
     argv: Sequence[str]
     folder: str
@@ -46,6 +49,7 @@ class Job(Struct, frozen=True, kw_only=True):
     seconds: float
     output_limit: int
     is_wrapped: bool = False
+    descriptors: tuple[int, ...] = ()
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -73,6 +77,7 @@ def run_job(job: Job, stop: threading.Event, watch: Callable[[bytes], None]) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        pass_fds=job.descriptors,
     )
     running = _Running(process, job, mark, watch)
     try:

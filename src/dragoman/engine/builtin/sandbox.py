@@ -1,40 +1,99 @@
 """Bubblewrap around commands: the file system read-only but for the root, no network, no other processes, a /tmp of its own.
 
-Whether it works is found out by running it once: it may not be installed, and where it is, the kernel or a container may not
-permit it. Where it does not work commands run without it, under approval alone, and that is said wherever it matters.
+Whether it works is found out by running it once, with a script that looks from inside whether the wall stands: bubblewrap
+may not be installed, it may be too old, and the kernel or a container may not permit it. Where it does not work commands
+run without it, under approval alone, and that is said wherever it matters.
 
-The sandbox does not hide files that can be read, but for the places where secrets usually are. It is no virtual machine: it
-relies on the kernel.
+The user that runs the agent may be root, and the kernel gives root's files to root without any capability: the settings of
+the machine in /proc/sys, the sockets of its daemons. So the wall is made of mounts and namespaces, not of permissions.
+
+The sandbox does not hide files that can be read, but for the places where secrets usually are and what Dragoman itself
+keeps. Sockets are hidden by the list that the kernel has of them, where they were bound by their whole path. It is no
+virtual machine: it relies on the kernel.
 """
 
 import os
+import pwd
 import shutil
+import stat
+import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
 
-__all__ = ("Sandbox", "find_sandbox", "without_sandbox")
+__all__ = ("Sandbox", "Wrapped", "find_sandbox", "without_sandbox")
 
 PROBE_SECONDS = 10.0
 
 # Below the home folder: what a command has no business to read, and could send away where it has a network.
-_SECRET_FOLDERS = (
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".password-store", ".codex", ".claude",
+_SECRET_PLACES = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/op", ".config/rclone",
+    ".config/containers", ".password-store", ".local/share/keyrings", ".codex", ".claude", ".claude.json", ".mozilla",
+    ".config/google-chrome", ".config/chromium", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".config/git/credentials",
+    ".pgpass", ".my.cnf", ".vault-token", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
+    ".terraform.d/credentials.tfrc.json", ".config/dragoman",
 )  # fmt: skip
-_SECRET_FILES = (".netrc", ".npmrc", ".pypirc", ".git-credentials", ".pgpass")
+# What root can read although nobody else can.
+_SYSTEM_SECRETS = (
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/ssl/private",
+    "/etc/krb5.keytab",
+)
 # Names are looked up through these where there is a network.
 _RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
+# A private and empty folder is put in their place: sockets and files of other programs.
+_EMPTIED = ("/tmp", "/run", "/var/run")  # noqa: S108 -- the sandbox's own
+# The kernel's own file systems: a root in one of them would be the machine's settings.
+_KERNEL = ("/proc", "/sys", "/dev")
+_SOCKETS = "/proc/net/unix"
+
+# Run inside once. It uses the shell alone: whatever it cannot find out counts as a hole.
+_LOOK = """
+fail() { echo "it leaves $1" >&2; exit 1; }
+caps=0 privileges=0
+while read -r name value rest; do
+  case $name in
+    Cap*:) caps=$((caps + 1)); case $value in *[!0]*) fail "capabilities";; esac;;
+    NoNewPrivs:) privileges=$value;;
+  esac
+done < /proc/self/status
+[ "$caps" -ge 4 ] || fail "capabilities unknown"
+[ "$privileges" = 1 ] || fail "setuid programs their privileges"
+settings=0
+while read -r id parent device top point flags rest; do
+  if [ "$point" = /proc/sys ]; then case $flags in ro,*) settings=1;; *) settings=0;; esac; fi
+done < /proc/self/mountinfo
+[ "$settings" = 1 ] || fail "the kernel's settings writable"
+[ -w /proc/sys/kernel/core_pattern ] && fail "the kernel's settings writable"
+[ "$$" -le 16 ] || fail "other processes in sight"
+exit 0
+"""
+
+
+class Wrapped(Struct, frozen=True):
+    """A command inside the sandbox, and the descriptors that it must be given."""
+
+    argv: Sequence[str]
+    descriptors: tuple[int, ...] = ()
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
-    """What surrounds commands. `program` is None where there is nothing; `reason` says why."""
+    """What surrounds commands. `program` is None where there is nothing; `reason` says why.
+
+    hidden: files and folders that cannot be read in it, beside the places where secrets usually are.
+    """
 
     root: str
     program: str | None = None
     has_network: bool = False
+    hidden: tuple[str, ...] = ()
     reason: str = ""
 
     @property
@@ -49,18 +108,48 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         network = "with" if self.has_network else "without"
         return f"Commands run in a sandbox: only {self.root} and a private /tmp can be written, {network} network."
 
-    def wrap(self, argv: Sequence[str], folder: str) -> list[str]:
-        """The command that runs this one inside."""
+    @contextmanager
+    def wrapped(self, argv: Sequence[str], folder: str) -> Iterator[Wrapped]:
+        """The command that runs this one inside; the descriptors are open as long as the context."""
         if self.program is None:
-            return list(argv)
-        return [
-            self.program,
-            *_arguments(self.root, self.has_network),
-            "--chdir",
-            folder,
-            "--",
-            *argv,
+            yield Wrapped(list(argv))
+            return
+        reading, writing = os.pipe()
+        try:
+            os.write(writing, _FILTER)  # far smaller than a pipe
+        finally:
+            os.close(writing)
+        try:
+            options = [*self._options(), "--seccomp", str(reading), "--chdir", folder]
+            yield Wrapped([self.program, *options, "--", *argv], (reading,))
+        finally:
+            os.close(reading)
+
+    def _options(self) -> list[str]:
+        """In the order in which the mounts are made: each lies above those before it."""
+        root = self.root
+        options = ["--ro-bind", "/", "/"]
+        for place in _EMPTIED:
+            if os.path.isdir(place) and not os.path.islink(place):  # noqa: PTH112, PTH114 -- see `_hidden_places`
+                options += ["--tmpfs", place]
+        for place in _RESOLVERS if self.has_network else ():
+            options += ["--ro-bind-try", place, place]
+        # The root lies above a hidden folder that it is in, and below what is hidden in it.
+        hidden = _hidden_places(self.hidden)
+        outside = [place for place in hidden if not _is_within(place, root)]
+        inside = [place for place in hidden if place != root and _is_within(place, root)]
+        options += _masks(outside)
+        options += ["--bind", root, root]
+        options += _masks([*inside, *_sockets(root)])
+        options += ["--dev", "/dev", "--proc", "/proc", *_machine_files()]
+        options += [
+            *("--unshare-user", "--disable-userns"),
+            *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         ]
+        if not self.has_network:
+            options.append("--unshare-net")
+        # Without capabilities the user that is root inside cannot mount anything anew.
+        return [*options, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
 
 
 def without_sandbox(root: Path, reason: str = "it is turned off") -> Sandbox:
@@ -68,70 +157,171 @@ def without_sandbox(root: Path, reason: str = "it is turned off") -> Sandbox:
     return Sandbox(root=str(root.resolve()), reason=reason)
 
 
-def find_sandbox(root: Path, *, network: bool = False, program: str = "bwrap") -> Sandbox:
-    """Bubblewrap if it works here, else nothing, with the reason."""
+def find_sandbox(
+    root: Path, *, network: bool = False, program: str = "bwrap", hidden: Iterable[str] = ()
+) -> Sandbox:
+    """Bubblewrap if it works here, else nothing, with the reason.
+
+    hidden: files and folders that cannot be read inside.
+    """
     found = shutil.which(program)
     if found is None:
         return without_sandbox(root, "bubblewrap is not installed")
-    sandbox = Sandbox(root=str(root.resolve()), program=found, has_network=network)
-    problem = _probe(tuple(sandbox.wrap(["/bin/sh", "-c", "exit 0"], sandbox.root)))
+    place = str(root.resolve())
+    if place == "/" or any(_is_within(place, kernel) for kernel in _KERNEL):
+        return without_sandbox(root, f"around {place} there can be none")
+    sandbox = Sandbox(root=place, program=found, has_network=network, hidden=tuple(hidden))
+    problem = _probe(sandbox)
     return sandbox if problem is None else without_sandbox(root, problem)
 
 
 @lru_cache(32)
-def _probe(argv: tuple[str, ...]) -> str | None:
-    """Why a command cannot be run; None if it can. Asked once: kernels do not change their mind."""
-    try:
-        done = subprocess.run(  # noqa: S603 -- bubblewrap, to see whether it is permitted
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=PROBE_SECONDS,
-            check=False,
-            start_new_session=True,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap cannot be run: {error}"
+def _probe(sandbox: Sandbox) -> str | None:
+    """Why there is no wall; None if there is. Asked once: kernels do not change their mind."""
+    with sandbox.wrapped(["/bin/sh", "-c", _LOOK], sandbox.root) as wrapped:
+        try:
+            done = subprocess.run(  # noqa: S603 -- bubblewrap, to see whether it is permitted
+                wrapped.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=PROBE_SECONDS,
+                check=False,
+                start_new_session=True,
+                pass_fds=wrapped.descriptors,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"bubblewrap cannot be run: {error}"
     if done.returncode == 0:
         return None
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"bubblewrap is not permitted here: {said[-1][:200] if said else f'exit code {done.returncode}'}"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    last = lines[-1][:200] if lines else f"exit code {done.returncode}"
+    if last.startswith("it leaves "):
+        return f"bubblewrap makes no wall here: {last}"
+    if "nknown option" in last:
+        return f"bubblewrap 0.8 or later is needed: {last}"
+    return f"bubblewrap is not permitted here: {last}"
 
 
-def _arguments(root: str, has_network: bool) -> list[str]:  # noqa: FBT001 -- a member of the value above
-    options = ["--ro-bind", "/", "/"]
-    for place in ("/tmp", "/run"):  # noqa: S108 -- the sandbox's own
-        if Path(place).is_dir():
-            options += ["--tmpfs", place]
-    for place in _RESOLVERS if has_network else ():
-        options += ["--ro-bind-try", place, place]
-    # The root after what it may lie in, then what may lie in the root.
-    options += ["--bind", root, root, *_masks(root), "--dev", "/dev", "--proc", "/proc"]
-    options += [
-        "--unshare-user-try",
-        "--unshare-pid",
-        "--unshare-ipc",
-        "--unshare-uts",
-        "--unshare-cgroup-try",
-    ]
-    if not has_network:
-        options.append("--unshare-net")
-    # Without capabilities the user that is root inside cannot mount anything anew.
-    options += ["--cap-drop", "ALL", "--die-with-parent", "--new-session"]
-    return options
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _masks(root: str) -> list[str]:
-    """Empty folders over those with secrets, unless the root is in one of them."""
+def _hidden_places(named: Iterable[str]) -> list[str]:
+    """Where links lead, what lies above before what lies below. What cannot be read anyway is left out.
+
+    By functions of `os.path`: those of `Path` raise where a folder may not be entered.
+    """
+    environ = os.environ
+    homes = [os.path.expanduser("~")]  # noqa: PTH111 -- never raises
+    with suppress(KeyError):  # HOME may say something else
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    places = [f"{home}/{name}" for home in homes for name in _SECRET_PLACES]
+    states = [f"{home}/.local/state" for home in homes]
+    for variable, names in (("XDG_CONFIG_HOME", _SECRET_PLACES), ("CODEX_HOME", ("",))):
+        base = environ.get(variable, "")
+        if base.startswith("/"):
+            places += [f"{base}/{name.removeprefix('.config/')}" for name in names]
+    # The store and the sessions of `dragoman run`.
+    places += [f"{state}/dragoman" for state in (*states, environ.get("XDG_STATE_HOME", ""))]
+    places += [*_SYSTEM_SECRETS, *_host_keys(), *named]
+    real = {os.path.realpath(place) for place in places if place.startswith("/")}
+    return sorted(place for place in real if os.access(place, os.R_OK))
+
+
+def _host_keys() -> list[str]:
+    try:
+        return [f"/etc/ssh/{name}" for name in os.listdir("/etc/ssh") if name.endswith("_key")]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _masks(places: Iterable[str]) -> list[str]:
+    """An empty folder in the place of each folder; in that of anything else, what cannot be opened."""
     options: list[str] = []
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 -- never raises
-    for name in _SECRET_FOLDERS:
-        place = home / name
-        if place.is_dir() and not place.is_symlink() and not Path(root).is_relative_to(place):
-            options += ["--tmpfs", str(place)]
-    for name in _SECRET_FILES:
-        place = home / name
-        if place.is_file() and not place.is_symlink():
-            options += ["--ro-bind", "/dev/null", str(place)]
+    for place in places:
+        is_folder = os.path.isdir(place)  # noqa: PTH112 -- see `_hidden_places`
+        options += ["--tmpfs", place] if is_folder else ["--ro-bind", "/dev/null", place]
     return options
+
+
+def _sockets(root: str) -> list[str]:
+    """The sockets that programs of this machine listen on: a mount that is read-only lets a command talk to them."""
+    try:
+        with open(_SOCKETS, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
+            lines = stream.read().splitlines()[1:]
+    except OSError:
+        return []
+    found: set[str] = set()
+    for line in lines:
+        # Num RefCount Protocol Flags Type St Inode Path; a path may hold spaces.
+        path = line.split(maxsplit=7)[7:]
+        if path and path[0].startswith("/"):
+            found.add(os.path.realpath(path[0]))
+    return [path for path in sorted(found) if _is_exposed(path, root)]
+
+
+def _is_exposed(path: str, root: str) -> bool:
+    if not path or any(_is_within(path, place) for place in (root, *_EMPTIED, *_KERNEL)):
+        return False
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode) and os.access(path, os.W_OK)  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _machine_files() -> list[str]:
+    """What /proc has of the machine rather than of a process: read-only, or nothing where it is for root alone.
+
+    Bubblewrap covers some of it where the folder itself can be written, and /proc/sys cannot: only the files in it.
+    """
+    options: list[str] = []
+    try:
+        entries = sorted(os.scandir("/proc"), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    for entry in entries:
+        if entry.name.isdecimal() or entry.is_symlink():
+            continue
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode) or mode & 0o222:
+            options += ["--ro-bind", entry.path, entry.path]
+        elif not mode & 0o077:
+            options += ["--ro-bind", "/dev/null", entry.path]
+    return options
+
+
+# The kernel's keyrings are the session's, whatever namespaces there are: the calls for them are not permitted.
+# By the kernel's word for the architecture (<linux/audit.h>): the numbers of add_key, request_key and keyctl.
+_KEY_CALLS = {
+    0xC000003E: (
+        248,
+        249,
+        250,
+        *(0x40000000 + number for number in (248, 249, 250)),
+    ),  # x86-64, x32
+    0x40000003: (286, 287, 288),  # i386
+    0xC00000B7: (217, 218, 219),  # aarch64
+    0x40000028: (309, 310, 311),  # arm
+    0xC00000F3: (217, 218, 219),  # riscv64
+    0xC0000015: (269, 270, 271),  # ppc64le
+    0x80000016: (278, 279, 280),  # s390x
+}
+_LOAD, _JUMP_IF, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_RET|K
+_ALLOWED, _REFUSED, _UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026  # go on; EPERM; ENOSYS
+
+
+def _compile_filter() -> bytes:
+    """The filter for the kernel, a program of eight bytes a step: code, two jumps, value (<linux/filter.h>)."""
+    steps = [(_LOAD, 0, 0, 4)]  # the architecture
+    for architecture, numbers in _KEY_CALLS.items():
+        block = [(_LOAD, 0, 0, 0)]  # the number of the call
+        for number in numbers:
+            block += [(_JUMP_IF, 0, 1, number), (_RETURN, 0, 0, _REFUSED)]
+        block.append((_RETURN, 0, 0, _ALLOWED))
+        steps += [(_JUMP_IF, 0, len(block), architecture), *block]
+    steps.append((_RETURN, 0, 0, _UNKNOWN))
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+_FILTER = _compile_filter()

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from dragoman.engine.approval import Subject
 from dragoman.engine.builtin.processes import Ended, Job, run_job
 from dragoman.engine.builtin.rooted import Root
-from dragoman.engine.builtin.sandbox import Sandbox
+from dragoman.engine.builtin.sandbox import Sandbox, Wrapped
 from dragoman.engine.commands import spoken
 from dragoman.engine.describing import describe_record
 from dragoman.engine.threads import run_to_end
@@ -97,14 +97,20 @@ class ShellTool:
         return [Subject("command", text)]
 
     async def run(self, invocation: Invocation) -> Output:
-        job = self._job(self._read(invocation.call))
+        arguments = self._read(invocation.call)
+        seconds = min(arguments.timeout, MAX_SECONDS)
+        folder = str(self._root.path / self._root.resolved(arguments.workdir))
+        command = arguments.command
+        argv = [self._shell, "-c", command] if isinstance(command, str) else command
         stop = threading.Event()
         watch = _Reporter(asyncio.get_running_loop(), invocation.report)
         try:
-            ended = await run_to_end(partial(run_job, job, stop, watch.see), "shell", stop.set)
+            with self.sandbox.wrapped(argv, folder) as wrapped:
+                job = self._job(wrapped, folder, seconds)
+                ended = await run_to_end(partial(run_job, job, stop, watch.see), "shell", stop.set)
         except OSError as error:
             raise ToolError(f"the command cannot be run: {error.strerror or error}") from error
-        return _told(ended, job.seconds)
+        return _told(ended, seconds)
 
     def _read(self, call: Call) -> ShellArguments:
         if call.kind in ("function", "custom"):
@@ -120,19 +126,16 @@ class ShellTool:
         seconds = DEFAULT_SECONDS if milliseconds is None else milliseconds / 1000
         return ShellArguments(action.command, action.working_directory or ".", seconds)
 
-    def _job(self, arguments: ShellArguments) -> Job:
-        command = arguments.command
-        argv = [self._shell, "-c", command] if isinstance(command, str) else command
-        below = self._root.resolved(arguments.workdir)
-        folder = str(self._root.path / below)
+    def _job(self, wrapped: Wrapped, folder: str, seconds: float) -> Job:
         return Job(
-            argv=self.sandbox.wrap(argv, folder),
+            argv=wrapped.argv,
             # The sandbox goes there itself.
             folder=str(self._root.path) if self.sandbox.is_on else folder,
             environment=self._environment,
-            seconds=min(arguments.timeout, MAX_SECONDS),
+            seconds=seconds,
             output_limit=MAX_OUTPUT,
             is_wrapped=self.sandbox.is_on,
+            descriptors=wrapped.descriptors,
         )
 
 

@@ -35,12 +35,14 @@ class TerminalOptions(Struct, frozen=True, kw_only=True):
     freeform_patch: `apply_patch` takes the patch itself, not JSON with the patch in it.
     local_shell: the built-in kind of some models besides `shell`.
     passed: variables of the environment that commands are given although they look like secrets.
+    hidden: files and folders that commands in the sandbox cannot read.
     """
 
     network: bool = False
     freeform_patch: bool = False
     local_shell: bool = False
     passed: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
 
 class TerminalTools(tuple[GuardedTool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
@@ -78,7 +80,7 @@ def terminal_tools(
     """
     place = Root(root)
     rules = Policy() if policy is None else policy
-    around = _sandbox(place.path, sandbox, network=options.network)
+    around = _sandbox(place.path, sandbox, options)
     gate = Gate(rules, ask)
     tools = _tools(place, rules, around, options)
     return TerminalTools((guarded(tool, gate) for tool in tools), around, gate)
@@ -103,10 +105,10 @@ def _tools(root: Root, policy: Policy, sandbox: Sandbox, options: TerminalOption
     return tools
 
 
-def _sandbox(root: Path, choice: SandboxChoice, *, network: bool) -> Sandbox:
+def _sandbox(root: Path, choice: SandboxChoice, options: TerminalOptions) -> Sandbox:
     if choice == "off":
         return without_sandbox(root)
-    found = find_sandbox(root, network=network)
+    found = find_sandbox(root, network=options.network, hidden=options.hidden)
     if choice == "required" and not found.is_on:
         raise ConfigError(f"a sandbox is required, and there is none: {found.reason}")
     return found

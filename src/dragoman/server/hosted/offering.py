@@ -4,15 +4,17 @@ A tool `read` of the server `files` is offered as the function `files__read`. Wh
 client's keeps it, and ours is called `files__read_2`; what a call means is known by the name that was offered.
 """
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
 
 from dragoman.core.aliases import flat_name
 from dragoman.engine.toolbox import spoken_name
 from dragoman.engine.tools import Invocation, Offer, Output, Tool, ToolSource
+from dragoman.errors import ToolError
 from dragoman.model.parts import CLIENT_KINDS, Call
 from dragoman.model.request import Tool as Declaration
+from dragoman.model.request import ToolChoice
 from dragoman.server.hosted.items import Label
 
 __all__ = ("Offering",)
@@ -30,6 +32,8 @@ class Offering:
             self._their_names.add(spoken_name(tool.name, tool.namespace))
             if tool.kind in CLIENT_KINDS:
                 self._their_kinds.add(tool.kind)
+        self.choice: ToolChoice | None = None
+        """What the model may call in the answer that is being given."""
         self._labels: dict[str, Label] = {}  # by the name that was offered
         self._names: dict[Label, str] = {}
 
@@ -39,7 +43,7 @@ class Offering:
         for tool in self._source.tools():
             declaration = tool.offer.declaration
             name = self.name_of(Label(declaration.namespace or "", declaration.name))
-            found.setdefault(name, _Offered(tool, name))
+            found.setdefault(name, _Offered(tool, name, self._refusal))
         return tuple(found.values())
 
     def name_of(self, label: Label) -> str:
@@ -64,6 +68,22 @@ class Offering:
             return None
         return Label("", call.name)
 
+    def is_ours(self, tool: Declaration) -> bool:
+        """Whether a tool of a request is run here."""
+        return spoken_name(tool.name, tool.namespace) in self._labels
+
+    def _refusal(self, name: str) -> str | None:
+        """Why a tool may not be called now, for the model to read. A model may call what it was told not to."""
+        choice = self.choice
+        if choice is None or choice.mode in ("auto", "required"):
+            return None
+        if choice.mode == "none":
+            return f"{name} was not run: this request allows no tool. Answer without one."
+        named = choice.allowed if choice.tool is None else (*choice.allowed, choice.tool)
+        if spoken_name(name, None) in {spoken_name(ref.name, ref.namespace) for ref in named}:
+            return None
+        return f"{name} was not run: this request allows other tools only."
+
     def is_theirs(self, call: Call) -> bool:
         """Whether a call is the client's to run."""
         return self.whose(call) is None
@@ -81,10 +101,11 @@ class Offering:
 class _Offered:
     """A tool by the name that it is offered under."""
 
-    __slots__ = ("_name", "_offer", "_tool")
+    __slots__ = ("_name", "_offer", "_refusal", "_tool")
 
-    def __init__(self, tool: Tool, name: str) -> None:
+    def __init__(self, tool: Tool, name: str, refusal: Callable[[str], str | None]) -> None:
         self._tool = tool
+        self._refusal = refusal
         offer = tool.offer
         self._name = offer.declaration.name
         declaration = structs.replace(offer.declaration, name=name, namespace=None)
@@ -94,7 +115,10 @@ class _Offered:
     def offer(self) -> Offer:
         return self._offer
 
-    def run(self, invocation: Invocation) -> Awaitable[Output]:
+    async def run(self, invocation: Invocation) -> Output:
+        refusal = self._refusal(self._offer.declaration.name)
+        if refusal is not None:
+            raise ToolError(refusal)
         namespace = self._tool.offer.declaration.namespace
         call = structs.replace(invocation.call, name=self._name, namespace=namespace)
-        return self._tool.run(structs.replace(invocation, call=call))
+        return await self._tool.run(structs.replace(invocation, call=call))

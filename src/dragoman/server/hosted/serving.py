@@ -135,9 +135,10 @@ class HostedAnswer:
             ),
             witness=self._witness,
             prepare=self._prepare,
+            is_hosted=offering.is_ours,
         )
         self._engine = Engine(
-            _Relaxing(model),
+            _Choosing(model, offering),
             (offering,),
             settings=engine_settings(settings),
             observer=self._observe,
@@ -344,16 +345,22 @@ class HostedAnswer:
         await settle(job.client.respond(200, body))
 
 
-class _Relaxing:
-    """A model that must call a tool only in its first answer: else it could never stop."""
+class _Choosing:
+    """A model that must call a tool only in its first answer: else it could never stop.
 
-    def __init__(self, model: Model) -> None:
+    The tools that are run here are told what each answer may call.
+    """
+
+    def __init__(self, model: Model, offering: Offering) -> None:
         self._model = model
+        self._offering = offering
         self._is_first = True
 
     def ask(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Event]]]:
         is_first, self._is_first = self._is_first, False
-        return self._model.ask(request if is_first else relaxed(request))
+        asked = request if is_first else relaxed(request)
+        self._offering.choice = asked.tool_choice
+        return self._model.ask(asked)
 
 
 def relaxed(request: Request) -> Request:

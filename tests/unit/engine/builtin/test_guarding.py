@@ -8,13 +8,16 @@ import pytest
 from dragoman.engine.approval import Approval, Policy, read_policy
 from dragoman.engine.builtin import (
     Answer,
+    Ask,
     Gate,
     GuardedTool,
     Root,
+    ShellTool,
     TerminalOptions,
     guarded,
     say_yes,
     terminal_tools,
+    without_sandbox,
     write_tool,
 )
 from dragoman.engine.builtin.guarding import WAIT_SECONDS
@@ -92,6 +95,54 @@ def test_yes_to_all_does_not_reach_what_is_denied(tmp_path: Path) -> None:
     write = guarded(write_tool(Root(tmp_path)), read_policy('deny = ["write: .env"]'), say_yes)
     run_tool(write, path="a", content="1")
     assert "denied" in error_of(write, path=".env", content="x")
+
+
+def shell_behind(root: Path, source: str, ask: Ask | None) -> GuardedTool:
+    tool = ShellTool(
+        Root(root), sandbox=without_sandbox(root), environment={"PATH": "/usr/bin:/bin"}
+    )
+    return guarded(tool, read_policy(source), ask)
+
+
+def test_yes_to_all_does_not_reach_what_may_be_denied_and_cannot_be_seen(tmp_path: Path) -> None:
+    shell = shell_behind(tmp_path, 'deny = ["shell: touch *"]', say_yes)
+    assert "denied" in error_of(shell, command="touch a")
+    words = error_of(shell, command="x=touch; $x a")
+    assert "the name of a command is put together when it runs: $x" in words
+    assert "Write the command so that all of it can be seen" in words
+    assert not list(tmp_path.iterdir())
+    # Nothing is denied there: what cannot be seen is as good as anything else.
+    run_tool(shell_behind(tmp_path, 'ask = ["shell: touch *"]', say_yes), command="x=touch; $x a")
+    assert (tmp_path / "a").exists()
+
+
+def test_yes_to_a_tool_does_not_reach_what_may_be_denied_and_cannot_be_seen(tmp_path: Path) -> None:
+    person = Person("tool", False, "always")
+    shell = shell_behind(tmp_path, 'deny = ["shell: touch *"]', person.ask)
+    run_tool(shell, command="echo one")
+    run_tool(shell, command="echo two")
+    assert "refused" in error_of(shell, command="x=touch; $x a")
+    assert [asked.may_be_denied for asked in person.asked] == [False, True]
+    # The person has seen it, and said yes to this very command: that stands.
+    run_tool(shell, command="x=touch; $x b")
+    run_tool(shell, command="x=touch; $x b")
+    assert len(person.asked) == 3
+
+
+def test_always_is_for_a_command_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    person = Person("always", False)
+    shell = shell_behind(tmp_path, "", person.ask)
+    run_tool(shell, command="touch a")
+    run_tool(shell, command="touch a")
+    assert "refused" in error_of(shell, command="touch a", workdir="other")
+    assert len(person.asked) == 2
+
+
+def test_with_nobody_to_ask_the_reason_is_what_cannot_be_seen(tmp_path: Path) -> None:
+    shell = shell_behind(tmp_path, 'default = "allow"\ndeny = ["shell: touch *"]', None)
+    words = error_of(shell, command="eval $x")
+    assert "needs approval because it evaluates a text" in words
 
 
 def test_a_link_does_not_lead_around_a_rule(tmp_path: Path) -> None:
