@@ -17,6 +17,22 @@ from itertools import dropwhile, takewhile
 
 from msgspec import Struct
 
+from dragoman.engine.programs import (
+    BUILTIN_WRAPPERS,
+    EVALUATING,
+    GIT_SETS,
+    HIDING_BUILTINS,
+    INTERPRETERS,
+    NAMING_BUILTINS,
+    REPLACES,
+    RUNNING_OPTIONS,
+    RUNNING_VARIABLES,
+    SEARCHING,
+    SHELLS,
+    SYSTEM_FOLDERS,
+    WRAPPERS,
+)
+
 __all__ = ("Seen", "is_compound", "look_at", "script_of", "spoken")
 
 # The kernel takes no longer one; what stands beyond it is not looked at.
@@ -31,83 +47,11 @@ MAX_WRAPPED = 40
 MAX_LOOKED_AT = 200
 MAX_RESERVED = 32
 
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
-# Programs that run the words after them, or a script among these words.
-_WRAPPERS = frozenset((
-    "sudo", "doas", "su", "runuser", "env", "nohup", "exec", "command", "builtin", "time", "nice", "ionice", "chrt", "taskset",
-    "setsid", "setpriv", "xargs", "parallel", "timeout", "stdbuf", "unbuffer", "chroot", "unshare", "nsenter", "flock", "watch",
-    "script", "strace", "ltrace", "valgrind", "fakeroot", "bwrap", "firejail", "systemd-run", "systemd-inhibit", "busybox",
-    "toybox", "coproc", "find", "fd", "entr", "xvfb-run", "dbus-run-session", "split", "at", "batch", "start-stop-daemon",
-    "run-parts", "capsh", "linux32", "linux64", "setarch", "i386", "x86_64", "pkexec", "torsocks", "proxychains", "rlwrap",
-    "catchsegv", "faketime", "eatmydata", "ssh-agent", "gdb", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg",
-))  # fmt: skip
-# Of those that run a command for what they find: the words before it.
-_SEARCHING = {
-    "find": ("-exec", "-execdir", "-ok", "-okdir"),
-    "fd": ("-x", "-X", "--exec", "--exec-batch"),
-}
-# Builtins that read a text as a script, and those by which a builtin can be named.
-_EVALUATING = frozenset(("eval", "trap", ".", "source"))
-_BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
-_REPLACES = re.compile(r"-[A-Za-z]*[iIJ]|--replace|--max-replace")
-# Programs that are told in a language of their own what to do, which may be to run another.
-_INTERPRETERS = re.compile(
-    r"(?:python|pypy|perl|ruby|php|lua|node|tclsh|wish|expect|julia|guile|pwsh|osascript|gawk|mawk|nawk|awk)[\d.]*"
-    r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
-    r"|sqlite3|psql|mysql|socat|nc|ncat|less|more|man|ipython[\d.]*|cscript|irb|erl|elixir|iex|swift|ocaml|racket|sbcl|clisp"
-)
-
-
-def _options(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.DOTALL)
-
-
-# Options by which a program runs what they name.
-_RUNNING_OPTIONS = {
-    "git": _options(r"--exec.*|-x.*|--upload-pack.*|--receive-pack.*|--extcmd.*|run|foreach|filter-branch|ext::.*"
-                      r"|-O.*|--open-files-in-pager.*|(?i:alias|core|diff|merge|filter|pager|credential|sequence|gpg|difftool"
-                      r"|mergetool|include\w*|remote|url|protocol|uploadpack|browser|man|web|hook)\..*"),
-    "tar": _options(r"--to-command.*|--checkpoint-action.*|-I.*|--use-compress-program.*|-F.*|--info-script.*|--new-volume.*"
-                      r"|--rsh-command.*|--rmt-command.*|-[A-Za-z]*[IF]"),
-    "rsync": _options(r"-[A-Za-z]*e.*|--rsh.*|--rsync-path.*"),
-    "sort": _options(r"--compress-program.*"),
-    "zip": _options(r"-T.*|--unzip-command.*"),
-    "ssh": _options(r"-o.*|-F.*"),
-    "scp": _options(r"-o.*|-S.*|-F.*"),
-    "curl": _options(r"-K.*|--config.*"),
-    "sed": _options(
-        r"(?:.*[;{}\n\d$/,!~ ])?e(?:[ ;}\n].*)?|[^-].*[^\w\s\\][gpiImMw\d]*e[gpiImMw\d]*(?:[;}\s].*)?|-f.*|--file.*|-[a-z]*f"
-    ),
-}  # fmt: skip
-_GIT_SETS = re.compile(r"-c|-C|--config-env|--exec-path=")
-# Builtins that make a name mean something else, or evaluate text, or run a command of their own accord.
-_HIDING_BUILTINS = frozenset((
-    "alias", "hash", "enable", "bind", "complete", "compgen", "compopt", "fc", "history", "let", "mapfile", "readarray",
-))  # fmt: skip
-_NAMING_BUILTINS = frozenset((
-    "declare", "typeset", "local", "export", "readonly", "read", "unset", "printf", "test", "[", "getopts", "wait", "set",
-))  # fmt: skip
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "do", "while", "until", "!", "{", "}", "fi", "done", "esac", "&")
 )
 _LISTS = frozenset(("for", "select", "case"))
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
-# Variables by which a shell or a program is made to run something, or to find another program by a name.
-_RUNNING_VARIABLES = re.compile(
-    r"PATH|LD_\w+|DYLD_\w+|BASH\w*|ENV|PS[0-4]|IFS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|CDPATH|\w*PAGER|\w*EDITOR|VISUAL|BROWSER|GIT_\w+"
-    r"|LESS\w*|MAN\w*|PYTHON\w*|PERL\w*|RUBY\w*|NODE_\w+|\w*_COMMAND|\w*_OPTIONS|\w*FLAGS|SSH_ASKPASS|SUDO_\w+|RSYNC_\w+|TAR_\w+|EXINIT"
-)
-_SYSTEM_FOLDERS = frozenset(
-    (
-        "/bin",
-        "/usr/bin",
-        "/usr/local/bin",
-        "/sbin",
-        "/usr/sbin",
-        "/usr/local/sbin",
-        "/opt/homebrew/bin",
-    )
-)
 _BLANKS = " \t"
 _ENDS_WORD = frozenset(" \t\n;&|()<>")
 _LINE_ENDS = frozenset("\n\r")
@@ -116,7 +60,7 @@ _NUMBERS = re.compile(r"[\d\s+\-*/%()<>=!&|^~?:,]*")
 _PLAIN_PARAMETER = re.compile(r"[#!]?[A-Za-z_]\w*\}|[@*#?$!\d-]+\}")
 _PARAMETER = re.compile(r"(?:[A-Za-z_]\w*|[@*\d]+)(?::?[-+?=]|##?|%%?|//?|/[#%]|\^\^?|,,?)")
 _REDIRECTED = re.compile(r"(?:\d+|\{\w+\})(?=[<>])")
-_COMPARISONS = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"))
+_COMPARED = re.compile(r"-(?:eq|ne|lt|le|gt|ge|v|R)\b")
 
 
 class Seen(Struct, frozen=True):
@@ -140,7 +84,7 @@ def spoken(argv: Sequence[str]) -> str:
 
 def script_of(argv: Sequence[str]) -> str | None:
     """What a shell is told to run by `-c`, where nothing else is told; None if this is no such command."""
-    if not argv or argv[0].rpartition("/")[2] not in _SHELLS:
+    if not argv or argv[0].rpartition("/")[2] not in SHELLS:
         return None
     for at, word in enumerate(argv[1:], 1):
         if not word.startswith(("-", "+")):
@@ -226,6 +170,7 @@ class _Script:
         self._depth = depth
         self._at = 0
         self._is_redirected = False  # the command that is being read
+        self._has_test = False  # some `[[` was read
         self._documents: list[
             tuple[str, bool, bool]
         ] = []  # here-documents whose text follows the line
@@ -299,14 +244,14 @@ class _Script:
 
     def _note(self, words: list[_Word]) -> int:
         """What the last word changes in how the next are read; whether it opens or closes a `case`."""
+        if words[-1].text == "[[":
+            self._test()
         # After a redirection nothing is a word of the grammar; nobody writes so many of them before a command.
         if self._is_redirected or len(words) > MAX_RESERVED:
             return 0
         if not all(word.plain in _RESERVED for word in words[:-1]):
             return 0
         last = words[-1].plain
-        if last == "[[":
-            self._test()
         return {"case": 1, "esac": -1}.get(last, 0)
 
     def _open(self, words: list[_Word]) -> None:
@@ -325,28 +270,17 @@ class _Script:
         self._commands(")")
 
     def _test(self) -> None:
-        """`[[ … ]]`: its signs are no commands, but for a shell that does not know it, which `sh` may be."""
-        text = self._text
-        words: list[_Word] = []
-        while self._at < len(text) and text[self._at] not in "\n;":
-            char = text[self._at]
-            if char in "&|" and words:
-                self._found.commands[" ".join(_shown(each.text) for each in words)] = None
-                words.clear()
-            if char in " \t()<>&|":
-                self._at += 1
-                continue
-            word = self._word()
-            words.append(word)
-            if word.text in _COMPARISONS:
-                self._found.hide(
-                    "it compares numbers in [[ ]], which may run what a variable holds"
-                )
-            if word.plain == "]]":
-                break
-        else:
-            self._found.hide("its brackets do not match")
-        self._found.commands[" ".join(_shown(each.text) for each in words)] = None
+        """`[[ … ]]` is read as a command like any other, which it is to a shell that does not know it: `sh` may be one.
+
+        What differs there cannot be seen: comparisons of numbers, and patterns in which `#` begins no comment.
+        """
+        if self._has_test:
+            return
+        self._has_test = True
+        if _COMPARED.search(self._text, self._at):
+            self._found.hide("it compares numbers in [[ ]], which may run what a variable holds")
+        elif "#" in self._text[self._at :]:
+            self._found.hide("it has a # after [[")
 
     # --- one command -------------------------------------------------------------------------------------------------
 
@@ -377,7 +311,7 @@ class _Script:
             self._found.hide(
                 "it sets a member of an array, whose number may run what a variable holds"
             )
-        if _RUNNING_VARIABLES.fullmatch(name):
+        if RUNNING_VARIABLES.fullmatch(name):
             self._found.hide(f"it sets {name}, which changes what is run")
 
     # --- redirections ------------------------------------------------------------------------------------------------
@@ -617,7 +551,7 @@ class _Command:
         if base != name:
             self._add([_Word(base, words[0].known), *words[1:]])
             folder = name.rpartition("/")[0]
-            if folder not in _SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
+            if folder not in SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
                 found.darken(f"it runs a program of the folder: {name[:80]}")
         if base == "eval":
             self._evaluate(words[1:])
@@ -625,9 +559,9 @@ class _Command:
             self._evaluate(words[1:2])
         elif base in (".", "source"):
             found.darken("it runs a script")
-        elif base in _SHELLS:
+        elif base in SHELLS:
             self._shell(words[1:])
-        elif base in _WRAPPERS:
+        elif base in WRAPPERS:
             self._wrapper(base)
         else:
             self.look_at_program(base)
@@ -645,18 +579,18 @@ class _Command:
         """A program that is neither a shell nor a wrapper."""
         words, found = self._words, self._found
         arguments = words[1:]
-        options = _RUNNING_OPTIONS.get(base)
-        if _INTERPRETERS.fullmatch(base):
+        options = RUNNING_OPTIONS.get(base)
+        if INTERPRETERS.fullmatch(base):
             found.darken(f"{base} runs what it is told in a language of its own")
-        elif base in _HIDING_BUILTINS:
+        elif base in HIDING_BUILTINS:
             found.hide(f"{base} may change what is run")
-        elif base in _NAMING_BUILTINS:
+        elif base in NAMING_BUILTINS:
             if any(_may_evaluate(base, word) for word in arguments):
                 found.hide(f"{base} may run what a variable holds")
             for word in arguments:
                 if _ASSIGNMENT.match(word.text) and base not in ("test", "[", "printf"):
                     name = word.text.partition("=")[0].rstrip("+")
-                    if _RUNNING_VARIABLES.fullmatch(name):
+                    if RUNNING_VARIABLES.fullmatch(name):
                         found.hide(f"it sets {name}, which changes what is run")
         elif options is not None:
             # Options before git's own command, and the letters of tar without a dash.
@@ -666,7 +600,7 @@ class _Command:
                 and bool(arguments)
                 and bool(re.fullmatch(r"[A-Za-z]*[IF][A-Za-z]*", arguments[0].text))
             )
-            if is_old or (base == "git" and any(_GIT_SETS.match(word.text) for word in leading)):
+            if is_old or (base == "git" and any(GIT_SETS.match(word.text) for word in leading)):
                 found.hide(f"{base} may run what an argument says")
             for word in arguments:
                 text = word.text.removeprefix("-e") if base == "sed" else word.text
@@ -711,16 +645,16 @@ class _Command:
             inner = word.text.rpartition("/")[2]
             if inner != word.text:
                 self._add([_Word(inner, word.known), *rest[1:]])
-            if inner in _SHELLS or (inner in _EVALUATING and base in _BUILTIN_WRAPPERS):
+            if inner in SHELLS or (inner in EVALUATING and base in BUILTIN_WRAPPERS):
                 _Command(rest, found, self._depth).look()
-            elif inner not in _WRAPPERS and _is_program(word):
+            elif inner not in WRAPPERS and _is_program(word):
                 _Command(rest, found, self._depth).look_at_program(inner)
             self._look_into(rest)
 
     def _check_wrapped(self, base: str) -> None:
         """Whether the words up to the command are there to be read."""
         words, found = self._words, self._found
-        if base in ("xargs", "parallel") and any(_REPLACES.match(word.text) for word in words[1:]):
+        if base in ("xargs", "parallel") and any(REPLACES.match(word.text) for word in words[1:]):
             found.hide(f"{base} puts its input into the command")
         for word in words[1:]:
             if not word.is_literal:
@@ -731,7 +665,7 @@ class _Command:
             inner = next(
                 (word.text.rpartition("/")[2] for word in words[1:] if _is_program(word)), ""
             )
-            if inner in _WRAPPERS or inner in _SHELLS:
+            if inner in WRAPPERS or inner in SHELLS:
                 found.hide(f"{base} gives its input to {inner}")
 
     def _look_into(self, words: Sequence[_Word]) -> None:
@@ -749,9 +683,9 @@ class _Command:
 
 def _first_wrapped(base: str, words: Sequence[_Word]) -> int:
     """From where on a word may be the command; past the end if none may."""
-    if base not in _SEARCHING:
+    if base not in SEARCHING:
         return 1
-    places = (at + 1 for at, word in enumerate(words) if word.text in _SEARCHING[base])
+    places = (at + 1 for at, word in enumerate(words) if word.text in SEARCHING[base])
     return next(places, len(words))
 
 
