@@ -152,7 +152,15 @@ def _server(server: ServerSettings) -> Iterator[str]:
                 f"(no path, no slash at the end), got {origin!r}"
             )
     for name in (
-        *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_streams"),
+        *(
+            "workers",
+            "max_body_bytes",
+            "max_header_bytes",
+            "max_tools",
+            "max_depth",
+            "max_values",
+            "max_streams",
+        ),
         "keep_alive_interval",
     ):
         yield from _positive(server, name, "server")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from dragoman._json import MAX_VALUES
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.store.settings import StoreSettings
 from dragoman.textcalls.contract.policy import OutputModeWord, StopMode, XmlEscape
@@ -46,6 +47,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     api_keys: without any only loopback is served. cors_origins: `*` or origins; empty: no CORS headers.
     max_body_bytes: after decompression; a conversation of a million tokens with images stays below.
     max_tools, max_depth: far above any real client (Claude Code has 24 tools, Codex some 20 plus MCP).
+    max_values: JSON values of a request, whatever their size: they are read in one step, which holds up everybody.
     max_streams: open exchanges per worker; one more is a 429 with Retry-After.
     keep_alive_interval: seconds of silence before a keep-alive; proxies cut at 30 to 60.
     shutdown_grace: how long open streams may go on after a stop was asked for.
@@ -60,6 +62,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_header_bytes: int = 64 * 1024
     max_tools: int = 2048
     max_depth: int = 256
+    max_values: int = MAX_VALUES
     max_streams: int = 4096
     keep_alive_interval: float = 15.0
     shutdown_grace: float = 10.0
