@@ -111,6 +111,11 @@ class FrameParser:
         self._at_start = True
         self._error: FrameTooLarge | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        return self._pending_size
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that end in `data`.
 

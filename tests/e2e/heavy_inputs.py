@@ -31,9 +31,12 @@ def _keys(size: int = LIMIT) -> bytes:
 MESSAGES: Mapping[str, Callable[[], bytes]] = {
     "many messages": lambda: _repeated(b'{"role":"user","content":"x"}'),
     "some messages": lambda: _repeated(b'{"role":"user","content":"x"}', size=4 * MIB),
-    "many parts": lambda: b'{"role":"user","content":[%b]}' % _repeated(b'{"type":"text","text":"x"}'),
-    "some parts": lambda: b'{"role":"user","content":[%b]}'
-    % _repeated(b'{"type":"text","text":"x"}', size=4 * MIB),
+    "many parts": lambda: (
+        b'{"role":"user","content":[%b]}' % _repeated(b'{"type":"text","text":"x"}')
+    ),
+    "some parts": lambda: (
+        b'{"role":"user","content":[%b]}' % _repeated(b'{"type":"text","text":"x"}', size=4 * MIB)
+    ),
     "empty objects": lambda: _repeated(b"{}"),
     "numbers": lambda: _repeated(b"0"),
     "open brackets": lambda: _repeated(b"[", b""),
@@ -56,10 +59,16 @@ MESSAGES: Mapping[str, Callable[[], bytes]] = {
 def _history() -> bytes:
     """What a long session of a coding agent sends: eight megabytes, thousands of messages."""
     text = json.dumps("def f(a, b):\n    return {'x': [a, b], \"y\": (a, b)}\n" * 40)
-    return _repeated(b'{"role":"user","content":%b},{"role":"assistant","content":%b}' % (text.encode(), text.encode()), size=8 * MIB)
+    return _repeated(
+        b'{"role":"user","content":%b},{"role":"assistant","content":%b}'
+        % (text.encode(), text.encode()),
+        size=8 * MIB,
+    )
 
 
-def request_of(door: str, messages: bytes, *, model: str, stream: bool = False, more: bytes = b"") -> bytes:
+def request_of(
+    door: str, messages: bytes, *, model: str, stream: bool = False, more: bytes = b""
+) -> bytes:
     place = b"input" if door == "responses" else b"messages"
     return b'{"model":"%b","stream":%b,"max_tokens":99,"store":false,"%b":[%b]%b}' % (
         model.encode(),
@@ -93,8 +102,12 @@ ANSWERS: Mapping[str, Callable[[], bytes]] = {
     "brackets in text": lambda: _chat(_repeated(b"[", b"", 8 * MIB)),
     "many calls": lambda: _chat(b"", b',"tool_calls":[%b]' % _repeated(_call(b"{}"))),
     "some calls": lambda: _chat(b"", b',"tool_calls":[%b]' % _repeated(_call(b"{}"), size=4 * MIB)),
-    "arguments of numbers": lambda: _chat(b"", b',"tool_calls":[%b]' % _call(b"[" + _repeated(b"0") + b"]")),
-    "arguments of brackets": lambda: _chat(b"", b',"tool_calls":[%b]' % _call(_repeated(b"[", b""))),
+    "arguments of numbers": lambda: _chat(
+        b"", b',"tool_calls":[%b]' % _call(b"[" + _repeated(b"0") + b"]")
+    ),
+    "arguments of brackets": lambda: _chat(
+        b"", b',"tool_calls":[%b]' % _call(_repeated(b"[", b""))
+    ),
     "deep": lambda: _chat(b"", b',"x":' + _repeated(b"[", b"")),
     "many members": lambda: _chat(b"x", b',"x":{%b}' % _keys()),
     "no JSON": lambda: _repeated(b"{", b""),
@@ -102,25 +115,28 @@ ANSWERS: Mapping[str, Callable[[], bytes]] = {
 
 
 def _delta(content: bytes) -> bytes:
-    return b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % content
+    return (
+        b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n'
+        % content
+    )
 
 
 FLOODS: Mapping[str, Callable[[], bytes]] = {
-    "comments": lambda: _repeated(b":\n\n", b""),
-    "comments with CR": lambda: _repeated(b":\r\n\r\n", b""),
-    "blank lines": lambda: _repeated(b"\n", b""),
+    "comments": lambda: _repeated(b":\n\n", b"", MIB),
+    "comments with CR": lambda: _repeated(b":\r\n\r\n", b"", MIB),
+    "blank lines": lambda: _repeated(b"\n", b"", MIB),
     "one comment": lambda: b": " + _repeated(b"x", b"") + b"\n\n",
-    "one comment of lines": lambda: _repeated(b":\n", b"") + b"\n\n",
-    "empty data": lambda: _repeated(b"data:\n\n", b""),
-    "empty objects": lambda: _repeated(b"data: {}\n\n", b"", 16 * MIB),
-    "pings": lambda: _repeated(b"event: ping\ndata: {}\n\n", b"", 16 * MIB),
-    "no JSON": lambda: _repeated(b"data: {\n\n", b"", 16 * MIB),
-    "tiny deltas": lambda: _repeated(_delta(b"x"), b"", 32 * MIB),
-    "openers": lambda: _repeated(_delta(b"<tool_call>"), b"", 16 * MIB),
+    "one comment of lines": lambda: _repeated(b":\n", b"", 16 * MIB) + b"\n\n",
+    "empty data": lambda: _repeated(b"data:\n\n", b"", MIB),
+    "empty objects": lambda: _repeated(b"data: {}\n\n", b"", MIB),
+    "pings": lambda: _repeated(b"event: ping\ndata: {}\n\n", b"", MIB),
+    "no JSON": lambda: _repeated(b"data: {\n\n", b"", MIB),
+    "tiny deltas": lambda: _repeated(_delta(b"x"), b"", 8 * MIB),
+    "openers": lambda: _repeated(_delta(b"<tool_call>"), b"", 2 * MIB),
     "one huge delta": lambda: _delta(b"x" * LIMIT),
     "one huge delta of openers": lambda: _delta(_repeated(b"<tool_call>", b"", 8 * MIB)),
     "one frame of numbers": lambda: b"data: [" + _repeated(b"0") + b"]\n\n",
     "one frame of brackets": lambda: b"data: " + _repeated(b"[", b"") + b"\n\n",
-    "one frame of lines": lambda: _repeated(b"data: x\n", b"") + b"\n",
+    "one frame of lines": lambda: _repeated(b"data: x\n", b"", 16 * MIB) + b"\n",
     "a frame that is too large": lambda: b"data: " + b"x" * 80 * MIB,
 }
