@@ -208,7 +208,7 @@ class Answer:
         told = await beside(len(data), self._tell_body, data)
         if self._plan.keeper is not None and told.error is None:
             if self._plan.escrow is not None:
-                self._plan.escrow.see_body(self._plan.dialect, data)
+                await beside(len(data), self._plan.escrow.see_body, self._plan.dialect, data)
             await self._plan.keeper.end_body(told.body)
         failed = self._respond(told)
         if self._pending is not None:

@@ -47,7 +47,6 @@ from dragoman.server.state.planned import asked_natively, check_previous, plan_e
 from dragoman.server.state.recalling import Asking, Recalled, is_new, keep, recall, recall_submitted
 from dragoman.server.telemetry import ACTIONS
 from dragoman.server.ways import Way
-from dragoman.store.packing import weigh_request
 from dragoman.store.working import LARGE, beside
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.headers import response_headers_for
@@ -387,7 +386,7 @@ class Exchange:
         family = FAMILIES.get(way.dialect)
         store = self._gateway.store
         if self._door.dialect == "chat" and family is not None and store.is_on:
-            request = await restore(store, self._owner, family, asked.request)
+            request = await restore(store, self._owner, family, asked.request, asked.size)
             if request is not asked.request:
                 return Asked(b"", request, is_rebuilt=True)
         return asked
@@ -399,7 +398,7 @@ class Exchange:
         record = self.record
         record.stream = request.stream is True
         stream = record.stream or way.settings.always_stream
-        size = len(asked.body) or weigh_request(request)
+        size = asked.size
         if size < LARGE:
             sending = plan_sending(asked, way, stream=stream)
         else:

@@ -38,6 +38,7 @@ from dragoman.server.state.holding import StoreHolder
 from dragoman.store.base import Key, Store
 from dragoman.store.piling import Pile
 from dragoman.store.records import Draft, Ending, Piled
+from dragoman.store.working import beside
 
 __all__ = ("Keeper", "Kept", "cancelled_error")
 
@@ -193,9 +194,10 @@ class Keeper:
             return fail_last(door, last, _too_large())  # no frame of it tells the whole answer
         terminal = self.journal.terminal
         if terminal is None:
-            ended = read_ended_stream(door, last, pile.read)
+            size = len(last) if door == "responses" else pile.size
+            ended = await beside(size, read_ended_stream, door, last, pile.read)
         else:
-            ended = ended_response(terminal)
+            ended = await beside(len(terminal.body), ended_response, terminal)
         if ended is None:
             return last
         try:
@@ -213,7 +215,7 @@ class Keeper:
         Raises:
             StoreError: it is not stored, and must not be told.
         """
-        ended = read_ended_body(self._kept.door, body)
+        ended = await beside(len(body), read_ended_body, self._kept.door, body)
         if ended is not None and await self._store(ended, None):
             raise StoreConflict(cancelled_error().message)
 
