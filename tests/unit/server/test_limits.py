@@ -1,6 +1,7 @@
 """Limits: tools, depth, values, headers, open streams; each with its own error."""
 
 import json
+
 import pytest
 
 from dragoman.core.failures import error_info, status_of
