@@ -68,8 +68,8 @@ class Frame(Struct, frozen=True, gc=False):
     @property
     def comment(self) -> bytes | None:
         """The comment lines, joined by LF."""
-        values = self._values(b"")
-        return b"\n".join(values) if values else None
+        known = _repaired(self.raw) if self.invalid_utf8 else self.raw
+        return _joined_values(known, b"", is_first=self.is_first)
 
     @property
     def id(self) -> bytes | None:
@@ -348,19 +348,30 @@ def _parse_crlf(raw: bytes) -> Frame:
 def parse_lines(raw: bytes, *, is_first: bool = True) -> Frame:
     """One frame by the complete rules, line by line. `is_first`: it opens its stream, perhaps with a byte order mark."""
     valid = raw.isascii() or is_utf8(raw)
-    data = _values(raw if valid else _repaired(raw), b"data", is_first=is_first)
-    return Frame(raw, b"\n".join(data) if data else None, not valid, is_first)
+    data = _joined_values(raw if valid else _repaired(raw), b"data", is_first=is_first)
+    return Frame(raw, data, not valid, is_first)
 
 
 def _values(raw: bytes, field: bytes, *, is_first: bool) -> list[bytes]:
     """The values of one field: its name, a colon, one optional space; a line without a colon has an empty value."""
+    blocks = _some_lines(raw.removeprefix(_BOM) if is_first else raw)
+    return [value for lines in blocks for value in _values_of_lines(lines, field)]
+
+
+def _joined_values(raw: bytes, field: bytes, *, is_first: bool) -> bytes | None:
+    """The same, joined by LF; None if there is none. A list of millions would take as long to be forgotten as to be made."""
+    blocks = _some_lines(raw.removeprefix(_BOM) if is_first else raw)
+    joined = [b"\n".join(values) for lines in blocks if (values := _values_of_lines(lines, field))]
+    return b"\n".join(joined) if joined else None
+
+
+def _values_of_lines(lines: bytes, field: bytes) -> list[bytes]:
     values: list[bytes] = []
-    for lines in _some_lines(raw.removeprefix(_BOM) if is_first else raw):
-        for line in lines.splitlines():
-            if line:
-                name, _, value = line.partition(b":")
-                if name == field:
-                    values.append(value.removeprefix(b" "))
+    for line in lines.splitlines():
+        if line:
+            name, _, value = line.partition(b":")
+            if name == field:
+                values.append(value.removeprefix(b" "))
     return values
 
 
