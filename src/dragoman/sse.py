@@ -40,6 +40,7 @@ _LF, _CR = b"\n\r"
 # hides from the compiler which bytes a match can begin with, and costs four times as much.
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_LONGEST_END = 4  # CRLF, twice
 _LONGEST_DONE = 64  # `[DONE]` with all the blanks that anybody was seen to add, and more
 _PORTION = 32_768  # bytes of a large read that are split into frames at a time
 _MAX_RETRY_DIGITS = 9  # a billion milliseconds; more is no reconnection time but an attack on int()
@@ -67,8 +68,8 @@ class Frame(Struct, frozen=True, gc=False):
     @property
     def comment(self) -> bytes | None:
         """The comment lines, joined by LF."""
-        values = self._values(b"")
-        return b"\n".join(values) if values else None
+        known = _repaired(self.raw) if self.invalid_utf8 else self.raw
+        return _joined_values(known, b"", is_first=self.is_first)
 
     @property
     def id(self) -> bytes | None:
@@ -111,6 +112,11 @@ class FrameParser:
         self._at_start = True
         self._error: FrameTooLarge | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        return self._pending_size
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that end in `data`.
 
@@ -123,13 +129,15 @@ class FrameParser:
             raise self._error
         if not self._has_cr and _CR in data:
             self._has_cr = True
+        known = 0
         if self._pending:
             if not self._has_end(data):
                 self._hold(data)
                 return self._within_limit([]) if self._pending_size > self._max_frame else []
+            known = self._pending_size
             self._pending.append(data)
             data = self.rest()
-        frames = self._split_general(data) if self._has_cr else self._split_lf(data)
+        frames = self._split_general(data, known) if self._has_cr else self._split_lf(data)
         if self._at_start and frames:
             self._at_start = False
             frames[0] = parse_lines(frames[0].raw)
@@ -297,10 +305,11 @@ class FrameParser:
             self._hold(rest)
         return frames
 
-    def _split_general(self, data: bytes) -> list[Frame]:
+    def _split_general(self, data: bytes, known: int) -> list[Frame]:
+        """`known`: how many bytes it begins with that have no end in them; only their last ones may begin one."""
         frames: list[Frame] = []
         start = 0
-        for end in _FRAME_END.finditer(data):
+        for end in _FRAME_END.finditer(data, max(0, known - _LONGEST_END)):
             if end.end() == len(data) and data.endswith(b"\r"):
                 break  # the CR may be half of a CRLF
             frames.append(_parse_crlf(data[start : end.end()]))
@@ -339,19 +348,45 @@ def _parse_crlf(raw: bytes) -> Frame:
 def parse_lines(raw: bytes, *, is_first: bool = True) -> Frame:
     """One frame by the complete rules, line by line. `is_first`: it opens its stream, perhaps with a byte order mark."""
     valid = raw.isascii() or is_utf8(raw)
-    data = _values(raw if valid else _repaired(raw), b"data", is_first=is_first)
-    return Frame(raw, b"\n".join(data) if data else None, not valid, is_first)
+    data = _joined_values(raw if valid else _repaired(raw), b"data", is_first=is_first)
+    return Frame(raw, data, not valid, is_first)
 
 
 def _values(raw: bytes, field: bytes, *, is_first: bool) -> list[bytes]:
     """The values of one field: its name, a colon, one optional space; a line without a colon has an empty value."""
+    blocks = _some_lines(raw.removeprefix(_BOM) if is_first else raw)
+    return [value for lines in blocks for value in _values_of_lines(lines, field)]
+
+
+def _joined_values(raw: bytes, field: bytes, *, is_first: bool) -> bytes | None:
+    """The same, joined by LF; None if there is none. A list of millions would take as long to be forgotten as to be made."""
+    blocks = _some_lines(raw.removeprefix(_BOM) if is_first else raw)
+    joined = [b"\n".join(values) for lines in blocks if (values := _values_of_lines(lines, field))]
+    return b"\n".join(joined) if joined else None
+
+
+def _values_of_lines(lines: bytes, field: bytes) -> list[bytes]:
     values: list[bytes] = []
-    for line in _LINE_END.split(raw.removeprefix(_BOM) if is_first else raw):
+    for line in lines.splitlines():
         if line:
             name, _, value = line.partition(b":")
             if name == field:
                 values.append(value.removeprefix(b" "))
     return values
+
+
+def _some_lines(raw: bytes) -> Iterator[bytes]:
+    """Whole lines, not too many at a time: a frame may have millions, and is then read where that holds up nobody."""
+    start = 0
+    if len(raw) > _PORTION:
+        raw = raw.replace(b"\r", b"\n")  # blank lines mean nothing here
+    while len(raw) - start > _PORTION:
+        end = raw.find(b"\n", start + _PORTION) + 1
+        if not end:
+            break
+        yield raw[start:end]
+        start = end
+    yield raw[start:] if start else raw
 
 
 def is_utf8(data: bytes) -> bool:

@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 from itertools import pairwise
+from typing import cast
 
 import pytest
 from hypothesis import example, given
@@ -11,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman._json import (
     FAST_FAILURES,
+    MAX_VALUES,
     Raw,
     as_object,
     dumps,
@@ -20,10 +22,12 @@ from dragoman._json import (
     dumps_text,
     dumps_texts,
     escape_separators,
+    has_too_many_values,
     is_prefix,
     is_strict,
     loads,
     raw,
+    shape_of,
     typed_decoder,
 )
 from dragoman.errors import MalformedJson
@@ -266,3 +270,102 @@ def test_canonical_json_is_the_same_for_the_same_value() -> None:
     assert dumps_canonical({"a": [{"x": 1, "y": 2}], "b": "é"}) == told
     assert dumps_canonical({"b": 1, "a": "\ud800"}) == b'{"a":"\\ud800","b":1}'
     assert dumps_canonical([1.0, 1e20, 1.5, True]) == dumps_canonical([1, 10**20, 1.5, True])
+
+
+# --- how much there is to read ---------------------------------------------------------------------------------------
+
+UNENDING = 10**12
+STRUCTURED = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='[]{}"\\a,: ') | st.booleans(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='[]{}"\\k,'), inner),
+)
+FILLERS = st.sampled_from(["x", ",", "[", '"', "\\", "é"])
+
+
+def depth_of(value: object) -> int:
+    if isinstance(value, list):
+        return 1 + max(map(depth_of, cast("list[object]", value)), default=0)
+    if isinstance(value, dict):
+        return 1 + max(map(depth_of, cast("dict[str, object]", value).values()), default=0)
+    return 0
+
+
+def count_as_told(value: object) -> int:
+    """All of them, and once more those that are empty."""
+    inner: list[object] = []
+    if isinstance(value, list):
+        inner = cast("list[object]", value)
+    elif isinstance(value, dict):
+        inner = [*cast("dict[str, object]", value).values()]
+    else:
+        return 1
+    return 1 + sum(map(count_as_told, inner)) + (not inner)
+
+
+@given(STRUCTURED, FILLERS, st.integers(65_500, 65_560))
+def test_shape_is_that_of_the_value_wherever_it_is_cut_and_whatever_its_strings_hold(
+    value: object, filler: str, size: int
+) -> None:
+    """The text before the value moves it over the border between two slices."""
+    data = json.dumps([filler * (size // len(json.dumps(filler)[1:-1])), value]).encode()
+    depth = 1 + depth_of(value)
+    shape = shape_of(data, max_values=UNENDING, max_depth=UNENDING)
+    assert shape.values == 2 + count_as_told(value)
+    for limit in range(depth + 2):
+        found = shape_of(data, max_values=UNENDING, max_depth=limit).depth
+        assert (found > limit) == (depth > limit)
+
+
+@pytest.mark.parametrize(("body", "depth"), [(b"", 0), (b"[[[", 3), (b"]]]", 0), (b'{"a', 1)])
+def test_what_is_no_json_has_some_shape(body: bytes, depth: int) -> None:
+    assert shape_of(body, max_values=10, max_depth=10).depth == depth
+
+
+def test_a_document_with_too_many_values_is_not_read_further_than_to_the_limit() -> None:
+    shape = shape_of(b"[" * 10_000_000, max_values=1000, max_depth=UNENDING)
+    assert 1000 < shape.values < 100_000
+
+
+def test_as_many_values_as_are_read_can_be_read_and_twice_as_many_cannot() -> None:
+    enough = b"[" + b"0," * (MAX_VALUES - 10) + b"0]"
+    more = b"[" + b"0," * MAX_VALUES * 2 + b"0]"
+    assert len(loads(enough)) == MAX_VALUES - 9
+    assert (has_too_many_values(enough), has_too_many_values(more)) == (False, True)
+    with pytest.raises(MalformedJson, match=r"at most 500,000 values"):
+        loads(more)
+    with pytest.raises(MalformedJson, match=r"at most 500,000 values"):
+        as_object(b'{"a":%b}' % more)
+
+
+def test_a_long_text_is_one_value_whatever_it_says() -> None:
+    assert not has_too_many_values(json.dumps("[1,2]," * 1_000_000).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"\\ud800"',
+        '"\\ud83d\\u0041"',
+        '["\\\\ud800"]',
+        '"\\udc00\\\\"',
+        '"\ud800"',
+        '"\\uDFFF"',
+    ],
+)
+def test_halves_of_characters_are_strict(text: str) -> None:
+    assert is_strict(text)
+
+
+@pytest.mark.parametrize("text", ['"\\ud8"', '"\\ud8zz"', '["\\ud800"', '"\\\\\\"', '"\\ud800" x'])
+def test_what_is_no_json_is_not_strict_with_halves_of_characters_either(text: str) -> None:
+    assert not is_strict(text)
+
+
+@given(st.text(alphabet='[]{},:"\\019eE+-. \n\t\x01trufalsn/ubd\ud800é', max_size=14))
+def test_strict_is_what_the_standard_library_reads(text: str) -> None:
+    try:
+        json.loads(text, parse_constant=int)
+    except ValueError:
+        assert not is_strict(text)
+    else:
+        assert is_strict(text)

@@ -21,6 +21,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
+from dragoman._json import MAX_VALUES, has_too_many_values
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
 from dragoman.core.journal import Journal
 from dragoman.core.runs import Run, RunReader, Told, spread
@@ -45,6 +46,9 @@ __all__ = (
     "Target",
     "is_hopeful",
 )
+
+MAX_PROBLEMS = 1000
+"""Problems that are remembered of one stream. Nobody reads more, and an upstream may send nothing else for hours."""
 
 _LF = 0x0A
 _FEW = 4  # frames that are not worth being split at their beginnings
@@ -311,6 +315,11 @@ class StreamDecoder:
         return steps
 
     @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame: what is read at once when it comes."""
+        return self._parser.waiting
+
+    @property
     def is_over(self) -> bool:
         """Whether the terminal event was told: what follows means nothing."""
         return self._reader.over
@@ -439,6 +448,8 @@ class StreamDecoder:
         if reader.over:
             return ()  # "nothing follows a terminal event": a late frame keeps its bytes and means nothing
         try:
+            if frame.data is not None and has_too_many_values(frame.data):
+                return self._refuse_frame()
             events = reader.read(frame)
         except MalformedJson as error:
             events = ()
@@ -450,6 +461,14 @@ class StreamDecoder:
         if self._reader.over:  # by now
             self._quick = _say_nothing
         return events
+
+    def _refuse_frame(self) -> tuple[Event, ...]:
+        """A frame that would take too long to be read. What it says is not known, so the answer cannot go on."""
+        message = f"expected an SSE frame of at most {MAX_VALUES:,} JSON values, got one with more"
+        self._reader.found.append(("frame_too_large", message))
+        self._note_found()
+        self._quick = _say_nothing
+        return self._reader.fail(ErrorInfo(kind="too_large", message=message))
 
     def _frame_steps(self, frames: list[Frame]) -> list[Step]:
         return self._steps([frame.raw for frame in frames], [self._read(frame) for frame in frames])
@@ -478,7 +497,8 @@ class StreamDecoder:
 
     def _note_found(self) -> None:
         found = self._reader.found
-        self.problems.extend(Problem(self._count, kind, message) for kind, message in found)
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.extend(Problem(self._count, kind, message) for kind, message in found)
         found.clear()
 
 

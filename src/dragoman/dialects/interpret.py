@@ -63,6 +63,11 @@ class Interpreter(Protocol):
         ...
 
     @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        ...
+
+    @property
     def problems(self) -> Sequence[Problem]: ...
 
     @property
@@ -108,6 +113,10 @@ class StreamInterpreter:
     @property
     def is_over(self) -> bool:
         return self._decoder.is_over
+
+    @property
+    def waiting(self) -> int:
+        return self._decoder.waiting
 
     @property
     def problems(self) -> Sequence[Problem]:
@@ -210,6 +219,10 @@ class BodyCollector:
         return self._decoder.is_over
 
     @property
+    def waiting(self) -> int:
+        return self._decoder.waiting
+
+    @property
     def problems(self) -> Sequence[Problem]:
         return self._decoder.problems
 
@@ -243,7 +256,9 @@ class BodyCollector:
         for event in events:
             if type(event) in NOTED:
                 self.tally.note(event)
-            self._events.append(event)
+            # A body says nothing of comments and pings, and an upstream may send millions of them.
+            if type(event) is not Noticed:
+                self._events.append(event)
 
 
 def tell_body(

@@ -69,6 +69,10 @@ class StreamRelay:
         return self._decoder.is_over
 
     @property
+    def waiting(self) -> int:
+        return self._decoder.waiting
+
+    @property
     def error(self) -> ErrorInfo | None:
         """Why the answer failed, if it did."""
         return self._passage.tally.error

@@ -41,9 +41,18 @@ from dragoman.server.contracted import (
 from dragoman.server.doors import Door
 from dragoman.server.late_stage import LateStage
 from dragoman.server.line import Pending, settle
-from dragoman.server.replies import is_stream, read_whole
+from dragoman.server.replies import (
+    MAX_BODY_BYTES,
+    SHORT,
+    feed_slice,
+    is_one_step,
+    is_stream,
+    read_whole,
+    slices,
+)
 from dragoman.server.state.escrow import Escrow, seen_by
 from dragoman.sse import encode_comment
+from dragoman.store.working import beside
 from dragoman.textcalls.contract.chain import Contract
 from dragoman.textcalls.stage import TextCallStage
 from dragoman.upstream.base import Reply
@@ -51,7 +60,8 @@ from dragoman.upstream.transport import HttpReply
 
 __all__ = ("Answer", "AnswerKeeper", "AnswerPlan", "Profile", "failed_stream")
 
-# An answer is held whole only for clients that asked for a body; images come in it as base64.
+# Of a stream, whether it is passed on or gathered for a client that asked for a body. With twenty alternatives beside each
+# token of a long answer some come near it.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _LONG_ENOUGH = 64  # what `replies.is_stream` looks at
 # Where vendors write the id of a response, in the first frame of its stream.
@@ -138,6 +148,8 @@ class Answer:
         "_on_body",
         "_pending",
         "_plan",
+        "_rest",
+        "_waiting",
         "contract",
         "is_stream",
         "losses",
@@ -163,6 +175,8 @@ class Answer:
         self._is_done = False
         self._last = b""
         self._pending: Pending = None
+        self._rest: list[bytes] = []  # of a read that is too large for one step
+        self._waiting = 0  # bytes of a frame that has no end yet
         self._fault: Exception | None = None
 
     @property
@@ -207,14 +221,14 @@ class Answer:
                 return await self._tell_stream(reply, pieces)
             return await self._collect(reply, b"".join(pieces) if pieces else first)
         try:
-            data = b"".join(pieces) or await read_whole(reply, MAX_ANSWER_BYTES, first)
+            data = b"".join(pieces) or await read_whole(reply, MAX_BODY_BYTES, first)
         except GatewayError as error:
             return await self._give_up(error_info(error))
         if self._plan.wants_stream:
             return await self._tell_as_stream(data)
-        told = self._tell_body(data)
+        told = await beside(len(data), self._tell_body, data)
         if self._plan.escrow is not None and told.error is None:
-            self._plan.escrow.see_body(self._plan.dialect, data)
+            await beside(len(data), self._plan.escrow.see_body, self._plan.dialect, data)
         told = await self._keep_body(told)
         failed = self._respond(told)
         if self._pending is not None:
@@ -268,6 +282,10 @@ class Answer:
         interpreter = self._interpreter
         if interpreter is None:
             return False
+        # Asked of every read, and nearly all are short.
+        if len(data) + self._waiting > SHORT and not is_one_step([data], self._waiting):
+            self._rest = [data]
+            return False
         try:
             return self._pass(interpreter, interpreter.feed(data))
         except Exception as error:
@@ -280,11 +298,38 @@ class Answer:
         interpreter = self._interpreter
         if not isinstance(interpreter, StreamInterpreter | StreamRelay) or len(pieces) == 1:
             return self._take(b"".join(pieces))
+        if not is_one_step(pieces, self._waiting):
+            self._rest = pieces.copy()  # they are the caller's
+            return False
         try:
             return self._pass(interpreter, interpreter.feed_together(pieces))
         except Exception as error:  # as above
             self._fault = error
             return False
+
+    async def _work_off(self, pieces: list[bytes]) -> None:
+        """A large read of a stream: slice by slice."""
+        interpreter = self._interpreter
+        if interpreter is None:
+            return
+        client = self._client
+        keep_alive, client.keep_alive = client.keep_alive, None  # a thread may be at work
+        try:
+            for part in slices(pieces):
+                told = await feed_slice(interpreter, self._feed, part)
+                if not self._pass(interpreter, told):
+                    if self._is_done:
+                        return
+                    await self._settle()
+        finally:
+            if not client.finished:
+                client.keep_alive = keep_alive
+
+    def _feed(self, pieces: list[bytes]) -> bytes:
+        interpreter = self._interpreter
+        if isinstance(interpreter, StreamInterpreter | StreamRelay) and len(pieces) > 1:
+            return interpreter.feed_together(pieces)
+        return b"" if interpreter is None else interpreter.feed(b"".join(pieces))
 
     def _pass(self, interpreter: Interpreter, told: bytes) -> bool:
         client = self._client
@@ -293,9 +338,15 @@ class Answer:
             self._last = told
             return False
         if told:
+            self._waiting = 0
             if self._plan.keeper is not None:
                 self._plan.keeper.take(told)
             self._pending = client.write(told)
+            if client.bytes_out > MAX_ANSWER_BYTES:
+                self._fault = _too_large()
+                return False
+        else:
+            self._waiting = interpreter.waiting
         return self._pending is None
 
     async def _keep_last(self) -> bytes:
@@ -330,6 +381,9 @@ class Answer:
         pending, self._pending = self._pending, None
         if pending is not None:
             await pending()
+        rest, self._rest = self._rest, []
+        if rest:
+            await self._work_off(rest)
 
     async def _collect(self, reply: Reply, data: bytes) -> ErrorInfo | None:
         plan = self._plan
@@ -341,7 +395,8 @@ class Answer:
                 size += len(data)
                 if size > MAX_ANSWER_BYTES:
                     raise _too_large()
-                collector.feed(data)
+                for part in slices([data]):
+                    await feed_slice(collector, lambda some: collector.feed(b"".join(some)), part)
                 data = await reply.read()
             collector.close()
         except GatewayError as error:
@@ -350,7 +405,8 @@ class Answer:
             collector.fail(error_info(error))
         if plan.contract is not None:
             self.is_stream = not plan.contract.is_cut
-        told = await self._keep_body(collector.body(plan.door.dialect, plan.encode))
+        told = await beside(size, collector.body, plan.door.dialect, plan.encode)
+        told = await self._keep_body(told)
         failed = self._respond(told)
         await settle(self._pending)
         return failed
@@ -359,7 +415,9 @@ class Answer:
         plan = self._plan
         if plan.contract is not None:
             plan.contract.hear_end()
-        told, self.tally = tell_body(
+        told, self.tally = await beside(
+            len(data),
+            tell_body,
             data,
             plan.dialect,
             plan.door.dialect,

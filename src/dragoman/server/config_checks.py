@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
+from dragoman._json import MAX_VALUES
 from dragoman.dialects.registry import UPSTREAM_CODECS
 from dragoman.engine.mcp.settings import check_names, check_settings
 from dragoman.errors import ConfigError
@@ -167,10 +168,13 @@ def _server(server: ServerSettings) -> Iterator[str]:
         yield f"server.port: expected a port from 0 to {_HIGHEST_PORT}, got {server.port}"
     yield from _callers(server)
     for name in (
-        *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_streams"),
-        *("head_timeout", "body_timeout", "idle_timeout", "send_timeout", "keep_alive_interval"),
+        *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_values"),
+        *("max_streams", "head_timeout", "body_timeout", "idle_timeout", "send_timeout"),
+        "keep_alive_interval",
     ):
         yield from _positive(server, name, "server")
+    if server.max_values > MAX_VALUES:
+        yield f"server.max_values: expected at most {MAX_VALUES}, got {server.max_values}"
     if not 0 <= server.shutdown_grace <= _LONGEST_WAIT:
         yield (
             f"server.shutdown_grace: expected seconds from 0 to {_LONGEST_WAIT:.0f}, "

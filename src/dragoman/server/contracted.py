@@ -84,6 +84,10 @@ class _Contracted(Generic[_Inner]):
         return self._contract.is_over or self._inner.is_over
 
     @property
+    def waiting(self) -> int:
+        return self._inner.waiting
+
+    @property
     def problems(self) -> Sequence[Problem]:
         return (*self._inner.problems, *self._contract.problems)
 

@@ -11,13 +11,16 @@ from dragoman.dialects.registry import codec
 from dragoman.dialects.relay_request import relay_request
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo
+from dragoman.model.request import Request
 from dragoman.server.answer_headers import error_headers
 from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.estimates import estimate_tokens
 from dragoman.server.gateway import Gateway
-from dragoman.server.limits import check_depth, check_tools
+from dragoman.server.limits import check_json, check_tools
 from dragoman.server.replies import read_whole
+from dragoman.server.settings import ServerSettings
 from dragoman.server.targets import target_of
+from dragoman.store.working import beside
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.retry import retry_after
 
@@ -41,17 +44,16 @@ async def count_tokens(
     Raises:
         RequestRefused: the request is malformed, or no route takes its model.
     """
-    server = gateway.settings.server
-    check_depth(body, server.max_depth)
-    request = codec("messages").decode_request(body)
-    check_tools(request, server.max_tools)
+    request = await beside(len(body), _decode, body, gateway.settings.server)
     attempt = gateway.router.plan(request.model)[0]
     upstream = gateway.upstreams[attempt.upstream]
     settings = gateway.settings.upstreams[attempt.upstream]
     if upstream.dialect_for("messages") != "messages":
-        return Counted(200, dumps({"input_tokens": estimate_tokens(request)}), _ESTIMATED)
+        return await _estimated(request, len(body))
     target = target_of(settings, "messages", attempt.model)
-    asked = relay_request(
+    asked = await beside(
+        len(body),
+        relay_request,
         body,
         request,
         dialect="messages",
@@ -78,12 +80,25 @@ async def count_tokens(
     except GatewayError as error:
         return _failed(error_info(error))
     if reply.status == 404:  # compatible servers often lack this endpoint
-        return Counted(200, dumps({"input_tokens": estimate_tokens(request)}), _ESTIMATED)
+        return await _estimated(request, len(body))
     if not 200 <= reply.status <= 299:
         info = codec("messages").decode_error(data, reply.status)
         after = retry_after(reply.headers, now=gateway.wall_clock())
         return _failed(structs.replace(info, retry_after=after))
     return Counted(200, data, {})
+
+
+def _decode(body: bytes, server: ServerSettings) -> Request:
+    check_json(body, max_depth=server.max_depth, max_values=server.max_values)
+    request = codec("messages").decode_request(body)
+    check_tools(request, server.max_tools)
+    return request
+
+
+async def _estimated(request: Request, size: int) -> Counted:
+    """`size`: of the body that the request was read from."""
+    count = await beside(size, estimate_tokens, request)
+    return Counted(200, dumps({"input_tokens": count}), _ESTIMATED)
 
 
 def _failed(error: ErrorInfo) -> Counted:

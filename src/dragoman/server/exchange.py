@@ -32,7 +32,7 @@ from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, st
 from dragoman.server.hosted.history import has_hosted_calls, plain_name, restore_calls
 from dragoman.server.hosted.servers import Hosting
 from dragoman.server.hosted.serving import HostedAnswer, HostedJob
-from dragoman.server.limits import check_depth, check_head, check_tools
+from dragoman.server.limits import check_head, check_json, check_tools
 from dragoman.server.line import Headers, Line, settle
 from dragoman.server.planning import Asked, plan_answer, plan_sending
 from dragoman.server.ratelimits import limit_headers
@@ -47,6 +47,7 @@ from dragoman.server.state.planned import asked_natively, check_previous, plan_e
 from dragoman.server.state.recalling import Asking, Recalled, is_new, keep, recall, recall_submitted
 from dragoman.server.telemetry import ACTIONS
 from dragoman.server.ways import Way
+from dragoman.store.working import LARGE, beside
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.headers import response_headers_for
 from dragoman.upstream.retry import Fallback, GiveUp, Retry, decide, failure_without_answer
@@ -137,7 +138,8 @@ class Exchange:
             gateway.take_slot(self)
             if not is_called:
                 gateway.watch_soon(self)
-            recalling = self._understand(body)
+            self.record.bytes_in = len(body)
+            recalling = self._read(body) if len(body) < LARGE else await self._read_large(body)
             # Streams last: nothing but `_asked`, which goes with the first byte, may hold the request meanwhile.
             del body
             if recalling is not None:
@@ -183,19 +185,36 @@ class Exchange:
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
-    def _understand(self, body: bytes) -> Awaitable[Recalled] | None:
+    def _read(self, body: bytes) -> Awaitable[Recalled] | None:
         """Read what is asked; what it continues is to be awaited."""
-        settings = self._gateway.settings.server
-        self.record.bytes_in = len(body)
-        check_depth(body, settings.max_depth)
-        store = self._gateway.store
-        if self._submits is not None:
-            return recall_submitted(store, self._submits, body, self._asking())
-        request = self._door.codec.decode_request(body)
-        self._asked = asked = Asked(body, request)
+        if self._submits is None:
+            return self._note_asked(body, self._decode(body))
+        self._check_body(body)
+        return recall_submitted(self._gateway.store, self._submits, body, self._asking())
+
+    async def _read_large(self, body: bytes) -> Awaitable[Recalled] | None:
+        """The same, without holding up the others."""
+        size = len(body)
+        if self._submits is None:
+            return self._note_asked(body, await beside(size, self._decode, body))
+        await beside(size, self._check_body, body)
+        return recall_submitted(self._gateway.store, self._submits, body, self._asking())
+
+    def _check_body(self, body: bytes) -> None:
+        server = self._gateway.settings.server
+        check_json(body, max_depth=server.max_depth, max_values=server.max_values)
+
+    def _decode(self, body: bytes) -> Request:
+        self._check_body(body)
+        return self._door.codec.decode_request(body)
+
+    def _note_asked(self, body: bytes, request: Request) -> Awaitable[Recalled] | None:
         self.record.model = request.model
-        if len(request.tools) > settings.max_tools:
-            check_tools(request, settings.max_tools)
+        self._asked = asked = Asked(body, request)
+        most = self._gateway.settings.server.max_tools
+        if len(request.tools) > most:
+            check_tools(request, most)
+        store = self._gateway.store
         door = self._door
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
@@ -351,7 +370,7 @@ class Exchange:
         goes_on = self._recalled is not None or asked.request.previous_id is not None
         if not self._is_new and (goes_on or gateway.is_storing):
             asked = await self._asked_for(asked, way)
-        sent, plan = self._prepare(asked, way)
+        sent, plan = await self._prepare(asked, way)
         del asked
         try:
             reply = await gateway.upstreams[attempt.upstream].send(sent)
@@ -383,19 +402,23 @@ class Exchange:
         family = FAMILIES.get(way.dialect)
         store = self._gateway.store
         if self._door.dialect == "chat" and family is not None and store.is_on:
-            request = await restore(store, self._owner, family, asked.request)
+            request = await restore(store, self._owner, family, asked.request, asked.size)
             if request is not asked.request:
                 return Asked(b"", request, is_rebuilt=True)
         return asked
 
-    def _prepare(self, asked: Asked, way: Way) -> tuple[UpstreamRequest, AnswerPlan]:
+    async def _prepare(self, asked: Asked, way: Way) -> tuple[UpstreamRequest, AnswerPlan]:
         """What is sent, and how the answer to it is read."""
         gateway = self._gateway
         request = asked.request
         record = self.record
         record.stream = request.stream is True
         stream = record.stream or way.settings.always_stream
-        sending = plan_sending(asked, way, stream=stream)
+        size = asked.size
+        if size < LARGE:
+            sending = plan_sending(asked, way, stream=stream)
+        else:
+            sending = await beside(size, plan_sending, asked, way, stream=stream)
         encoded = sending.encoded
         self._losses = list(sending.losses)
         record.repairs = encoded.repairs

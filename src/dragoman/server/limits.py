@@ -1,22 +1,18 @@
-"""How much is served: size of a head, number of tools, nesting depth, open streams. Each has an error of its own.
+"""How much is served: size of a head, number of tools, nesting depth, number of values, open streams. Each has an error of its own.
 
 The size of a body is limited where it is read (`bodies`). Everything here is a pure check but `StreamSlots`, which
 counts; it belongs to one event loop.
 """
 
 from collections.abc import Collection
-from itertools import accumulate, chain
+from itertools import chain
 
+from dragoman._json import shape_of
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
-from dragoman.server.refusals import HeadersTooLarge, TooManyStreams
+from dragoman.server.refusals import BodyTooLarge, HeadersTooLarge, TooManyStreams
 
-__all__ = ("StreamSlots", "check_depth", "check_head", "check_tools", "depth_of")
-
-# Every bracket becomes one of a pair, so that one pattern finds the innermost ones; all but brackets and quotes goes.
-_ONE_PAIR = bytes.maketrans(b"[]", b"{}")
-_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{}"')
-_STEP = {ord("{"): 1, ord("}"): -1}
+__all__ = ("StreamSlots", "check_head", "check_json", "check_tools")
 
 
 # Behind a header's name and value: a colon, a space and a line end.
@@ -44,44 +40,31 @@ def check_tools(request: Request, limit: int) -> None:
         )
 
 
-def check_depth(body: bytes, limit: int) -> None:
-    """Raises RequestRefused: the JSON nests deeper than `limit`. What is no JSON is for the decoder to tell."""
+def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
+    """What is no JSON is for the decoder to refuse.
+
+    Raises:
+        RequestRefused: the JSON nests deeper than `max_depth`.
+        BodyTooLarge: it has more values than `max_values`.
+    """
     # Most requests have fewer brackets than that, counting those inside strings: one fast count tells.
-    if body.count(b"{") + body.count(b"[") <= limit:
+    opened = body.count(b"{") + body.count(b"[")
+    # A value takes two bytes, itself and what separates it from the next.
+    if opened <= max_depth and (
+        len(body) < 2 * max_values or opened + body.count(b",") < max_values
+    ):
         return
-    depth = depth_of(body)
-    if depth > limit:
+    shape = shape_of(body, max_values=max_values, max_depth=max_depth)
+    if shape.depth > max_depth:
         raise RequestRefused(
-            f"expected JSON nested at most {limit} deep (server.max_depth); the request is {depth} deep",
+            f"expected JSON nested at most {max_depth} deep (server.max_depth); the request is at least {shape.depth} deep",
             code="too_deep",
         )
-
-
-def depth_of(body: bytes) -> int:
-    """How deep JSON nests, in time linear in its length.
-
-    The brackets outside of strings are all that is kept. Then the innermost pairs are taken out, again and again: that
-    is one fast replacement per level for documents, which are broad. What does not get shorter fast is counted.
-    """
-    pairs = _brackets(body)
-    levels = 0
-    while pairs:
-        left = pairs.replace(b"{}", b"")
-        if len(left) * 4 > len(pairs) * 3:
-            deepest = max(accumulate(map(_STEP.__getitem__, pairs)))
-            return levels + max(0, deepest)
-        pairs = left
-        levels += 1
-    return levels
-
-
-def _brackets(body: bytes) -> bytes:
-    if b"\\" in body:
-        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Taking out two adjoining quotes keeps what is inside a string inside, and what is outside outside: nearly all
-    # strings vanish so, and few are left to be split at.
-    found = body.translate(_ONE_PAIR, _NOT_STRUCTURE).replace(b'""', b"")
-    return b"".join(found.split(b'"')[::2])
+    if shape.values > max_values:
+        raise BodyTooLarge(
+            f"expected at most {max_values} JSON values in a request (server.max_values); it has more",
+            code="too_many_values",
+        )
 
 
 class StreamSlots:

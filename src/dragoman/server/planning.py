@@ -22,6 +22,7 @@ from dragoman.server.contract import (
 )
 from dragoman.server.late_stage import LateStage, sought_in
 from dragoman.server.ways import Way
+from dragoman.store.packing import weigh_request
 from dragoman.textcalls.prompting import needs_prompting, prompt_tools
 from dragoman.textcalls.stage import TextCallStage, stage_for
 from dragoman.textcalls.tail import TailPolicy
@@ -42,6 +43,11 @@ class Asked(Struct, frozen=True, gc=False):
     body: bytes
     request: Request
     is_rebuilt: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes: whether it is better worked on in a thread."""
+        return len(self.body) or weigh_request(self.request)
 
 
 class Sending(Struct, frozen=True, gc=False):

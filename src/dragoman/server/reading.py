@@ -35,6 +35,11 @@ class Reading:
         return self._decoder.is_over
 
     @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        return self._decoder.waiting
+
+    @property
     def problems(self) -> tuple[Problem, ...]:
         """What was irregular, also in calls that the model wrote as text."""
         written = self._plan.written

@@ -1,6 +1,8 @@
-"""The ends of an upstream's reply: an error read whole, and a connection let go of."""
+"""An upstream's reply as the event loop can take it: an error or a body read whole, a read of a stream in slices, its end."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
 from msgspec import structs
 
@@ -8,11 +10,36 @@ from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
+from dragoman.sse import MAX_FRAME_BYTES
+from dragoman.store.working import beside
 from dragoman.upstream.base import Reply
 from dragoman.upstream.retry import Failure, failure_of
 from dragoman.upstream.transport import HttpReply
 
-__all__ = ("FailedAttempt", "is_stream", "let_go", "read_error", "read_whole")
+__all__ = (
+    "MAX_BODY_BYTES",
+    "SHORT",
+    "FailedAttempt",
+    "feed_slice",
+    "is_one_step",
+    "is_stream",
+    "let_go",
+    "read_error",
+    "read_whole",
+    "slices",
+)
+
+T = TypeVar("T")
+
+MAX_BODY_BYTES = MAX_FRAME_BYTES
+"""Largest answer that is no stream. The last frame of a stream holds the same, and is held to the same limit."""
+# Bytes and lines of a stream that are read at once: one or two hundred of the usual frames, or a thousand comments, which
+# take ten microseconds each. What is short has no more, whatever it says.
+SHORT = 4 * 1024
+_SLICE = 32 * 1024
+_MAX_LINES = 2048
+# A body that inflates to much more than came would otherwise be read without a pause.
+PAUSE_EVERY = 1024 * 1024
 
 # An error body is a few hundred bytes; a proxy's error page some kilobytes.
 MAX_ERROR_BYTES = 1024 * 1024
@@ -58,12 +85,70 @@ async def read_whole(reply: Reply, limit: int, first: bytes = b"") -> bytes:
     """
     pieces = [first]
     size = len(first)
+    pause_at = PAUSE_EVERY
     while data := await reply.read():
         pieces.append(data)
         size += len(data)
         if size > limit:
             raise FrameTooLarge(f"expected an answer of at most {limit:,} bytes, got more")
+        if size > pause_at:
+            pause_at = size + PAUSE_EVERY
+            await asyncio.sleep(0)
     return b"".join(pieces)
+
+
+class Reader(Protocol):
+    """What reads a stream."""
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        ...
+
+
+async def feed_slice(reader: Reader, feed: Callable[[list[bytes]], T], pieces: list[bytes]) -> T:
+    """What `feed` makes of a slice; others get their turn before the next.
+
+    A frame that came in many reads is read at once when its end comes: if it is large, in a thread.
+    """
+    made = await beside(reader.waiting + sum(map(len, pieces)), feed, pieces)
+    await asyncio.sleep(0)
+    return made
+
+
+def is_one_step(pieces: list[bytes], waiting: int) -> bool:
+    """Whether a read of a stream may be read at once. `waiting`: bytes of the frame that it may complete."""
+    size = sum(map(len, pieces)) + waiting
+    return size <= SHORT or (size <= _SLICE and _lines(b"".join(pieces)) <= _MAX_LINES)
+
+
+def slices(pieces: list[bytes]) -> Iterator[list[bytes]]:
+    """The pieces of a read in groups of which each may be read at once; a longer one is cut."""
+    group: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if group and size + len(piece) > _SLICE:
+            yield from _cut(group)
+            group, size = [], 0
+        group.append(piece)
+        size += len(piece)
+    if group:
+        yield from _cut(group)
+
+
+def _cut(group: list[bytes]) -> Iterator[list[bytes]]:
+    whole = group[0] if len(group) == 1 else b"".join(group)
+    parts = max(-(-len(whole) // _SLICE), -(-_lines(whole) // _MAX_LINES))
+    if parts <= 1:
+        yield group
+        return
+    size = -(-len(whole) // parts)
+    for start in range(0, len(whole), size):
+        yield [whole[start : start + size]]
+
+
+def _lines(data: bytes) -> int:
+    return data.count(b"\n") + data.count(b"\r")
 
 
 def is_stream(content_type: str, first: bytes) -> bool:

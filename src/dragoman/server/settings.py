@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from dragoman._json import MAX_VALUES
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.store.settings import StoreSettings
 from dragoman.textcalls.contract.policy import OutputModeWord, StopMode, XmlEscape
@@ -47,6 +48,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allowed_hosts: names in `Host` that are served without keys, besides those of this machine: see `cors.check_source`.
     max_body_bytes: after decompression; a conversation of a million tokens with images stays below.
     max_tools, max_depth: far above any real client (Claude Code has 24 tools, Codex some 20 plus MCP).
+    max_values: JSON values of a request, whatever their size: they are read in one step, which holds up everybody.
     max_streams: open exchanges per worker; one more is a 429 with Retry-After.
     head_timeout, body_timeout: seconds for the head of a request, and without progress in its body; clients on this machine
         or behind a proxy need milliseconds, those on a bad line a few seconds.
@@ -66,6 +68,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_header_bytes: int = 64 * 1024
     max_tools: int = 2048
     max_depth: int = 256
+    max_values: int = MAX_VALUES
     max_streams: int = 4096
     head_timeout: float = 30.0
     body_timeout: float = 30.0

@@ -19,15 +19,26 @@ from dragoman.errors import GatewayError
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.model.request import Request, Tool
-from dragoman.server.answers import MAX_ANSWER_BYTES
 from dragoman.server.doors import DOORS, Door
 from dragoman.server.planning import Asked, Sending, plan_answer, plan_sending, without_hosted_text
 from dragoman.server.reading import Reading
-from dragoman.server.replies import FailedAttempt, is_stream, let_go, read_error, read_whole
+from dragoman.server.replies import (
+    MAX_BODY_BYTES,
+    FailedAttempt,
+    feed_slice,
+    is_one_step,
+    is_stream,
+    let_go,
+    read_error,
+    read_whole,
+    slices,
+)
 from dragoman.server.routing import Attempt, Router
 from dragoman.server.settings import Settings
 from dragoman.server.upstreams import make_upstream
 from dragoman.server.ways import Way, Ways
+from dragoman.store.packing import weigh_request
+from dragoman.store.working import beside
 from dragoman.upstream.base import Reply, Supervised, Upstream, UpstreamRequest
 from dragoman.upstream.retry import (
     Decision,
@@ -202,7 +213,11 @@ class UpstreamModel:
         upstream = self._reach.upstreams[attempt.upstream]
         if isinstance(upstream, Supervised):
             upstream.start()  # which does nothing if it runs
-        sent, reading = self._plan(request, way)
+        stream = request.stream is not False or way.settings.always_stream
+        request = structs.replace(request, stream=stream)
+        asked = Asked(b"", request, is_rebuilt=True)
+        sending = await beside(weigh_request(request), plan_sending, asked, way, stream=stream)
+        sent, reading = self._plan(request, way, sending)
         try:
             reply = await upstream.send(sent)
         except GatewayError as error:
@@ -220,17 +235,16 @@ class UpstreamModel:
         reply.close()
         return *failed, way
 
-    def _plan(self, request: Request, way: Way) -> tuple[UpstreamRequest, Reading]:
+    def _plan(
+        self, request: Request, way: Way, sending: Sending
+    ) -> tuple[UpstreamRequest, Reading]:
         """What is sent, and what reads the answer to it."""
-        stream = request.stream is not False or way.settings.always_stream
-        request = structs.replace(request, stream=stream)
-        sending = plan_sending(Asked(b"", request, is_rebuilt=True), way, stream=stream)
         self._witness.sends(way, sending)
         behalf = self._behalf
         sent = UpstreamRequest(
             dialect=way.dialect,
             body=sending.encoded.body,
-            stream=stream,
+            stream=request.stream is True,
             model=way.attempt.model,
             headers=behalf.headers,
             client_key=behalf.client_key,
@@ -280,12 +294,12 @@ class _Speech:
             first = await self._reply.read()
             if not is_stream(self._reply.headers.get("content-type", ""), first):
                 self._is_done = self._is_over = True
-                data = await read_whole(self._reply, MAX_ANSWER_BYTES, first)
-                told = self._reading.body(data)
+                data = await read_whole(self._reply, MAX_BODY_BYTES, first)
+                told = await beside(len(data), self._reading.body, data)
             else:
-                told = self._reading.feed(first)
+                told = await self._hear(first)
                 while not self._has_begun(told):
-                    told = [*told, *self._hear(await self._reply.read())]
+                    told = [*told, *await self._hear(await self._reply.read())]
                 self._is_over = self._is_over or self._reading.is_over
         except GatewayError as error:
             return error_info(error)
@@ -309,16 +323,22 @@ class _Speech:
 
     async def _read(self) -> Sequence[Event]:
         try:
-            return self._hear(await self._reply.read())
+            return await self._hear(await self._reply.read())
         except GatewayError as error:
             self._is_over = self._is_done = True
             return self._reading.fail(error_info(error))
 
-    def _hear(self, data: bytes) -> Sequence[Event]:
+    async def _hear(self, data: bytes) -> Sequence[Event]:
         if not data:
             self._is_over = True
             return self._reading.close()
-        told = self._reading.feed(data)
+        reading = self._reading
+        if is_one_step([data], reading.waiting):
+            told = reading.feed(data)
+        else:
+            told = []
+            for part in slices([data]):
+                told += await feed_slice(reading, lambda some: reading.feed(b"".join(some)), part)
         self._is_over = self._reading.is_over
         return told
 

@@ -234,12 +234,16 @@ def _unpack_zstd(data: bytes) -> bytes:
         ) from error
 
 
+# Bytes of JSON that a turn or a part takes beside its text: many short ones are much to write, too.
+_AROUND = 32
+
+
 def weigh_request(request: Request) -> int:
     """About how many bytes it is, without writing it: whether that is better done elsewhere."""
-    weight = 0
+    weight = _AROUND * len(request.turns)
     for turn in request.turns:
         for part in turn.parts:
-            weight += len(part.text) if type(part) is Text else _weight(part)
+            weight += _AROUND + (len(part.text) if type(part) is Text else _weight(part))
     for tool in request.tools:
         if tool.schema is not None:
             weight += len(bytes(tool.schema))
@@ -250,7 +254,8 @@ def weigh_ending(ending: Ending) -> int:
     """The same for the end of a response."""
     weight = len(ending.body)
     if ending.answer is not None:
-        weight += sum(map(_weight, ending.answer.parts))
+        parts = ending.answer.parts
+        weight += _AROUND * len(parts) + sum(map(_weight, parts))
     stream = ending.stream
     if stream is not None:
         weight += len(stream) if isinstance(stream, bytes) else stream.loose
@@ -270,7 +275,7 @@ def _weight(part: Part) -> int:
         case Media():
             return len(part.data or "")
         case Result():
-            return sum(_weight(piece) for piece in part.content)
+            return sum(_AROUND + _weight(piece) for piece in part.content)
         case _:
             return len(bytes(part.raw))
 

@@ -20,7 +20,7 @@ from dragoman.errors import LocalProtocolError
 from dragoman.model.outcome import FinishReason
 from dragoman.textcalls.block import NO_WORDS, Block
 from dragoman.textcalls.found import Found, TextFound, Trouble
-from dragoman.textcalls.limits import MAX_WORD
+from dragoman.textcalls.limits import MAX_FAILED, MAX_WORD
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers, Prepared
 from dragoman.textcalls.spool import Spool
@@ -96,6 +96,7 @@ class Finder:
         self._candidates: list[_Reading] = []
         self._reading: _Reading | None = None
         self._excuse = ""  # the limit that a candidate passed before it could confirm
+        self._failed = 0  # openers that began nothing
         self._skip_to = NO_WORDS
         self._skip_tail = ""
         self._stopped = False
@@ -322,9 +323,17 @@ class Finder:
         if self._excuse:
             self._telling.note("limit", self._excuse, self._at)
             self._excuse = ""
+        self._note_failed()
         tape = self._spool.tape
         self._pass_token(self._openers.token_at(tape.data, self._at - tape.base))
         return True
+
+    def _note_failed(self) -> None:
+        self._failed += 1
+        if self._failed > MAX_FAILED:
+            reason = f"expected at most {MAX_FAILED} openers that begin no call; the rest is text"
+            self._telling.note("limit", reason, self._at)
+            self._stopped = True
 
     def _choose(self, reading: _Reading) -> None:
         telling = self._telling
@@ -370,6 +379,7 @@ class Finder:
         is_end = tape.ended and error.at >= tape.end
         kind: Trouble = "limit" if error.is_limit else "truncated" if is_end else "malformed"
         at = max(error.at, self._spool.settled)
+        self._note_failed()
         self._telling.fail(kind, error.reason, at)
         self._resume(at)
         self._skip_to, self._skip_tail = reading.prepared.closers, ""

@@ -2,11 +2,15 @@
 
 from msgspec import Struct
 
-__all__ = ("DEFAULT_LIMITS", "MAX_WORD", "Limits")
+__all__ = ("DEFAULT_LIMITS", "MAX_FAILED", "MAX_WORD", "Limits")
 
 # The longest opener, closer or other literal of a format. Real ones end at 34 characters; the number bounds how much of
 # a text can be held because it may yet become one.
 MAX_WORD = 64
+
+# Openers of one text that turned out to begin no call. Each is tried by its formats, which takes some ten times as long as
+# passing as much text; an answer that is all about such formats has hundreds. After so many what comes is text.
+MAX_FAILED = 10_000
 
 
 class Limits(Struct, frozen=True, kw_only=True):

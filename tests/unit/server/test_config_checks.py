@@ -101,6 +101,7 @@ def test_every_origin_without_keys_is_refused(origin: str) -> None:
         ({"port": -1}, "server.port: expected a port from 0 to 65535, got -1"),
         ({"workers": 0}, "server.workers: expected more than 0, got 0"),
         ({"max_tools": -2}, "server.max_tools: expected more than 0, got -2"),
+        ({"max_values": 500_001}, "server.max_values: expected at most 500000, got 500001"),
         (
             {"keep_alive_interval": float("nan")},
             "server.keep_alive_interval: expected more than 0, got nan",

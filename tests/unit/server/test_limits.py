@@ -1,66 +1,48 @@
-"""Limits: tools, depth, headers, open streams; each with its own error."""
+"""Limits: tools, depth, values, headers, open streams; each with its own error."""
 
 import json
-from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dragoman.core.failures import error_info, status_of
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request, Tool
-from dragoman.server.limits import StreamSlots, check_depth, check_head, check_tools, depth_of
-from dragoman.server.refusals import HeadersTooLarge, TooManyStreams
-
-VALUES = st.recursive(
-    st.none() | st.integers() | st.text(alphabet='[]{}"\\a,: ') | st.booleans(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='[]{}"\\k'), inner),
-)
+from dragoman.server.limits import StreamSlots, check_head, check_json, check_tools
+from dragoman.server.refusals import BodyTooLarge, HeadersTooLarge, TooManyStreams
 
 
-def slow_depth(value: object) -> int:
-    if isinstance(value, list):
-        return 1 + max(map(slow_depth, cast("list[object]", value)), default=0)
-    if isinstance(value, dict):
-        inner = cast("dict[str, object]", value).values()
-        return 1 + max(map(slow_depth, inner), default=0)
-    return 0
-
-
-@given(VALUES)
-def test_depth_is_that_of_the_value_whatever_its_strings_hold(value: object) -> None:
-    assert depth_of(json.dumps(value).encode()) == slow_depth(value)
-
-
-@pytest.mark.parametrize("depth", [1, 5, 300, 100_000])
-def test_depth_of_narrow_and_of_broad_documents_is_counted(depth: int) -> None:
-    narrow = b"[" * depth + b"]" * depth
-    assert depth_of(narrow) == depth
-    assert depth_of(b"[" + narrow + b",{}" * 1000 + b"]") == depth + 1
-
-
-@pytest.mark.parametrize(("body", "depth"), [(b"", 0), (b"[[[", 3), (b"]]]", 0), (b'{"a', 1)])
-def test_depth_of_what_is_no_json_is_some_number(body: bytes, depth: int) -> None:
-    assert depth_of(body) == depth
+def check(body: bytes, *, max_depth: int = 256, max_values: int = 500_000) -> None:
+    check_json(body, max_depth=max_depth, max_values=max_values)
 
 
 def test_document_as_deep_as_allowed_passes_and_one_level_more_does_not() -> None:
-    check_depth(b"[" * 256 + b"]" * 256, 256)
+    check(b"[" * 256 + b"]" * 256)
     with pytest.raises(
-        RequestRefused, match=r"at most 256 deep .*; the request is 257 deep"
+        RequestRefused, match=r"at most 256 deep .*; the request is at least 257 deep"
     ) as caught:
-        check_depth(b"[" * 257 + b"]" * 257, 256)
+        check(b"[" * 257 + b"]" * 257)
     info = error_info(caught.value)
     assert (status_of(info), info.code) == (400, "too_deep")
 
 
 def test_brackets_inside_strings_do_not_count() -> None:
-    check_depth(json.dumps({"text": "[{" * 1000 + '\\"[' * 1000}).encode(), 2)
+    check(json.dumps({"text": "[{" * 1000 + '\\"[' * 1000}).encode(), max_depth=2)
 
 
 def test_broad_document_passes() -> None:
-    check_depth(json.dumps([{"a": [n]} for n in range(1000)]).encode(), 3)
+    check(json.dumps([{"a": [n]} for n in range(1000)]).encode(), max_depth=3)
+
+
+def test_as_many_values_as_allowed_pass_and_one_more_does_not() -> None:
+    check(json.dumps(list(range(1000))).encode(), max_values=1002)
+    with pytest.raises(BodyTooLarge, match=r"at most 1000 JSON values") as caught:
+        check(json.dumps(list(range(1000))).encode(), max_values=1000)
+    info = error_info(caught.value)
+    assert (status_of(info), info.code) == (413, "too_many_values")
+
+
+def test_commas_inside_strings_are_no_values() -> None:
+    check(json.dumps(["," * 5000, "[" * 5000]).encode(), max_values=10)
 
 
 def test_as_many_tools_as_allowed_pass_and_one_more_does_not() -> None:

@@ -49,6 +49,7 @@ from dragoman.server.state.planned import plan_escrow, plan_kept
 from dragoman.server.state.recalling import MINTED
 from dragoman.server.ways import Way
 from dragoman.sse import encode_comment
+from dragoman.store.working import beside
 from dragoman.textcalls.contract.chain import Contract
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 # Upstreams have a limit of their own for this, which an operator may set; the engine's must not come before it.
 _IDLE_SECONDS = 24 * 3600.0
 _PING = Noticed("ping")
+_EVENT_BYTES = 64  # of a body, that an event makes at least: many are better written in a thread
 
 
 class HostedJob(Struct, frozen=True, kw_only=True):
@@ -331,7 +333,9 @@ class HostedAnswer:
         job = self._job
         context = self._context()
         book = answer_book(job.door.codec.losses, context.losses)
-        body = job.door.codec.encode_body(events, context, book)
+        body = await beside(
+            len(events) * _EVENT_BYTES, job.door.codec.encode_body, events, context, book
+        )
         self._losses = book.losses
         keeper = None if self._plan is None else self._plan.keeper
         if keeper is not None:

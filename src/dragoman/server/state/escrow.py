@@ -29,6 +29,7 @@ from dragoman.model.request import Request, Turn
 from dragoman.server.state.holding import StoreHolder
 from dragoman.store.base import Store
 from dragoman.store.records import Escrowed
+from dragoman.store.working import beside
 
 __all__ = ("FAMILIES", "Escrow", "escrow_key", "put_back", "restore", "seen_by")
 
@@ -124,19 +125,28 @@ def seen_by(escrow: Escrow, change: Change | None) -> Change:
     return lambda event: chain.from_iterable(map(escrow.see, change(event)))
 
 
-async def restore(holder: StoreHolder, owner: str, family: Family, request: Request) -> Request:
-    """The request with the seals that are kept for its calls; the very same if there are none."""
-    calls = {
+async def restore(
+    holder: StoreHolder, owner: str, family: Family, request: Request, size: int
+) -> Request:
+    """The request with the seals that are kept for its calls; the very same if there are none.
+
+    size: about how many bytes it takes.
+    """
+    calls = await beside(size, _keys_of, request)
+    if not calls:
+        return request
+    kept = await _ask(holder, "get_seals", lambda store: store.get_seals(owner, family, calls))
+    return request if not kept else await beside(size, put_back, request, kept)
+
+
+def _keys_of(request: Request) -> set[str]:
+    return {
         escrow_key(part)
         for turn in request.turns
         if turn.role == "assistant"
         for part in turn.parts
         if isinstance(part, Call) and part.executor == "client"
     }
-    if not calls:
-        return request
-    kept = await _ask(holder, "get_seals", lambda store: store.get_seals(owner, family, calls))
-    return request if kept is None or not kept else put_back(request, kept)
 
 
 async def _ask(holder: StoreHolder, name: str, work: Callable[[Store], Awaitable[T]]) -> T | None:

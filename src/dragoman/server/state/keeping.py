@@ -39,6 +39,7 @@ from dragoman.store.base import Key, Store
 from dragoman.store.piling import Pile
 from dragoman.store.records import Draft, Ending, Piled
 from dragoman.store.scrubbing import scrub
+from dragoman.store.working import beside
 
 __all__ = ("Keeper", "Kept", "cancelled_error")
 
@@ -204,9 +205,10 @@ class Keeper:
             return self._fail(last, _too_large())  # no frame of it tells the whole answer
         terminal = self.journal.terminal
         if terminal is None:
-            ended = read_ended_stream(door, last, pile.read)
+            size = len(last) if door == "responses" else pile.size
+            ended = await beside(size, read_ended_stream, door, last, pile.read)
         else:
-            ended = ended_response(terminal)
+            ended = await beside(len(terminal.body), ended_response, terminal)
         if ended is None:
             return last
         try:
@@ -236,7 +238,7 @@ class Keeper:
         return body
 
     async def _end_body(self, body: bytes) -> None:
-        ended = read_ended_body(self._kept.door, body)
+        ended = await beside(len(body), read_ended_body, self._kept.door, body)
         if ended is None:
             return
         if ended.id != self._kept.response_id:

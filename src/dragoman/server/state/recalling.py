@@ -32,6 +32,7 @@ from dragoman.server.state.refusing import (
 )
 from dragoman.store.history import continued, settings_of
 from dragoman.store.records import Link
+from dragoman.store.working import beside
 
 __all__ = (
     "MINTED",
@@ -162,7 +163,8 @@ async def recall_submitted(
             f"expected a response that waits for the outputs of its calls, {response_id!r} waits for none",
             param="tool_outputs",
         )
-    request = structs.replace(read_submitted(body, calls), model=settings_of(links).model)
+    submitted = await beside(len(body), read_submitted, body, calls)
+    request = structs.replace(submitted, model=settings_of(links).model)
     kept = _kept("responses", caller, request, response_id, claims=True)
     keeper = await _claim(holder, kept, caller, _refuse_response)
     return Recalled(
