@@ -229,6 +229,24 @@ def test_listening_for_others_without_keys_is_refused(tmp_path: Path) -> None:
 # --- connect ----------------------------------------------------------------------------------------------------------
 
 
+def test_weak_spots_are_warned_of_or_refused(tmp_path: Path) -> None:
+    short = run(tmp_path, "check", "--offline", DRAGOMAN_API_KEYS="short-key")
+    assert short.returncode == 0
+    assert "# warning: server.api_keys[0]: expected at least 16 characters, got 9" in short.stdout
+    assert "short-key" not in short.stdout
+    tomllib.loads(short.stdout)
+    for variables in (
+        {"DRAGOMAN_API_KEYS": "short-key", "DRAGOMAN_HOST": "0.0.0.0"},
+        {"DRAGOMAN_CORS_ORIGINS": "*"},
+    ):
+        for command in (("check", "--offline"), ("serve",)):
+            refused = run(tmp_path, *command, **variables)
+            assert refused.returncode == 2
+            wanted = "at least 16 characters" if "DRAGOMAN_HOST" in variables else "any web page"
+            assert wanted in refused.stderr
+            assert "short-key" not in refused.stderr
+
+
 def test_connect_prints_what_to_paste(tmp_path: Path) -> None:
     (tmp_path / "dragoman.toml").write_text("[server]\nport = 9000", encoding="utf-8")
     done = run(tmp_path, "connect", "codex")

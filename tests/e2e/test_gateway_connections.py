@@ -365,6 +365,25 @@ def test_client_that_half_closes_in_the_middle_of_a_stream_gets_the_rest() -> No
         assert client.rest().endswith(b"0\r\n\r\n")
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_client_that_half_closes_and_leaves_later_is_noticed(way: str) -> None:
+    never = threading.Event()
+    reply = ScriptedReply(body=b"{}", hold=Wait(never))
+    server = ServerSettings(shutdown_grace=0.3, keep_alive_interval=0.5)
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, "chat", server=server), way) as running,
+    ):
+        with wire(running) as client:
+            client.send(request())
+            client.end()
+            assert client.head() == b"http/1.1 100 continue"
+            wait_until(lambda: len(upstream.requests) == 1)
+        wait_until(lambda: upstream.requests[0].closed_at is not None)
+        wait_until(lambda: not running.app.gateway.exchanges)
+        never.set()
+
+
 def test_client_that_half_closes_in_the_middle_of_its_request_is_let_go(
     gateway: RunningGateway,
 ) -> None:

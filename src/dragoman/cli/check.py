@@ -61,7 +61,7 @@ def _configuration(settings: Settings, source: str) -> Iterator[Line]:
         style: Style = "title" if line.startswith("[") else "plain"
         yield (Span(visible_line(line), style),)
     for warning in warnings_of(settings):
-        yield (Span("warning: ", "bad"), Span(visible_line(warning)))
+        yield (Span("# warning: ", "bad"), Span(visible_line(warning)))
 
 
 def _findings(findings: "Sequence[Finding]") -> Iterator[Line]:

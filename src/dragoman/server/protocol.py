@@ -166,18 +166,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if not self._end_reading():
             return False
         self._is_half_closed = True
-        running = self._running
-        if isinstance(running, Turn):
-            can_wait = running.probe()
-        elif running is None or running.response_started:
-            can_wait = False  # nobody knows what may be written into it
-        else:
-            can_wait = True
-            if running.scope["http_version"] == "1.1":
-                self.transport.write(CONTINUE)
-        if can_wait:
-            self.loop.call_later(_FIRST_LOOK, self._look, _FIRST_LOOK)
-        return can_wait
+        return self._probe()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -194,27 +183,14 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def check_times(self, now: float) -> None:
         """Let go of a client that takes too long."""
-        limits, reading = self._limits, self._reading
-        waited = now - self._since
-        if self.transport.is_closing():
-            pass  # as soon as the client has taken all of its answer
-        elif reading is _BETWEEN:
-            if self._running is None:
-                first = cast("RequestResponseCycle | None", self.cycle) is None
-                if waited >= (limits.head_timeout if first else limits.idle_timeout):
-                    self.transport.close()
-        elif reading is _HEAD:
-            if waited >= limits.head_timeout:
-                self._refuse(408, _late("head", "head_timeout", limits.head_timeout))
-        elif reading is _BODY:
-            self._check_body(now)
-        elif waited >= _LINGER and self._running is None:
-            self.transport.close()
+        if not self.transport.is_closing():
+            self._check_read(now)
+            if self._is_half_closed:
+                self._check_half_closed(now)
         # What waits for the client while more is written tells nothing, unless that is so much that nobody writes more.
+        # A connection that is closing stays until the client has taken all of it.
         if self.flow.write_paused or self._running is None:
             self._check_written(now)
-        if self._is_half_closed:
-            self._look(None)
 
     # What the parser says.
 
@@ -448,12 +424,28 @@ class GatewayProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write_eof()
 
+    def _check_read(self, now: float) -> None:
+        limits, reading = self._limits, self._reading
+        waited = now - self._since
+        if reading is _BETWEEN:
+            if self._running is None:
+                is_first = cast("RequestResponseCycle | None", self.cycle) is None
+                if waited >= (limits.head_timeout if is_first else limits.idle_timeout):
+                    self.transport.close()
+        elif reading is _OVER:
+            if waited >= _LINGER and self._running is None:
+                self.transport.close()
+        elif self.flow.read_paused:
+            self._since = now  # it is we who are not reading
+        elif reading is _BODY:
+            self._check_body(now)
+        elif waited >= limits.head_timeout:
+            self._refuse(408, _late("head", "head_timeout", limits.head_timeout))
+
     def _check_body(self, now: float) -> None:
         limits = self._limits
         waited = now - self._since
-        if self.flow.read_paused:
-            self._since = now  # it is we who are not reading
-        elif waited >= limits.body_timeout:
+        if waited >= limits.body_timeout:
             if self._running is None:
                 self.transport.close()
             elif self._came < waited * _LEAST_RATE:
@@ -475,6 +467,30 @@ class GatewayProtocol(HttpToolsProtocol):
                 self._limits.send_timeout,
             )
             self.transport.abort()
+
+    def _check_half_closed(self, now: float) -> None:
+        """The client may have left since it was last sent something."""
+        self._look(None)
+        running = self._running
+        is_silent = running is not None and not running.response_started
+        if is_silent and now - self._since >= self._limits.keep_alive_interval:
+            self._since = now
+            self._probe()
+
+    def _probe(self) -> bool:
+        """Send a half-closed client what shows whether it is there. False: nothing can be sent, so it counts as gone."""
+        running = self._running
+        if isinstance(running, Turn):
+            can_wait = running.probe()
+        elif running is None or running.response_started:
+            can_wait = False  # nobody knows what may be written into it
+        else:
+            can_wait = True
+            if running.scope["http_version"] == "1.1":
+                self.transport.write(CONTINUE)
+        if can_wait:
+            self.loop.call_later(_FIRST_LOOK, self._look, _FIRST_LOOK)
+        return can_wait
 
     def _look(self, delay: float | None) -> None:
         """Whether a client that closed its side is there: one that is gone answers what it is sent with a reset.
