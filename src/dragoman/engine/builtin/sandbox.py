@@ -140,7 +140,9 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         inside = [place for place in hidden if place != root and _is_within(place, root)]
         options += _masks(outside)
         options += ["--bind", root, root]
-        options += _masks([*inside, *_sockets(root)])
+        inside += _sockets(root)
+        options += _pins(root, inside)
+        options += _masks(inside)
         options += ["--dev", "/dev", "--proc", "/proc", *_machine_files()]
         options += [
             *("--unshare-user", "--disable-userns"),
@@ -245,6 +247,20 @@ def _masks(places: Iterable[str]) -> list[str]:
     return options
 
 
+def _pins(root: str, places: Iterable[str]) -> list[str]:
+    """Each folder between the root and a hidden place mounted upon itself: what is mounted cannot be renamed.
+
+    Else a command could move the folder away, and the next one would find the place under a name that is not hidden.
+    """
+    folders: set[str] = set()
+    for place in places:
+        folder = os.path.dirname(place)  # noqa: PTH120 -- text in, text out
+        while folder != root and _is_within(folder, root):
+            folders.add(folder)
+            folder = os.path.dirname(folder)  # noqa: PTH120
+    return [option for folder in sorted(folders) for option in ("--bind", folder, folder)]
+
+
 def _sockets(root: str) -> list[str]:
     """The sockets that programs of this machine listen on: a mount that is read-only lets a command talk to them."""
     try:
@@ -262,7 +278,8 @@ def _sockets(root: str) -> list[str]:
 
 
 def _is_exposed(path: str, root: str) -> bool:
-    if not path or any(_is_within(path, place) for place in (root, *_EMPTIED, *_KERNEL)):
+    is_covered = any(_is_within(path, place) for place in (*_EMPTIED, *_KERNEL))
+    if is_covered and not _is_within(path, root):
         return False
     try:
         return stat.S_ISSOCK(os.stat(path).st_mode) and os.access(path, os.W_OK)  # noqa: PTH116

@@ -134,10 +134,15 @@ def test_files_outside_cannot_be_linked_or_written(place: Path, user: str) -> No
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("kind", ["stream", "datagram"])
-def test_sockets_of_the_machine_cannot_be_reached(place: Path, user: str, kind: str) -> None:
+@pytest.mark.parametrize("name", ["agent.sock", "root/agent.sock", "root/a folder/agent.sock"])
+def test_sockets_of_the_machine_cannot_be_reached(
+    place: Path, user: str, kind: str, name: str
+) -> None:
     """Those of agents and daemons that lie elsewhere than in /run: of Docker's Desktop, of databases."""
     form = socket.SOCK_STREAM if kind == "stream" else socket.SOCK_DGRAM
-    path = place / "agent.sock"
+    path = place / name
+    path.parent.mkdir(exist_ok=True)
+    path.parent.chmod(0o777)
     with socket.socket(socket.AF_UNIX, form) as server:
         server.bind(str(path))
         if form == socket.SOCK_STREAM:
@@ -241,6 +246,26 @@ def test_what_dragoman_keeps_is_out_of_sight(
         text = in_sandbox(user, root, command, hidden=hidden)
         assert "the secret" not in text
         assert "done" in text or "without a sandbox" in text
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_is_hidden_cannot_be_moved_to_another_name(place: Path, user: str) -> None:
+    """One command moves the folder away in which something is hidden, the next one reads it there."""
+    root = place / "root"
+    folder = root / "config/deep/tool"
+    folder.mkdir(parents=True)
+    (folder / "secret").write_text("the secret", encoding="utf-8")
+    (root / "token").write_text("the secret", encoding="utf-8")
+    for each in (root / "config", root / "config/deep", folder, folder / "secret", root / "token"):
+        each.chmod(0o777)
+    hidden = (str(folder), str(root / "token"))
+    moves = "mv config a; mv config/deep b; mv config/deep/tool c; mv token d; ln token e; rm -f token; echo moved"
+    first = in_sandbox(user, root, moves, hidden=hidden)
+    second = in_sandbox(user, root, "find . -type f -exec cat {} +; echo looked", hidden=hidden)
+    assert "moved" in first or "without a sandbox" in first
+    assert "looked" in second or "without a sandbox" in second
+    assert "the secret" not in first + second
+    assert (folder / "secret").read_text(encoding="utf-8") == "the secret"
 
 
 def test_the_folder_itself_is_not_hidden(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
