@@ -306,6 +306,8 @@ def test_requests_before_a_malformed_one_are_answered(gateway: RunningGateway) -
 def test_client_that_half_closes_gets_its_answer(
     gateway: RunningGateway, version: str, is_stream: bool
 ) -> None:
+    # Nothing may be written into a stream that goes uvicorn's way, to see whether its client is there.
+    is_stream = is_stream and (bool(gateway.app.directly) or version == "1.0")
     with wire(gateway) as client:
         client.send(request(version=version, is_stream=is_stream))
         client.end()

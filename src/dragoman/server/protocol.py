@@ -482,11 +482,17 @@ class GatewayProtocol(HttpToolsProtocol):
         running = self._running
         if isinstance(running, Turn):
             can_wait = running.probe()
-        elif running is None or running.response_started:
-            can_wait = False  # nobody knows what may be written into it
+        elif running is None:
+            can_wait = False
+        elif running.scope["http_version"] == "1.0":
+            can_wait = (
+                True  # what comes of the answer next is the probe: such clients often half-close
+            )
         else:
-            can_wait = True
-            if running.scope["http_version"] == "1.1":
+            can_wait = (
+                not running.response_started
+            )  # nobody knows what may be written into one that has begun
+            if can_wait:
                 self.transport.write(CONTINUE)
         if can_wait:
             self.loop.call_later(_FIRST_LOOK, self._look, _FIRST_LOOK)
