@@ -12,6 +12,7 @@ from dragoman.dialects.chat.checks import (
     refuse,
 )
 from dragoman.dialects.chat.fields import extra_of, fields_of, join_object, own_fields
+from dragoman.dialects.chat.losses import note_foreign
 from dragoman.model.parts import Extra
 from dragoman.model.request import ReasoningSettings, ResponseFormat
 
@@ -51,6 +52,7 @@ def write_format(form: ResponseFormat | None, book: LossBook) -> dict[str, objec
     if form is None:
         return {}
     own = own_fields(form.extra)
+    note_foreign(book, form.extra, "response_format")
     if form.kind == "other":
         if own:
             return {"response_format": own}
@@ -85,7 +87,7 @@ def read_reasoning(fields: Fields) -> ReasoningSettings | None:
 
 
 def write_reasoning(settings: ReasoningSettings | None, book: LossBook) -> dict[str, object]:
-    """An effort. That there should be no reasoning at all is said by saying nothing: few models take `none`."""
+    """An effort. That there should be no reasoning at all is not said: few models take `none`."""
     if settings is None:
         return {}
     own: dict[str, Raw] = own_fields(settings.extra)
@@ -97,11 +99,15 @@ def write_reasoning(settings: ReasoningSettings | None, book: LossBook) -> dict[
         }
         given = {name: value for name, value in stated.items() if value is not None}
         return {"reasoning": {**given, **fields_of(own["reasoning"])}}
+    note_foreign(book, settings.extra, "reasoning")
     if settings.summary is not None:
         book.note("reasoning_settings", "reasoning.summary", settings.summary)
     if settings.effort is not None:
         return {"reasoning_effort": settings.effort}
-    if settings.budget is None or settings.enabled is False:
+    if settings.enabled is False:
+        book.note("reasoning_off", "reasoning")
+        return {}
+    if settings.budget is None:
         return {}
     action = book.note("reasoning_settings", "reasoning.budget", str(settings.budget))
     return {"reasoning_effort": effort_from_budget(settings.budget)} if action == "carry" else {}

@@ -18,6 +18,7 @@ from dragoman.core.memo import Kept, made_of
 from dragoman.core.schemas import fix_schema
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.fields import fields_of, own_fields
+from dragoman.dialects.chat.losses import note_foreign
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import CLIENT_KINDS
@@ -184,6 +185,7 @@ class _ListWriter:
             self._book.note("builtin_tool", where, tool.variant or tool.kind)
 
     def _tool(self, tool: Tool, where: str) -> dict[str, object]:
+        note_foreign(self._book, tool.extra, where)
         if tool.namespace is not None:
             self._book.note("namespace", where, tool.namespace)
         rest = dict(own_fields(tool.extra))
@@ -228,7 +230,7 @@ class _ListWriter:
             schema, strict, notes = fix_schema(
                 tool.schema, self._target.schemas, strict=tool.strict
             )
-            if notes and tool.schema is not None:
+            if notes:
                 self._book.note("schema", where, "; ".join(notes))
         if schema is not None:
             out["parameters"] = schema

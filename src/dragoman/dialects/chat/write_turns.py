@@ -11,7 +11,7 @@ from operator import attrgetter
 from dragoman._json import Raw
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.freeform import wrap_input
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.plain import bare_text
 from dragoman.core.results import mark_error
 from dragoman.dialects.base import Target
@@ -85,6 +85,8 @@ class MessageWriter:
             message = {"role": "user", "content": self._content(turn.parts, where)}
         else:
             message = {"role": self._role(turn), "content": self._plain(turn.parts, where)}
+            if not message["content"] and not self._is_own:
+                return ()  # of what it said nothing could be written
         if turn.name is not None:
             message["name"] = turn.name
         cache = self._cache(turn.cache, where)
@@ -122,20 +124,25 @@ class MessageWriter:
                 note_foreign(self._book, part.extra, where)
                 if part.annotations:
                     self._book.note("annotation", where)
+                if part.logprobs is not None:
+                    self._book.note("logprobs", where)
                 return write_text(part, self._cache(part.cache, where))
             case Media():
-                note_foreign(self._book, part.extra, where)
-                written = write_media(part, self._cache(part.cache, where))
+                written = self._media(part, where)
                 if written is None:
-                    self._book.note("media", where, part.kind)
+                    self._book.note("media", where, _described(part))
                 return written
             case Opaque() if part.dialect == "chat":
                 return part.raw
             case Opaque():
-                self._book.note("opaque_part", where, part.type)
+                note_opaque(self._book, "opaque_part", where, part)
             case _:
                 self._book.note("opaque_part", where, type(part).__name__.lower())
         return None
+
+    def _media(self, media: Media, where: str) -> _Entry | None:
+        note_foreign(self._book, media.extra, where)
+        return write_media(media, self._cache(media.cache, where))
 
     def _cache(self, cache: Raw | None, where: str) -> Raw | None:
         if cache is None or self._is_own:
@@ -163,6 +170,8 @@ class MessageWriter:
                     message["refusal"] = part.text
                 case Media() if part.kind == "audio" and part.data is None and part.item_id:
                     message["audio"] = {"id": part.item_id, **own_fields(part.extra)}
+                case Media() if write_media(part, None) is None:
+                    self._book.note("assistant_media", where, _described(part))
                 case _:
                     said.append(part)
         content = self._plain(said, where)
@@ -201,6 +210,7 @@ class MessageWriter:
 
     def _call(self, call: Call, where: str) -> _Message:
         note_foreign(self._book, call.extra, where)
+        cache = self._cache(call.cache, where)
         namespace, name = wire_name(call)
         if namespace is not None:
             self._book.note("namespace", where, namespace)
@@ -222,6 +232,8 @@ class MessageWriter:
                 self._book.note("seal", where, seal.kind)
             else:
                 out["extra_content"] = content
+        if cache is not None:
+            out["cache_control"] = cache
         own = own_fields(call.extra)
         return out | {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
 
@@ -260,7 +272,7 @@ class MessageWriter:
     def _move(self, parts: Iterable[Part], where: str, moved: list[_Entry]) -> Iterable[Part]:
         """A result's content with its media moved elsewhere, and a line of text in the place of each."""
         for part in parts:
-            entry = write_media(part, None) if isinstance(part, Media) else None
+            entry = self._media(part, where) if isinstance(part, Media) else None
             if entry is None or not isinstance(part, Media):
                 yield part
                 continue
@@ -282,6 +294,12 @@ class MessageWriter:
 
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+def _described(media: Media) -> str:
+    """What media there are, and how they are referred to."""
+    by = "file_id" if media.file_id is not None else "url" if media.url is not None else "data"
+    return f"{media.kind} by {by}"
 
 
 def _bare_text(entry: _Entry) -> str | None:

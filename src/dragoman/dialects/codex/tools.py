@@ -94,7 +94,7 @@ def _function(
     schema, _, notes = fix_schema(tool.schema, target.schemas)
     if tool.strict:
         notes = (*notes, "not strict")
-    if notes and tool.schema is not None:
+    if notes:
         book.note("schema", where, "; ".join(notes))
     return {
         "type": "function",

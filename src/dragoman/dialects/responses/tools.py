@@ -190,7 +190,7 @@ class _Writer:
         schema, strict = tool.schema, tool.strict
         if not self._is_native:
             schema, strict, notes = fix_schema(tool.schema, self._target.schemas, strict=strict)
-            if notes and tool.schema is not None:
+            if notes:
                 self._book.note("schema", where, "; ".join(notes))
             # A function without the flag is strict here and nowhere else.
             strict = bool(strict) and self._target.strict
@@ -225,7 +225,7 @@ class _Writer:
         if native is None or not is_known:
             self._book.note("builtin_tool", where, tool.variant or tool.kind)
             return None
-        note_foreign(self._book, tool.extra, where)
+        note_foreign(self._book, tool.extra, where, known=("type", "name"))
         return dict(native)
 
 
