@@ -58,8 +58,8 @@ LOSSES: LossTable = {
     "schema": LossRule("Codex drops these keywords of a schema, and all strictness", "carry"),
     "seed": LossRule("there is no seed", "drop"),
     "service_tier": LossRule("Codex does not know this service tier", "drop"),
-    "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
     "stop_sequences": LossRule("there are no stop sequences", "drop"),
+    "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
     "temperature": LossRule("there is no temperature", "drop"),
     "tool_choice": LossRule(
         "a call cannot be demanded; only the tools that may be called are offered", "carry"
