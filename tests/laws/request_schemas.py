@@ -28,7 +28,7 @@ from openai.types.responses import response_create_params as responses_params
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
-__all__ = ("SCHEMAS", "Json", "Spot", "spots")
+__all__ = ("SCHEMAS", "Json", "Spot", "nullable", "spots")
 
 Json = dict[str, Any]
 Put = Callable[[Any], Json]
@@ -229,6 +229,9 @@ _LISTS = frozenset({"messages", "input", "tools"})
 IN_HEADERS = frozenset({"betas", "user_profile_id", "workspace_id"})
 """Parameters of the anthropic SDK that it sends as headers (`anthropic-beta`, …): they are in no body."""
 
+LATER = "x_later"
+"""A field that no schema has: every object may get one with the vendor's next version."""
+
 # --- values ----------------------------------------------------------------------------------------------------------
 
 _PNG = "iVBORw0KGgo="
@@ -410,6 +413,8 @@ def _walk_record(
     least = _least(record, path)
     if least.keys() - {"role"}:  # a message without content says nothing
         yield Spot(path, (put(least),), unsaid, words=(_tag(record),), is_object=True)
+    later = tuple(put({**least, LATER: value}) for value in ("a", "b"))
+    yield Spot((*path, LATER), later, (put(least), *unsaid))
     required = _required(record)
     for name, hint in _fields(record).items():
         if _is_tag(name, hint, record):
@@ -424,14 +429,26 @@ def _walk_record(
             yield spot._replace(is_required=spot.is_required or is_own)
 
 
-def spots(dialect: str) -> Iterator[Spot]:
-    """Every field of the dialect's requests, in every place."""
-    schema = SCHEMAS[dialect]
+def _top(schema: Schema) -> dict[str, list[Any]]:
+    """The fields of a request, each with its types in the SDK's several forms of the request."""
     hints: dict[str, list[Any]] = {}
     for params in schema.params:
         for name, hint in _fields(params).items():
             if _bare(hint) not in hints.setdefault(name, []):
                 hints[name].append(_bare(hint))
+    return hints
+
+
+def nullable(dialect: str) -> list[str]:
+    """The fields of a request that may be null, which is to say nothing."""
+    tops = _top(SCHEMAS[dialect])
+    return [name for name, kinds in tops.items() if any(type(None) in get_args(k) for k in kinds)]
+
+
+def spots(dialect: str) -> Iterator[Spot]:
+    """Every field of the dialect's requests, in every place."""
+    schema = SCHEMAS[dialect]
+    hints = _top(schema)
     found: dict[tuple[str, str], Spot] = {}
     hints["stream"] = [bool]  # the SDKs have a type for each of its values
     for name, kinds in hints.items():
@@ -446,4 +463,6 @@ def spots(dialect: str) -> Iterator[Spot]:
         for kind in kinds:
             for spot in _walk(kind, (name,), put, unsaid, ()):
                 found.setdefault((spot.name, repr(spot.said)), spot)
+    later = tuple(schema.complete({**schema.least, LATER: value}) for value in ("a", "b"))
+    yield Spot((LATER,), later, (schema.complete(schema.least),))
     yield from found.values()
