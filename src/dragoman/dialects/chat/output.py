@@ -18,6 +18,7 @@ from dragoman.model.request import ReasoningSettings, ResponseFormat
 
 __all__ = ("read_format", "read_reasoning", "write_format", "write_reasoning")
 
+_OUTER = "response_format"  # under which fields beside `json_schema` are kept
 _SCHEMA_FIELDS = frozenset({"name", "description", "schema", "strict"})
 _REASONING_FIELDS = frozenset({"effort", "max_tokens", "enabled"})
 
@@ -28,10 +29,12 @@ def read_format(fields: Fields) -> ResponseFormat | None:
     if form is None:
         return None
     kind = ask_string(form, "type", "response_format.")
+    outer = extra_of(form, ("type", "json_schema"))
+    rest = {} if outer is None else {_OUTER: join_object(outer.fields)}
     if kind == "text":
-        return ResponseFormat(kind="text")
+        return ResponseFormat(kind="text", extra=_joined(None, rest))
     if kind == "json_object":
-        return ResponseFormat(kind="json_object")
+        return ResponseFormat(kind="json_object", extra=_joined(None, rest))
     if kind != "json_schema":
         return ResponseFormat(kind="other", extra=Extra("chat", form))
     path = "response_format.json_schema"
@@ -44,8 +47,12 @@ def read_format(fields: Fields) -> ResponseFormat | None:
         description=ask_string(inner, "description", f"{path}."),
         schema=inner.get("schema"),
         strict=ask_flag(inner, "strict", f"{path}."),
-        extra=extra_of(inner, _SCHEMA_FIELDS),
+        extra=_joined(extra_of(inner, _SCHEMA_FIELDS), rest),
     )
+
+
+def _joined(extra: Extra | None, rest: dict[str, Raw]) -> Extra | None:
+    return Extra("chat", {**own_fields(extra), **rest}) if rest else extra
 
 
 def write_format(form: ResponseFormat | None, book: LossBook) -> dict[str, object]:
@@ -58,8 +65,10 @@ def write_format(form: ResponseFormat | None, book: LossBook) -> dict[str, objec
             return {"response_format": own}
         book.note("response_format", "response_format")
         return {}
+    own = dict(own)
+    outer = fields_of(own.pop(_OUTER, None))
     if form.kind != "json_schema":
-        return {"response_format": {"type": form.kind}}
+        return {"response_format": {"type": form.kind, **outer}}
     stated: dict[str, object] = {
         # The name is required here and nowhere else.
         "name": form.name or "response",
@@ -68,7 +77,7 @@ def write_format(form: ResponseFormat | None, book: LossBook) -> dict[str, objec
         **({"strict": form.strict} if form.strict is not None else {}),
         **own,
     }
-    return {"response_format": {"type": "json_schema", "json_schema": stated}}
+    return {"response_format": {"type": "json_schema", "json_schema": stated, **outer}}
 
 
 def read_reasoning(fields: Fields) -> ReasoningSettings | None:

@@ -5,7 +5,7 @@ upstream has them (`custom` among its built-ins), else a function with one strin
 no peer here but web search. What a list of tools becomes is remembered with it.
 """
 
-from typing import assert_never
+from typing import assert_never, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -78,7 +78,10 @@ class ToolWriter:
         if choice is not None and ("tools" in fields or LEGACY_TOOLS in fields):
             is_legacy = "tools" not in fields
             name = LEGACY_CHOICE if is_legacy else "tool_choice"
-            fields[name] = self._choice(choice, is_legacy=is_legacy)
+            note_foreign(self._book, choice.extra, "tool_choice", known=_CHOICE_FIELDS)
+            fields[name] = _with_more(
+                self._choice(choice, is_legacy=is_legacy), own_fields(choice.extra)
+            )
         return fields
 
     def _list(
@@ -129,6 +132,21 @@ class ToolWriter:
         return ref.kind == "custom" and self._has_custom
 
 
+# What a choice of another dialect's is known by; what becomes of that is settled with the choice itself.
+_CHOICE_FIELDS = frozenset({"type", "name", "tools", "server_label"})
+
+
+def _with_more(choice: object, own: dict[str, Raw]) -> object:
+    """A choice with the fields that have no home, where it is an object."""
+    if not own or not isinstance(choice, dict):
+        return choice
+    out = dict(cast("dict[str, object]", choice))
+    for name, raw in own.items():
+        inner = out.get(name)
+        out[name] = {**inner, **fields_of(raw)} if isinstance(inner, dict) else raw
+    return out
+
+
 class _ListWriter:
     """Writes one list of tools."""
 
@@ -155,7 +173,8 @@ class _ListWriter:
                 if self._is_repeated(tool, where):
                     continue
                 if LEGACY_TOOLS in own_fields(tool.extra):
-                    legacy.append(self._function(tool, where))
+                    more = fields_of(own_fields(tool.extra).get("function"))
+                    legacy.append({**self._function(tool, where), **more})
                 else:
                     written.append(self._tool(tool, where))
         if legacy:

@@ -16,8 +16,8 @@ from dragoman.core.plain import bare_text
 from dragoman.core.results import mark_error
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.content import write_media, write_text
-from dragoman.dialects.chat.fields import own_fields
-from dragoman.dialects.chat.losses import note_foreign
+from dragoman.dialects.chat.fields import fields_of, own_fields
+from dragoman.dialects.chat.losses import note_extra, note_foreign
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, REASONING_FIELDS, SEALED_FIELDS
 from dragoman.dialects.chat.writing import seal_content
 from dragoman.model.outcome import Repair
@@ -167,6 +167,7 @@ class MessageWriter:
                 case Result():
                     self._book.note("provider_result", where)
                 case Refusal():
+                    note_extra(self._book, part.extra, where)
                     message["refusal"] = part.text
                 case Media() if part.kind == "audio" and part.data is None and part.item_id:
                     message["audio"] = {"id": part.item_id, **own_fields(part.extra)}
@@ -186,6 +187,8 @@ class MessageWriter:
 
     def _reasoning(self, thoughts: Sequence[Reasoning], where: str) -> _Message:
         out: _Message = {}
+        for part in thoughts:
+            note_foreign(self._book, part.extra, where)
         fields = [own_fields(part.extra) for part in thoughts]
         for own in fields:
             out |= {name: own[name] for name in SEALED_FIELDS if name in own}
@@ -204,7 +207,9 @@ class MessageWriter:
         if legacy and len(calls) == 1:
             arguments = legacy[0].input.strip() and legacy[0].input
             name = self._names.wire(legacy[0].name)
-            message[LEGACY_CHOICE] = {"name": name, "arguments": arguments or "{}"}
+            own = own_fields(legacy[0].extra)
+            more = {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
+            message[LEGACY_CHOICE] = {"name": name, "arguments": arguments or "{}", **more}
         elif calls:
             message["tool_calls"] = [self._call(call, where) for call in calls]
 
@@ -234,8 +239,13 @@ class MessageWriter:
                 out["extra_content"] = content
         if cache is not None:
             out["cache_control"] = cache
-        own = own_fields(call.extra)
-        return out | {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
+        for field, raw in own_fields(call.extra).items():
+            inner = out.get(field)
+            if isinstance(inner, dict):
+                out[field] = {**inner, **fields_of(raw)}
+            elif field != LEGACY_CHOICE:
+                out[field] = raw
+        return out
 
     # --- results ------------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,8 @@ def _allowed(choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
 
 
 def _note_choice(choice: ToolChoice | None, book: LossBook) -> None:
+    if choice is not None:
+        note_foreign(book, choice.extra, "tool_choice", known=("type", "name", "tools"))
     if choice is not None and (choice.mode in ("required", "tool") or choice.required):
         book.note("tool_choice", "tool_choice", choice.mode)
 
