@@ -258,7 +258,7 @@ def _continues(request: Request) -> bool:
 
 def _shared_fields(extra: Extra | None) -> Fields:
     """What a Chat request says in the very words of this API."""
-    if extra is None or extra.dialect != "chat":
+    if extra is None or extra.dialect != "chat" or not extra.fields:
         return {}
     return {name: extra.fields[name] for name in _SHARED if name in extra.fields}
 
