@@ -4,7 +4,7 @@ A table maps a code to what it means and what is done unless the operator's poli
 request is rejected), `carry` (it travels in a form the target may not understand, or in-band), `drop`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,6 +17,8 @@ from dragoman.model.parts import Dialect, Extra, Opaque, Text
 from dragoman.model.request import Namespace, Turn
 
 __all__ = (
+    "LONGEST_NAME",
+    "MOST_FIELDS",
     "REQUEST_LOSSES",
     "LossBook",
     "LossRule",
@@ -90,6 +92,10 @@ REQUEST_LOSSES: LossTable = {
 What would change the question (the conversation, the prompt) or break a promise about what happens to it (blocking, the
 place) is refused; what makes the answer only less convenient is declared.
 """
+
+# No object of a vendor's has half as many fields, nor such a long name. What somebody makes up beyond that is counted.
+MOST_FIELDS = 64
+LONGEST_NAME = 128
 
 # What these say is what happens anyway.
 _IDLE: Mapping[str, object] = {
@@ -176,14 +182,24 @@ def foreign_noter(dialect: Dialect) -> ForeignNoter:
             if missed:
                 book.note("unknown_field", where, missed)
             return
-        for name, value in extra.fields.items():
-            if value != _NULL and name not in known:
-                book.note("unknown_field", f"{where}.{name}")
+        names = [
+            name for name, value in extra.fields.items() if value != _NULL and name not in known
+        ]
+        _note_unknown(book, names, where)
 
     return note
 
 
-def note_request_fields(book: LossBook, extra: Extra | None, carried: Iterable[str] = ()) -> None:
+def _note_unknown(book: LossBook, names: Sequence[str], where: str = "") -> None:
+    for name in names[:MOST_FIELDS]:
+        short = name[:LONGEST_NAME]
+        book.note("unknown_field", f"{where}.{short}" if where else short)
+    if len(names) > MOST_FIELDS:
+        more = f"and {len(names) - MOST_FIELDS} more fields"
+        book.note("unknown_field", where or "request", more)
+
+
+def note_request_fields(book: LossBook, extra: Extra | None, carried: Collection[str] = ()) -> None:
     """Declare or refuse the fields at the top of another dialect's request, but for those that are `carried`.
 
     Raises:
@@ -191,10 +207,14 @@ def note_request_fields(book: LossBook, extra: Extra | None, carried: Iterable[s
     """
     if extra is None:
         return
+    unknown: list[str] = []
     for name, value in extra.fields.items():
         code = None if name in carried else request_field_code(name, value)
-        if code is not None:
+        if code == "unknown_field":
+            unknown.append(name)
+        elif code is not None:
             book.note(code, name)
+    _note_unknown(book, unknown)
 
 
 def request_field_code(name: str, value: Raw) -> str | None:

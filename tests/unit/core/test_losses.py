@@ -4,6 +4,8 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.losses import (
+    LONGEST_NAME,
+    MOST_FIELDS,
     REQUEST_LOSSES,
     LossBook,
     LossRule,
@@ -126,9 +128,23 @@ def test_fields_of_a_request_are_noted_by_name_but_for_those_that_are_carried() 
     note_request_fields(book, Extra("responses", fields), carried=("b",))
     note_request_fields(book, None)
     assert book.losses == (
-        Loss("unknown_field", "a", "drop"),
         Loss("truncation", "truncation", "drop"),
+        Loss("unknown_field", "a", "drop"),
     )
+
+
+def test_of_any_number_of_fields_the_first_are_named_and_the_others_counted() -> None:
+    fields = {f"x{number}": Raw(b"1") for number in range(MOST_FIELDS + 3)} | {"y" * 999: Raw(b"1")}
+    top, inside = LossBook(REQUESTS), LossBook(REQUESTS)
+    note_request_fields(top, Extra("responses", {**fields, "truncation": Raw(b'"auto"')}))
+    foreign_noter("chat")(inside, Extra("responses", fields), "tools[0]")
+    assert len(inside.losses) == MOST_FIELDS + 1
+    assert inside.losses[-1] == Loss("unknown_field", "tools[0]", "drop", "and 4 more fields")
+    assert top.losses[0].code == "truncation"
+    assert top.losses[-1] == Loss("unknown_field", "request", "drop", "and 4 more fields")
+    long = LossBook(REQUESTS)
+    note_request_fields(long, Extra("responses", {"y" * 999: Raw(b"1")}))
+    assert long.losses == (Loss("unknown_field", "y" * LONGEST_NAME, "drop"),)
 
 
 def test_a_field_that_changes_the_question_is_refused_by_name() -> None:
