@@ -1,6 +1,7 @@
 """Upstreams with habits, and what an operator may say of them: streams for bodies, silence, headers, losses, limits."""
 
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,8 +10,9 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from gateway_harness import wait_until
 from heard import hear
-from plain_http import ask, plain_body
+from plain_http import ask, fetch, plain_body
 from sdk_clients import (
     CLIENT_KEY,
     DOORS,
@@ -305,6 +307,10 @@ LOSSES: list[tuple[str, str, dict[str, Any], str]] = [
     ("chat", "messages", {"logit_bias": {"50256": -100}}, "logit_bias"),
     ("responses", "chat", {"include": ["message.output_text.logprobs"]}, "include"),
     ("responses", "messages", {"prompt_cache_key": "k"}, "cache_key"),
+    ("responses", "chat", {"truncation": "auto"}, "truncation"),
+    ("responses", "messages", {"max_tool_calls": 3}, "max_tool_calls"),
+    ("chat", "messages", {"response_format": {"type": "json_object"}}, "response_format"),
+    ("messages", "responses", {"context_management": {"edits": []}}, "unknown_field"),
     ("responses", "chat", {"tools": [{"type": "web_search"}]}, "builtin_tool"),
     ("responses", "messages", {"tools": [{"type": "file_search"}]}, "builtin_tool"),
     (
@@ -328,6 +334,97 @@ def test_what_is_lost_is_declared(
         entry.strip().split(";")[0] for entry in response.headers["x-dragoman-loss"].split(",")
     ]
     assert code in codes
+
+
+@pytest.mark.parametrize(
+    ("door", "dialect", "more", "code"),
+    [
+        ("responses", "chat", {"truncation": "auto"}, "truncation"),
+        ("messages", "chat", {"context_management": {"edits": []}}, "unknown_field"),
+    ],
+)
+def test_a_field_that_is_lost_is_named_in_the_header_the_log_and_the_metrics(
+    stage: Stage,
+    caplog: pytest.LogCaptureFixture,
+    door: str,
+    dialect: str,
+    more: dict[str, Any],
+    code: str,
+) -> None:
+    field = next(iter(more))
+    words = ("dragoman_losses_total{", f'code="{code}"', f'door="{door}"', f'upstream="{dialect}"')
+
+    def count() -> float:
+        lines = fetch("GET", f"{stage.url}/metrics").text.splitlines()
+        found = [line for line in lines if all(word in line for word in words)]
+        return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+    before = count()
+    scene = stage.scene(dialect, SHORT)
+    with caplog.at_level(logging.INFO, logger="dragoman.requests"):
+        response = ask(stage.url, door, plain_body(door, scene.model, **more))
+        wait_until(lambda: f"{code} drop {field}" in caplog.text)
+    assert f"{code};at={field};drop" in response.headers["x-dragoman-loss"]
+    wait_until(lambda: count() == before + 1)
+    assert field not in scene.heard
+
+
+SOUND = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
+    *(
+        (door, dialect, more, param)
+        for door, more, param in (
+            ("responses", {"conversation": "conv_1"}, "conversation"),
+            ("responses", {"prompt": {"id": "pmpt_1"}}, "prompt"),
+            ("messages", {"inference_geo": "us"}, "inference_geo"),
+            ("chat", {"n": 2}, "n"),
+            ("chat", {"messages": [{"role": "user", "content": [SOUND]}]}, "turns[0]"),
+        )
+        for dialect in DOORS
+        if dialect != door
+    )
+]
+
+
+@pytest.mark.parametrize(("door", "dialect", "more", "param"), REFUSED)
+def test_what_would_make_it_another_request_is_refused_over_every_other_dialect(
+    stage: Stage, door: str, dialect: str, more: dict[str, Any], param: str
+) -> None:
+    scene = stage.scene(dialect, SHORT)
+    response = ask(stage.url, door, plain_body(door, scene.model, **more))
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["message"].startswith(param)
+    if door != "messages":  # whose errors have no param
+        assert error["param"].startswith(param)
+    assert scene.requests == []
+
+
+@pytest.mark.parametrize(
+    ("door", "more"),
+    [
+        ("responses", {"conversation": "conv_1", "truncation": "auto", "max_tool_calls": 3}),
+        ("messages", {"inference_geo": "us", "context_management": {"edits": []}}),
+        ("chat", {"n": 2, "moderation": {"model": "m", "policy": {"input": {"mode": "block"}}}}),
+    ],
+)
+def test_an_upstream_of_the_clients_dialect_is_asked_for_all_of_it(
+    stage: Stage, door: str, more: dict[str, Any]
+) -> None:
+    scene = stage.scene(door, SHORT)
+    response = ask(stage.url, door, plain_body(door, scene.model, **more))
+    assert response.status_code == 200
+    assert "x-dragoman-loss" not in response.headers
+    assert {name: scene.heard[name] for name in more} == more
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages"])
+def test_fields_that_say_nothing_are_no_loss(stage: Stage, dialect: str) -> None:
+    idle = {"truncation": "disabled", "background": False, "conversation": None, "prompt": None}
+    scene = stage.scene(dialect, SHORT)
+    response = ask(stage.url, "responses", plain_body("responses", scene.model, **idle))
+    assert response.status_code == 200
+    assert "x-dragoman-loss" not in response.headers
 
 
 @dialects

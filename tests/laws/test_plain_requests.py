@@ -16,7 +16,9 @@ from dragoman.dialects.messages import plain_request as messages_request
 from dragoman.dialects.registry import codec
 from dragoman.dialects.responses import plain_request as responses_request
 from dragoman.errors import RequestRefused
+from dragoman.model.request import Request
 from plain_variants import PLAIN, never, slowly, variants
+from request_schemas import spots
 
 
 def always(*_values: object) -> bool:
@@ -182,6 +184,33 @@ def test_a_field_out_of_place_means_the_same(dialect: str) -> None:
     body = json.dumps({**plain_request(dialect), **MISPLACED[dialect]}).encode()
     assert READERS[dialect](body) is None
     check(dialect, body)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_field_of_the_vendors_schemas_means_the_same(dialect: str) -> None:
+    found = list(spots(dialect))
+    bodies = [
+        json.dumps(body).encode() for spot in found for body in (*spot.said, *spot.unsaid[:1])
+    ]
+
+    def read() -> list[Request]:
+        return [codec(dialect).decode_request(body) for body in bodies]
+
+    requests = read()
+    assert requests == slowly(LONG_WAYS, read)
+    firsts = [codec(dialect).decode_request(json.dumps(spot.said[0]).encode()) for spot in found]
+
+    def write() -> list[object]:
+        return [written(request, target) for request in firsts for target in DIALECTS]
+
+    assert write() == slowly(LONG_WRITING, write)
+
+
+def written(request: Request, target: str) -> object:
+    try:
+        return codec(target).encode_request(request)
+    except RequestRefused as error:
+        return (error.message, error.param)
 
 
 @pytest.mark.parametrize("case", folder_cases("requests"), ids=lambda case: case.name)

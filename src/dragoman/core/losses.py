@@ -4,28 +4,38 @@ A table maps a code to what it means and what is done unless the operator's poli
 request is rejected), `carry` (it travels in a form the target may not understand, or in-band), `drop`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
+from dragoman._json import Raw
+from dragoman.core.fields import read_json, read_object, read_text
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction
-from dragoman.model.parts import Dialect, Extra, Text
-from dragoman.model.request import Turn
+from dragoman.model.parts import Dialect, Extra, Opaque, Text
+from dragoman.model.request import Namespace, Turn
 
 __all__ = (
+    "LONGEST_NAME",
+    "MOST_FIELDS",
+    "REQUEST_LOSSES",
     "LossBook",
     "LossRule",
     "LossTable",
     "answer_book",
-    "foreign_fields",
     "foreign_noter",
     "instruction_texts",
+    "note_namespaces",
+    "note_opaque",
+    "note_request_fields",
+    "request_field_code",
 )
 
 
 # Fields with which answers describe themselves and the server, or repeat the request: their absence costs nobody anything.
-# They are known by name, whoever's they are, so that what is reported is what somebody may miss.
+# They are known by name, whoever's they are, so that what is reported is what somebody may miss. In a request the same
+# names are the client's wishes, and none of them is left out without a word.
 DESCRIPTIVE = frozenset(
     {
         *("system_fingerprint", "service_tier", "provider", "timings", "stats", "object", "kv_transfer_params"),
@@ -45,6 +55,56 @@ class LossRule(Struct, frozen=True):
 
 LossTable = Mapping[str, LossRule]
 
+REQUEST_LOSSES: LossTable = {
+    "background": LossRule(
+        "an answer that is made while nobody waits cannot be asked for here", "refuse"
+    ),
+    "conversation": LossRule(
+        "a conversation that another provider keeps cannot be read here, and would be missing",
+        "refuse",
+    ),
+    "item_reference": LossRule(
+        "an item that another provider keeps cannot be read here, and would be missing", "refuse"
+    ),
+    "inference_geo": LossRule(
+        "where the model runs cannot be chosen here, and afterwards it is too late to say so",
+        "refuse",
+    ),
+    "max_tool_calls": LossRule("calls of the provider's own tools are not limited", "drop"),
+    "moderation": LossRule("the answer comes without the scores of a moderation model", "drop"),
+    "moderation_block": LossRule(
+        "what a moderation model should have blocked would not be blocked", "refuse"
+    ),
+    "prompt": LossRule(
+        "a prompt template that another provider keeps cannot be read here, and would be missing",
+        "refuse",
+    ),
+    "thread": LossRule(
+        "a message thread that another provider keeps cannot be read here, and would be missing",
+        "refuse",
+    ),
+    "truncation": LossRule(
+        "a conversation that is too long is not shortened; the upstream may refuse it", "drop"
+    ),
+}
+"""What a request says that weighs more, or other, than an `unknown_field`; the same over every upstream.
+
+What would change the question (the conversation, the prompt) or break a promise about what happens to it (blocking, the
+place) is refused; what makes the answer only less convenient is declared.
+"""
+
+# No object of a vendor's has half as many fields, nor such a long name. What somebody makes up beyond that is counted.
+MOST_FIELDS = 64
+LONGEST_NAME = 128
+
+# What these say is what happens anyway.
+_IDLE: Mapping[str, object] = {
+    "background": False,
+    "modalities": ["text"],
+    "truncation": "disabled",
+}
+_NULL = Raw(b"null")
+
 _NO_RULES: frozenset[tuple[str, LossAction]] = frozenset()
 
 
@@ -62,6 +122,11 @@ class LossBook:
         self._policy = policy or {}
         self._may_refuse = may_refuse
         self._noted: dict[tuple[str, str], Loss] = {}
+
+    @property
+    def is_for_answer(self) -> bool:
+        """Whether it is an answer's: it has begun, and nothing can be refused any more."""
+        return not self._may_refuse
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -98,32 +163,104 @@ class LossBook:
         return frozenset(self._policy.items()) if self._policy else _NO_RULES
 
 
-def foreign_fields(extra: Extra | None, dialect: Dialect) -> str:
-    """The fields of another dialect that somebody may miss, for a report; empty if there are none."""
-    if extra is None or extra.dialect == dialect or not extra.fields:
-        return ""
-    return ", ".join(sorted(extra.fields.keys() - DESCRIPTIVE))
+class ForeignNoter(Protocol):
+    def __call__(
+        self, book: LossBook, extra: Extra | None, where: str, known: Collection[str] = ()
+    ) -> None:
+        """Declare the fields of another dialect, but for those that are `known`."""
 
 
-def foreign_noter(dialect: Dialect) -> Callable[["LossBook", Extra | None, str], None]:
+def foreign_noter(dialect: Dialect) -> ForeignNoter:
     """What declares, for an encoder of `dialect`, the fields of another that stay behind and may be missed."""
 
-    def note(book: LossBook, extra: Extra | None, where: str) -> None:
-        fields = foreign_fields(extra, dialect)
-        if fields:
-            book.note("unknown_field", where, fields)
+    def note(book: LossBook, extra: Extra | None, where: str, known: Collection[str] = ()) -> None:
+        if extra is None or extra.dialect == dialect or not extra.fields:
+            return
+        if book.is_for_answer:
+            # All in one: names come from the upstream, and a stream may have any number of them.
+            missed = ", ".join(sorted(extra.fields.keys() - DESCRIPTIVE))
+            if missed:
+                book.note("unknown_field", where, missed)
+            return
+        names = [
+            name for name, value in extra.fields.items() if value != _NULL and name not in known
+        ]
+        _note_unknown(book, names, where)
 
     return note
 
 
-def instruction_texts(turn: Turn, where: str, book: LossBook) -> list[str]:
+def _note_unknown(book: LossBook, names: Sequence[str], where: str = "") -> None:
+    for name in names[:MOST_FIELDS]:
+        short = name[:LONGEST_NAME]
+        book.note("unknown_field", f"{where}.{short}" if where else short)
+    if len(names) > MOST_FIELDS:
+        more = f"and {len(names) - MOST_FIELDS} more fields"
+        book.note("unknown_field", where or "request", more)
+
+
+def note_request_fields(book: LossBook, extra: Extra | None, carried: Collection[str] = ()) -> None:
+    """Declare or refuse the fields at the top of another dialect's request, but for those that are `carried`.
+
+    Raises:
+        RequestRefused: the policy refuses to leave one of them out.
+    """
+    if extra is None:
+        return
+    unknown: list[str] = []
+    for name, value in extra.fields.items():
+        code = None if name in carried else request_field_code(name, value)
+        if code == "unknown_field":
+            unknown.append(name)
+        elif code is not None:
+            book.note(code, name)
+    _note_unknown(book, unknown)
+
+
+def request_field_code(name: str, value: Raw) -> str | None:
+    """Under which code a field at the top of a request is lost; None if it says nothing that could be."""
+    if value == _NULL or (name in _IDLE and read_json(value) == _IDLE[name]):
+        return None
+    if name == "moderation":
+        policy = read_object(read_object(value).get("policy"))
+        modes = (read_text(read_object(policy.get(side)), "mode") for side in ("input", "output"))
+        return "moderation_block" if "block" in modes else name
+    if name == "thread" and read_text(read_object(value), "type") != "continue":
+        return "unknown_field"  # a thread that begins here has nothing in it yet
+    return name if name in REQUEST_LOSSES else "unknown_field"
+
+
+def note_namespaces(
+    book: LossBook, namespaces: Iterable[Namespace], note_foreign: ForeignNoter
+) -> None:
+    """Declare what is said of groups of tools, where each tool stands alone."""
+    for group in namespaces:
+        where = f"namespaces.{group.name}"
+        note_foreign(book, group.extra, where)
+        if group.description:
+            book.note("unknown_field", f"{where}.description")
+
+
+def note_opaque(book: LossBook, code: str, where: str, part: Opaque) -> None:
+    """Declare under `code` a part that only its own dialect understands. One that only refers to another is refused."""
+    is_reference = part.type == "item_reference"
+    book.note("item_reference" if is_reference else code, where, f"{part.dialect} {part.type}")
+
+
+def instruction_texts(
+    turn: Turn, where: str, book: LossBook, note_foreign: ForeignNoter
+) -> list[str]:
     """The texts of a turn that becomes instructions, which are nothing but text."""
+    note_foreign(book, turn.extra, where)
     texts: list[str] = []
     for part in turn.parts:
         if isinstance(part, Text):
             texts.append(part.text)
+            note_foreign(book, part.extra, where)
             if part.cache is not None:
                 book.note("cache_control", where)
+            if part.annotations:
+                book.note("annotation", where, "instructions have no citations")
         else:
             book.note("media_input", where, "instructions are text")
     return texts

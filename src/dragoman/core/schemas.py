@@ -102,6 +102,8 @@ def fix_schema(
     if strict and rules.close_strict:
         fixed = _close(fixed, notes)
     out = schema if schema is not None and not notes else raw(fixed)
+    if schema is None:
+        notes.clear()  # a tool without a schema loses nothing by getting an empty one
     if strict:
         reason = _why_not_strict(fixed, rules)
         if reason:

@@ -296,5 +296,5 @@ def translate_request(
         RequestRefused: it is malformed, or says what the target cannot and the policy refuses to lose.
     """
     request = codec(source).decode_request(body)
-    encoder = codec(target)
+    encoder = upstream_codec(target)
     return encoder.encode_request(request, limits or encoder.target, policy)

@@ -2,9 +2,22 @@
 
 import pytest
 
-from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman._json import Raw
+from dragoman.core.losses import (
+    LONGEST_NAME,
+    MOST_FIELDS,
+    REQUEST_LOSSES,
+    LossBook,
+    LossRule,
+    LossTable,
+    answer_book,
+    foreign_noter,
+    note_request_fields,
+    request_field_code,
+)
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss
+from dragoman.model.parts import Extra
 
 TABLE: LossTable = {
     "seed": LossRule("this dialect has no seed", "drop"),
@@ -80,3 +93,72 @@ def test_a_fresh_book_has_the_same_rules() -> None:
     assert LossBook(TABLE, {}).rules == LossBook(TABLE).rules == frozenset()
     with pytest.raises(RequestRefused):
         LossBook(TABLE).fresh().note("audio")
+
+
+REQUESTS: LossTable = {**REQUEST_LOSSES, "unknown_field": LossRule("unknown here", "drop")}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("conversation", b'"conv_1"', "conversation"),
+        ("conversation", b"null", None),
+        ("truncation", b'"auto"', "truncation"),
+        ("truncation", b'"disabled"', None),
+        ("modalities", b'[ "text" ]', None),
+        ("modalities", b'["text","audio"]', "unknown_field"),
+        ("moderation", b'{"model":"m"}', "moderation"),
+        ("moderation", b'{"policy":{"input":{"mode":"score"}}}', "moderation"),
+        ("moderation", b'{"policy":{"output":{"mode":"block"}}}', "moderation_block"),
+        ("moderation", b'"strict"', "moderation"),
+        ("thread", b'{"type":"create"}', "unknown_field"),
+        ("thread", b'{"type":"continue"}', "thread"),
+        ("brand_new", b"1", "unknown_field"),
+    ],
+)
+def test_a_field_of_a_request_weighs_what_it_says(
+    name: str, value: bytes, code: str | None
+) -> None:
+    assert request_field_code(name, Raw(value)) == code
+
+
+def test_fields_of_a_request_are_noted_by_name_but_for_those_that_are_carried() -> None:
+    book = LossBook(REQUESTS)
+    fields = {"a": Raw(b"1"), "truncation": Raw(b'"auto"'), "b": Raw(b"1"), "c": Raw(b"null")}
+    note_request_fields(book, Extra("responses", fields), carried=("b",))
+    note_request_fields(book, None)
+    assert book.losses == (
+        Loss("truncation", "truncation", "drop"),
+        Loss("unknown_field", "a", "drop"),
+    )
+
+
+def test_of_any_number_of_fields_the_first_are_named_and_the_others_counted() -> None:
+    fields = {f"x{number}": Raw(b"1") for number in range(MOST_FIELDS + 3)} | {"y" * 999: Raw(b"1")}
+    top, inside = LossBook(REQUESTS), LossBook(REQUESTS)
+    note_request_fields(top, Extra("responses", {**fields, "truncation": Raw(b'"auto"')}))
+    foreign_noter("chat")(inside, Extra("responses", fields), "tools[0]")
+    assert len(inside.losses) == MOST_FIELDS + 1
+    assert inside.losses[-1] == Loss("unknown_field", "tools[0]", "drop", "and 4 more fields")
+    assert top.losses[0].code == "truncation"
+    assert top.losses[-1] == Loss("unknown_field", "request", "drop", "and 4 more fields")
+    long = LossBook(REQUESTS)
+    note_request_fields(long, Extra("responses", {"y" * 999: Raw(b"1")}))
+    assert long.losses == (Loss("unknown_field", "y" * LONGEST_NAME, "drop"),)
+
+
+def test_a_field_that_changes_the_question_is_refused_by_name() -> None:
+    with pytest.raises(RequestRefused) as caught:
+        note_request_fields(LossBook(REQUESTS), Extra("responses", {"prompt": Raw(b"{}")}))
+    assert (caught.value.param, caught.value.code) == ("prompt", "prompt")
+
+
+def test_what_describes_an_answer_is_the_clients_wish_in_a_request() -> None:
+    note = foreign_noter("chat")
+    extra = Extra("responses", {"store": Raw(b"true"), "x": Raw(b"1"), "y": Raw(b"1")})
+    answer = answer_book(REQUESTS, {})
+    note(answer, extra, "answer")
+    assert answer.losses == (Loss("unknown_field", "answer", "drop", "x, y"),)
+    request = LossBook(REQUESTS)
+    note(request, extra, "tools[0]", known=("y",))
+    assert [loss.where for loss in request.losses] == ["tools[0].store", "tools[0].x"]

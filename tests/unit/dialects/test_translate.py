@@ -66,6 +66,14 @@ def test_stream_and_body_give_the_clients_own_names_back() -> None:
     assert translator.losses == ()
 
 
+def test_a_request_is_translated_for_the_app_server_too() -> None:
+    encoded = translate_request(REQUEST, "responses", "codex")
+    (tool,) = json.loads(encoded.body)["thread"]["dynamicTools"]
+    assert tool["name"] == encoded.names.wire("write", "files")
+    with pytest.raises(ConfigError, match="got 'morse'"):
+        translate_request(REQUEST, "responses", "morse")
+
+
 def _events(dialect: str, stream: bytes) -> list[Event]:
     decoder = make_decoder(dialect)
     return [event for step in decoder.feed(stream) + decoder.close() for event in step.events]

@@ -1,7 +1,7 @@
 """What Chat Completions cannot say, and what is done about it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_noter
+from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.parts import Extra
@@ -18,6 +18,7 @@ DEFAULT_TARGET = Target(
 """What nearly every Chat server accepts: functions, and no tools of its own. OpenAI also has `custom` tools."""
 
 LOSSES: LossTable = {
+    **REQUEST_LOSSES,
     # --- answers and requests alike
     "namespace": LossRule(
         "Chat has no namespaces; the call is written as namespace__name", "carry"
@@ -76,6 +77,9 @@ LOSSES: LossTable = {
     "reasoning_settings": LossRule(
         "how to reason can be said by effort only; a budget becomes the nearest effort", "carry"
     ),
+    "reasoning_off": LossRule(
+        "that the model is not to reason cannot be said; few models take the effort `none`", "drop"
+    ),
     "cache_control": LossRule(
         "a cache breakpoint is an extension that strict servers refuse", "drop"
     ),
@@ -85,7 +89,12 @@ LOSSES: LossTable = {
     "result_media": LossRule(
         "a tool message holds text only; its media follow in a user message", "carry"
     ),
-    "media": LossRule("this kind of media, or this way to refer to it, has no form", "drop"),
+    "assistant_media": LossRule(
+        "an image, sound or file that the model made earlier, in a form that Chat does not have",
+        "drop",
+    ),
+    "logprobs": LossRule("log probabilities of an earlier answer have no field", "drop"),
+    "media": LossRule("this kind of media, or this way to refer to it, has no form", "refuse"),
     "top_k": LossRule("top_k is an extension that strict servers refuse", "drop"),
     "include": LossRule("there is no `include`", "drop"),
     "long_user": LossRule("a user id of over 64 characters; a hash of it is sent", "carry"),

@@ -15,6 +15,7 @@ from dragoman.dialects.chat.checks import (
     refuse,
 )
 from dragoman.dialects.chat.fields import (
+    extra_of,
     fields_of,
     is_object,
     items_of,
@@ -30,6 +31,7 @@ __all__ = ("read_choice", "read_list", "read_tools")
 _OUTER_FIELDS = frozenset({"type", "function", "custom", "cache_control"})
 _FUNCTION_FIELDS = frozenset({"name", "description", "parameters", "strict"})
 _CUSTOM_FIELDS = frozenset({"name", "description", "format"})
+_FORMAT_FIELDS = frozenset({"type", "grammar", "syntax", "definition"})
 _MODES: dict[str, ChoiceMode] = {
     "auto": "auto",
     "none": "none",
@@ -42,7 +44,7 @@ _MARK = Extra("chat", {LEGACY_TOOLS: Raw(b"true")})
 def read_tools(fields: Fields) -> tuple[Tool, ...]:
     """Raises RequestRefused for a tool that cannot be read."""
     legacy = [
-        _read_function(_object(raw, f"{LEGACY_TOOLS}[{index}]"), f"{LEGACY_TOOLS}[{index}]", _MARK)
+        _read_legacy(_object(raw, f"{LEGACY_TOOLS}[{index}]"), f"{LEGACY_TOOLS}[{index}]")
         for index, raw in enumerate(ask_array(fields, LEGACY_TOOLS) or ())
     ]
     value = fields.get("tools")
@@ -71,7 +73,8 @@ def read_choice(fields: Fields) -> ToolChoice | None:
     if mode is None:
         choice = _object(value, name)
         if name == LEGACY_CHOICE:
-            return ToolChoice(mode="tool", tool=ToolRef(_name(choice, name)))
+            extra = extra_of(choice, ("name",))
+            return ToolChoice(mode="tool", tool=ToolRef(_name(choice, name)), extra=extra)
         return _read_choice(choice, name)
     if mode not in _MODES:
         refuse(name, f"one of {', '.join(_MODES)}", value)
@@ -101,7 +104,7 @@ def _read_tool(fields: dict[str, Raw], path: str) -> Tool:
         inner, fields = fields, {}
     path = f"{path}.{kind}"
     known = _OUTER_FIELDS | (_FUNCTION_FIELDS if kind == "function" else _CUSTOM_FIELDS)
-    if _read_grammar(inner) is None:
+    if _read_grammar(inner) is None or _has_more(inner.get("format")):
         known -= {"format"}
     rest = {name: raw for name, raw in fields.items() if name not in _OUTER_FIELDS}
     within = {name: raw for name, raw in inner.items() if name not in known}
@@ -112,6 +115,14 @@ def _read_tool(fields: dict[str, Raw], path: str) -> Tool:
     if kind == "function":
         return _read_function(inner, path, extra, cache)
     return _read_custom(inner, path, extra, cache)
+
+
+def _read_legacy(fields: Fields, path: str) -> Tool:
+    within = extra_of(fields, _FUNCTION_FIELDS)
+    extra = _MARK
+    if within is not None:
+        extra = Extra("chat", {**_MARK.fields, "function": join_object(within.fields)})
+    return _read_function(fields, path, extra)
 
 
 def _read_function(inner: Fields, path: str, extra: Extra | None, cache: Raw | None = None) -> Tool:
@@ -148,19 +159,36 @@ def _read_grammar(inner: Fields) -> Grammar | None:
     return Grammar(text_of(grammar.get("syntax")) or "lark", definition)
 
 
+def _has_more(form: Raw | None) -> bool:
+    """Whether a grammar's format says more than its grammar."""
+    fields = fields_of(form)
+    return bool((fields.keys() | fields_of(fields.get("grammar")).keys()) - _FORMAT_FIELDS)
+
+
 def _read_choice(choice: dict[str, Raw], path: str) -> ToolChoice:
     kind = ask_string(choice, "type", f"{path}.") or "function"
     if kind in _MODES:
-        return ToolChoice(mode=_MODES[kind])
+        return ToolChoice(mode=_MODES[kind], extra=extra_of(choice, ("type",)))
     if kind != "allowed_tools":
-        return ToolChoice(mode="tool", tool=_read_ref(choice, path))
+        extra = _nested_extra(choice, kind, ("type", "name"))
+        return ToolChoice(mode="tool", tool=_read_ref(choice, path), extra=extra)
     inner = ask_object(choice, "allowed_tools", f"{path}.") or choice
     allowed = tuple(
         _read_ref(_object(raw, path), f"{path}.allowed_tools.tools[{index}]")
         for index, raw in enumerate(items_of(inner.get("tools")))
     )
     required = _MODES.get(text_of(inner.get("mode")) or "") == "required"
-    return ToolChoice(mode="allowed", allowed=allowed, required=required)
+    extra = _nested_extra(choice, kind, ("type", "mode", "tools"))
+    return ToolChoice(mode="allowed", allowed=allowed, required=required, extra=extra)
+
+
+def _nested_extra(fields: Fields, name: str, known: tuple[str, ...]) -> Extra | None:
+    """The fields without a home, those of the object under `name` under that name."""
+    rest = {each: raw for each, raw in fields.items() if each not in (*known, name)}
+    within = extra_of(fields_of(fields.get(name)), known)
+    if within is not None:
+        rest[name] = join_object(within.fields)
+    return Extra("chat", rest) if rest else None
 
 
 def _read_ref(fields: Fields, path: str) -> ToolRef:

@@ -17,12 +17,14 @@ from dragoman.dialects.chat.fields import (
     first_text,
     is_object,
     items_of,
+    join_object,
     own_fields,
     text_of,
 )
 from dragoman.dialects.chat.plain_turn import read_plain
 from dragoman.dialects.chat.sealed import read_sealed
 from dragoman.dialects.chat.wire import (
+    CALL_FIELDS,
     LEGACY_CHOICE,
     MESSAGE_FIELDS,
     REASONING_FIELDS,
@@ -122,7 +124,8 @@ class _TurnReader:
         self._legacy_calls += 1
         call_id = f"call_function_{self._legacy_calls}"
         self._unanswered.setdefault(entry.name, []).append(call_id)
-        return Call(call_id=call_id, name=entry.name, input=_input(entry), extra=_MARK)
+        extra = Extra("chat", {**entry.extra, **_MARK.fields}) if entry.extra else _MARK
+        return Call(call_id=call_id, name=entry.name, input=_input(entry), extra=extra)
 
     def _result(
         self, fields: Fields, content: tuple[ContentPart, ...], path: str, *, is_legacy: bool
@@ -194,13 +197,16 @@ def _read_call(raw: Raw, path: str) -> Call | Opaque:
     seals: tuple[Seal, ...] = ()
     if entry.extra_content is not None:
         seals = (Seal("thought", bytes(entry.extra_content).decode("utf-8")),)
+    kind = "custom" if entry.kind == "custom" else "function"
+    within = extra_of(fields_of(fields_of(raw).get(kind)), CALL_FIELDS)
+    more = {**entry.extra, **({} if within is None else {kind: join_object(within.fields)})}
     return Call(
         call_id=entry.id,
         name=entry.name,
         input=_input(entry),
         kind=entry.kind or "function",
         seals=seals,
-        extra=Extra("chat", entry.extra) if entry.extra else None,
+        extra=Extra("chat", more) if more else None,
     )
 
 

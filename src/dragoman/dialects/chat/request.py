@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object, dumps_document
 from dragoman.core.aliases import NameMap, short_user
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.plain import has_seldom_settings
 from dragoman.dialects.base import EncodedRequest, Target
@@ -217,7 +217,9 @@ def encode_request(
     book = LossBook(LOSSES, policy)
     own = dict(own_fields(request.extra))
     is_own = request.extra is not None and request.extra.dialect == "chat"
-    note_foreign(book, request.extra, "request")
+    if not is_own:
+        note_request_fields(book, request.extra)
+    note_namespaces(book, request.namespaces, note_foreign)
     paired, pairing = pair_turns(request)
     turns, merging = merge_turns(paired)
     used = [

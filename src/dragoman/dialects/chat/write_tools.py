@@ -5,7 +5,7 @@ upstream has them (`custom` among its built-ins), else a function with one strin
 no peer here but web search. What a list of tools becomes is remembered with it.
 """
 
-from typing import assert_never
+from typing import assert_never, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from dragoman.core.memo import Kept, made_of
 from dragoman.core.schemas import fix_schema
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.fields import fields_of, own_fields
+from dragoman.dialects.chat.losses import note_foreign
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import CLIENT_KINDS
@@ -77,7 +78,10 @@ class ToolWriter:
         if choice is not None and ("tools" in fields or LEGACY_TOOLS in fields):
             is_legacy = "tools" not in fields
             name = LEGACY_CHOICE if is_legacy else "tool_choice"
-            fields[name] = self._choice(choice, is_legacy=is_legacy)
+            note_foreign(self._book, choice.extra, "tool_choice", known=_CHOICE_FIELDS)
+            fields[name] = _with_more(
+                self._choice(choice, is_legacy=is_legacy), own_fields(choice.extra)
+            )
         return fields
 
     def _list(
@@ -128,6 +132,21 @@ class ToolWriter:
         return ref.kind == "custom" and self._has_custom
 
 
+# What a choice of another dialect's is known by; what becomes of that is settled with the choice itself.
+_CHOICE_FIELDS = frozenset({"type", "name", "tools", "server_label"})
+
+
+def _with_more(choice: object, own: dict[str, Raw]) -> object:
+    """A choice with the fields that have no home, where it is an object."""
+    if not own or not isinstance(choice, dict):
+        return choice
+    out = dict(cast("dict[str, object]", choice))
+    for name, raw in own.items():
+        inner = out.get(name)
+        out[name] = {**inner, **fields_of(raw)} if isinstance(inner, dict) else raw
+    return out
+
+
 class _ListWriter:
     """Writes one list of tools."""
 
@@ -154,7 +173,8 @@ class _ListWriter:
                 if self._is_repeated(tool, where):
                     continue
                 if LEGACY_TOOLS in own_fields(tool.extra):
-                    legacy.append(self._function(tool, where))
+                    more = fields_of(own_fields(tool.extra).get("function"))
+                    legacy.append({**self._function(tool, where), **more})
                 else:
                     written.append(self._tool(tool, where))
         if legacy:
@@ -184,6 +204,7 @@ class _ListWriter:
             self._book.note("builtin_tool", where, tool.variant or tool.kind)
 
     def _tool(self, tool: Tool, where: str) -> dict[str, object]:
+        note_foreign(self._book, tool.extra, where)
         if tool.namespace is not None:
             self._book.note("namespace", where, tool.namespace)
         rest = dict(own_fields(tool.extra))
@@ -228,7 +249,7 @@ class _ListWriter:
             schema, strict, notes = fix_schema(
                 tool.schema, self._target.schemas, strict=tool.strict
             )
-            if notes and tool.schema is not None:
+            if notes:
                 self._book.note("schema", where, "; ".join(notes))
         if schema is not None:
             out["parameters"] = schema

@@ -11,13 +11,13 @@ from operator import attrgetter
 from dragoman._json import Raw
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.freeform import wrap_input
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.plain import bare_text
 from dragoman.core.results import mark_error
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.content import write_media, write_text
-from dragoman.dialects.chat.fields import own_fields
-from dragoman.dialects.chat.losses import note_foreign
+from dragoman.dialects.chat.fields import fields_of, own_fields
+from dragoman.dialects.chat.losses import note_extra, note_foreign
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, REASONING_FIELDS, SEALED_FIELDS
 from dragoman.dialects.chat.writing import seal_content
 from dragoman.model.outcome import Repair
@@ -85,6 +85,8 @@ class MessageWriter:
             message = {"role": "user", "content": self._content(turn.parts, where)}
         else:
             message = {"role": self._role(turn), "content": self._plain(turn.parts, where)}
+            if not message["content"] and not self._is_own:
+                return ()  # of what it said nothing could be written
         if turn.name is not None:
             message["name"] = turn.name
         cache = self._cache(turn.cache, where)
@@ -122,20 +124,25 @@ class MessageWriter:
                 note_foreign(self._book, part.extra, where)
                 if part.annotations:
                     self._book.note("annotation", where)
+                if part.logprobs is not None:
+                    self._book.note("logprobs", where)
                 return write_text(part, self._cache(part.cache, where))
             case Media():
-                note_foreign(self._book, part.extra, where)
-                written = write_media(part, self._cache(part.cache, where))
+                written = self._media(part, where)
                 if written is None:
-                    self._book.note("media", where, part.kind)
+                    self._book.note("media", where, _described(part))
                 return written
             case Opaque() if part.dialect == "chat":
                 return part.raw
             case Opaque():
-                self._book.note("opaque_part", where, part.type)
+                note_opaque(self._book, "opaque_part", where, part)
             case _:
                 self._book.note("opaque_part", where, type(part).__name__.lower())
         return None
+
+    def _media(self, media: Media, where: str) -> _Entry | None:
+        note_foreign(self._book, media.extra, where)
+        return write_media(media, self._cache(media.cache, where))
 
     def _cache(self, cache: Raw | None, where: str) -> Raw | None:
         if cache is None or self._is_own:
@@ -160,9 +167,12 @@ class MessageWriter:
                 case Result():
                     self._book.note("provider_result", where)
                 case Refusal():
+                    note_extra(self._book, part.extra, where)
                     message["refusal"] = part.text
                 case Media() if part.kind == "audio" and part.data is None and part.item_id:
                     message["audio"] = {"id": part.item_id, **own_fields(part.extra)}
+                case Media() if write_media(part, None) is None:
+                    self._book.note("assistant_media", where, _described(part))
                 case _:
                     said.append(part)
         content = self._plain(said, where)
@@ -177,6 +187,8 @@ class MessageWriter:
 
     def _reasoning(self, thoughts: Sequence[Reasoning], where: str) -> _Message:
         out: _Message = {}
+        for part in thoughts:
+            note_foreign(self._book, part.extra, where)
         fields = [own_fields(part.extra) for part in thoughts]
         for own in fields:
             out |= {name: own[name] for name in SEALED_FIELDS if name in own}
@@ -195,12 +207,15 @@ class MessageWriter:
         if legacy and len(calls) == 1:
             arguments = legacy[0].input.strip() and legacy[0].input
             name = self._names.wire(legacy[0].name)
-            message[LEGACY_CHOICE] = {"name": name, "arguments": arguments or "{}"}
+            own = own_fields(legacy[0].extra)
+            more = {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
+            message[LEGACY_CHOICE] = {"name": name, "arguments": arguments or "{}", **more}
         elif calls:
             message["tool_calls"] = [self._call(call, where) for call in calls]
 
     def _call(self, call: Call, where: str) -> _Message:
         note_foreign(self._book, call.extra, where)
+        cache = self._cache(call.cache, where)
         namespace, name = wire_name(call)
         if namespace is not None:
             self._book.note("namespace", where, namespace)
@@ -222,8 +237,15 @@ class MessageWriter:
                 self._book.note("seal", where, seal.kind)
             else:
                 out["extra_content"] = content
-        own = own_fields(call.extra)
-        return out | {field: raw for field, raw in own.items() if field != LEGACY_CHOICE}
+        if cache is not None:
+            out["cache_control"] = cache
+        for field, raw in own_fields(call.extra).items():
+            inner = out.get(field)
+            if isinstance(inner, dict):
+                out[field] = {**inner, **fields_of(raw)}
+            elif field != LEGACY_CHOICE:
+                out[field] = raw
+        return out
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -260,7 +282,7 @@ class MessageWriter:
     def _move(self, parts: Iterable[Part], where: str, moved: list[_Entry]) -> Iterable[Part]:
         """A result's content with its media moved elsewhere, and a line of text in the place of each."""
         for part in parts:
-            entry = write_media(part, None) if isinstance(part, Media) else None
+            entry = self._media(part, where) if isinstance(part, Media) else None
             if entry is None or not isinstance(part, Media):
                 yield part
                 continue
@@ -282,6 +304,12 @@ class MessageWriter:
 
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
+
+
+def _described(media: Media) -> str:
+    """What media there are, and how they are referred to."""
+    by = "file_id" if media.file_id is not None else "url" if media.url is not None else "data"
+    return f"{media.kind} by {by}"
 
 
 def _bare_text(entry: _Entry) -> str | None:

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.freeform import wrap_input
-from dragoman.core.losses import LossBook, instruction_texts
+from dragoman.core.losses import LossBook, instruction_texts, note_opaque
 from dragoman.core.results import mark_error
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.dialects.base import Target
@@ -42,8 +42,7 @@ def split_instructions(turns: Sequence[Turn], book: LossBook) -> tuple[str, list
             rest.append((number, turn))
             continue
         where = f"turns[{number}]"
-        note_foreign(book, turn.extra, where)
-        texts += instruction_texts(turn, where, book)
+        texts += instruction_texts(turn, where, book, note_foreign)
     return "\n\n".join(texts), rest
 
 
@@ -96,6 +95,14 @@ class History:
         note_foreign(self._book, part.extra, where)
         if not isinstance(part, Refusal) and part.cache is not None:
             self._book.note("cache_control", where)
+        if isinstance(part, Text):
+            if part.annotations:
+                self._book.note("annotation", where)
+            if part.logprobs is not None:
+                self._book.note("logprobs", where)
+        if isinstance(part, Result):
+            for each in part.content:
+                self._inspect(each, where)
 
     def _media(self, turn: Turn, media: Media, where: str) -> list[_Item]:
         """An image; other media become a word about them where the policy says to carry on."""
@@ -103,6 +110,8 @@ class History:
         if image is not None:
             return [image]
         code = "audio_input" if media.kind == "audio" else "media_input"
+        if turn.role == "assistant":
+            code = "assistant_media"
         action = self._book.note(code, where, media.media_type or media.kind)
         return [_text(turn, f"[{media.kind}]")] if action == "carry" else []
 
@@ -115,7 +124,7 @@ class History:
             case Result():
                 return self._result(part, where)
             case Opaque():
-                self._book.note("opaque_part", where, part.type)
+                note_opaque(self._book, "opaque_part", where, part)
                 return None
             case _:
                 assert_never(part)
@@ -175,7 +184,7 @@ class History:
                         self._book.note("media_input", where, part.media_type or part.kind)
                     parts.append(image or {"type": "input_text", "text": f"[{part.kind}]"})
                 case Opaque():
-                    self._book.note("opaque_part", where, part.type)
+                    note_opaque(self._book, "opaque_part", where, part)
                 case _:
                     assert_never(part)
         if result.is_error:

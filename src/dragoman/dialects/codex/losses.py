@@ -5,13 +5,16 @@ about sampling, limits or the choice of a tool.
 """
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossRule, LossTable, foreign_noter
+from dragoman.core.losses import REQUEST_LOSSES, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 
 __all__ = ("BUILTIN_NAMES", "DEFAULT_TARGET", "LOSSES", "note_foreign")
 
 LOSSES: LossTable = {
+    **REQUEST_LOSSES,
+    "annotation": LossRule("texts have no citations", "drop"),
+    "assistant_media": LossRule("an image, sound or file that the model made earlier", "drop"),
     "audio_input": LossRule("Codex takes no sound", "refuse"),
     "builtin_tool": LossRule("Codex's own tools are switched off, and it has no others", "drop"),
     "cache_control": LossRule("cache breakpoints have no place", "drop"),
@@ -54,7 +57,9 @@ LOSSES: LossTable = {
     ),
     "schema": LossRule("Codex drops these keywords of a schema, and all strictness", "carry"),
     "seed": LossRule("there is no seed", "drop"),
+    "service_tier": LossRule("Codex does not know this service tier", "drop"),
     "stop_sequences": LossRule("there are no stop sequences", "drop"),
+    "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
     "temperature": LossRule("there is no temperature", "drop"),
     "tool_choice": LossRule(
         "a call cannot be demanded; only the tools that may be called are offered", "carry"
@@ -63,6 +68,7 @@ LOSSES: LossTable = {
     "top_p": LossRule("there is no top_p", "drop"),
     "unknown_field": LossRule("fields of another dialect have no meaning here", "drop"),
     "user": LossRule("there is no user id", "drop"),
+    "verbosity": LossRule("Codex does not know this verbosity", "drop"),
 }
 
 BUILTIN_NAMES = frozenset(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from dragoman._json import dumps_document
 from dragoman.core.effort import effort_from_budget
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import pair_results
 from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.codex.history import History, split_instructions
@@ -49,6 +49,8 @@ SWITCHED_OFF: Mapping[str, object] = {
 """Settings of a thread, by their dotted names, with which only the client's tools and words reach the model."""
 
 _TIERS = frozenset({"priority", "flex", "fast"})
+# What these say is what happens anyway.
+_IDLE_TIERS = frozenset({None, "auto", "default"})
 _SUMMARIES = frozenset({"auto", "concise", "detailed", "none"})
 _VERBOSITIES = frozenset({"low", "medium", "high"})
 # Codex asks for it by itself and tells it in its raw items.
@@ -66,6 +68,8 @@ def encode_request(
         RequestRefused: the policy refuses to leave something out.
     """
     book = LossBook(LOSSES, policy)
+    note_request_fields(book, request.extra)
+    note_namespaces(book, request.namespaces, note_foreign)
     turns, pairing = pair_results(request.turns)
     used = [
         (part.namespace, part.name)
@@ -81,6 +85,8 @@ def encode_request(
         thread["model"] = request.model
     if request.verbosity in _VERBOSITIES:
         thread["config"] = {"model_verbosity": request.verbosity}
+    elif request.verbosity is not None:
+        book.note("verbosity", "verbosity", request.verbosity)
     body = {
         "thread": thread,
         "turn": _turn(request, book),
@@ -95,6 +101,8 @@ def _turn(request: Request, book: LossBook) -> dict[str, object]:
     turn: dict[str, object] = {}
     if request.service_tier in _TIERS:
         turn["serviceTier"] = request.service_tier
+    elif request.service_tier not in _IDLE_TIERS:
+        book.note("service_tier", "service_tier", request.service_tier or "")
     if request.reasoning is not None:
         turn |= _reasoning(request.reasoning, book)
     if request.response_format is not None:
@@ -114,16 +122,32 @@ def _reasoning(settings: ReasoningSettings, book: LossBook) -> dict[str, object]
         turn["effort"] = effort
     if settings.summary in _SUMMARIES:
         turn["summary"] = settings.summary
+    elif settings.summary is not None:
+        book.note("reasoning_settings", "reasoning.summary", settings.summary)
     note_foreign(book, settings.extra, "reasoning")
     return turn
 
 
 def _format(form: ResponseFormat, book: LossBook) -> dict[str, object]:
+    note_foreign(book, form.extra, "response_format")
     if form.kind == "json_schema" and form.schema is not None:
+        unsaid = [
+            name for name in ("name", "description", "strict") if getattr(form, name) is not None
+        ]
+        if unsaid:
+            book.note("response_format", "response_format", ", ".join(unsaid))
         return {"outputSchema": form.schema}
     if form.kind != "text":
         book.note("response_format", "response_format", form.kind)
     return {}
+
+
+# Where a client said it, if that is not where the code says.
+_ASKED_AS = {
+    "cache_key": "prompt_cache_key",
+    "parallel_calls": "parallel_tool_calls",
+    "previous_response": "previous_response_id",
+}
 
 
 def _note_unsaid(request: Request, book: LossBook) -> None:
@@ -131,25 +155,30 @@ def _note_unsaid(request: Request, book: LossBook) -> None:
         "cache_key": request.cache_key,
         "frequency_penalty": request.frequency_penalty,
         "logit_bias": request.logit_bias,
-        "logprobs": request.logprobs or request.top_logprobs or None,
         "max_tokens": request.max_tokens,
         "metadata": request.metadata,
         "parallel_calls": True if request.parallel_calls is False else None,
         "presence_penalty": request.presence_penalty,
         "previous_response": request.previous_id,
         "seed": request.seed,
+        "store": True if request.store else None,
         "temperature": request.temperature,
         "top_k": request.top_k,
         "top_p": request.top_p,
-        "user": request.user or request.safety_id,
+        "user": request.user,
     }
     for code, value in absent.items():
         if value is not None:
-            book.note(code, code)
+            book.note(code, _ASKED_AS.get(code, code))
+    if request.safety_id is not None:
+        book.note("user", "safety_identifier")
+    if request.logprobs:
+        book.note("logprobs", "logprobs")
+    if request.top_logprobs:
+        book.note("logprobs", "top_logprobs")
     if request.stop:
         book.note("stop_sequences", "stop", f"{len(request.stop)} of them")
     if request.choices is not None and request.choices > 1:
         book.note("choices", "n", str(request.choices))
     if unknown := set(request.include) - _INCLUDED:
         book.note("include", "include", ", ".join(sorted(unknown)))
-    note_foreign(book, request.extra, "request")

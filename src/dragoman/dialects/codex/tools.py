@@ -73,6 +73,8 @@ def _allowed(choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
 
 
 def _note_choice(choice: ToolChoice | None, book: LossBook) -> None:
+    if choice is not None:
+        note_foreign(book, choice.extra, "tool_choice", known=("type", "name", "tools"))
     if choice is not None and (choice.mode in ("required", "tool") or choice.required):
         book.note("tool_choice", "tool_choice", choice.mode)
 
@@ -94,7 +96,7 @@ def _function(
     schema, _, notes = fix_schema(tool.schema, target.schemas)
     if tool.strict:
         notes = (*notes, "not strict")
-    if notes and tool.schema is not None:
+    if notes:
         book.note("schema", where, "; ".join(notes))
     return {
         "type": "function",

@@ -240,6 +240,9 @@ def _document(block: Fields) -> Part | None:
     return _media(block, "file", "document")
 
 
+_SOURCE_FIELDS = frozenset({"type", "media_type", "data", "url", "file_id"})
+
+
 def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
     source = object_of(block.get("source"))
     if source is None:
@@ -263,6 +266,8 @@ def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
             pass
     if data is None and url is None and file_id is None:
         return None
+    if own_fields(source, _SOURCE_FIELDS):
+        rest["source"] = block["source"]
     return Media(
         kind=kind,
         media_type=media_type,

@@ -5,7 +5,7 @@ request is rejected. In answers a `refuse` acts as `drop`: a stream that has beg
 """
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossBook, LossRule, LossTable, foreign_noter
+from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.outcome import Usage
@@ -75,7 +75,7 @@ _EVERYWHERE: LossTable = {
         "several reasoning texts are joined by a blank line into one thinking block", "carry"
     ),
     "logprobs": LossRule("log probabilities", "drop"),
-    "choices": LossRule("more than one choice", "drop"),
+    "choices": LossRule("more than one choice", "refuse"),
 }
 
 _ANSWERS: LossTable = {
@@ -129,14 +129,14 @@ _REQUESTS: LossTable = {
         "<thinking> tags",
         "drop",
     ),
-    "audio": LossRule("audio input", "drop"),
-    "video": LossRule("video input", "drop"),
-    "file_type": LossRule("a file that is neither PDF nor plain text", "drop"),
-    "file_id": LossRule("a file stored at another provider", "drop"),
+    "audio": LossRule("audio input", "refuse"),
+    "video": LossRule("video input", "refuse"),
+    "file_type": LossRule("a file that is neither PDF nor plain text", "refuse"),
+    "file_id": LossRule("a file stored at another provider", "refuse"),
     "file_name": LossRule("the name of an image", "drop"),
     "image_detail": LossRule("the detail level of an image", "drop"),
-    "assistant_media": LossRule("an image, sound or file in an assistant turn", "drop"),
-    "system_media": LossRule("an image, sound or file in a system text", "drop"),
+    "assistant_media": LossRule("an image, sound or file that the model made earlier", "drop"),
+    "system_media": LossRule("an image, sound or file in a system text", "refuse"),
     "turn_name": LossRule("the name of a message's author", "drop"),
     "presence_penalty": LossRule("presence_penalty", "drop"),
     "frequency_penalty": LossRule("frequency_penalty", "drop"),
@@ -156,7 +156,7 @@ _REQUESTS: LossTable = {
     "reasoning_summary": LossRule("the length asked for in reasoning summaries", "drop"),
 }
 
-LOSSES: LossTable = {**_EVERYWHERE, **_ANSWERS, **_REQUESTS}
+LOSSES: LossTable = {**_EVERYWHERE, **_ANSWERS, **REQUEST_LOSSES, **_REQUESTS}
 
 
 note_foreign = foreign_noter("messages")

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from dragoman._json import Raw, dumps_text, loads, raw
 from dragoman.core.aliases import IdLimits, alias_id, flat_name
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.seals import seal_to_signature
 from dragoman.dialects.messages.fields import object_of
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
@@ -91,7 +91,7 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
         case Opaque():
             if part.dialect == "messages":
                 return {**(object_of(part.raw) or {}), "type": part.type}
-            book.note("foreign_part", where, f"{part.dialect} {part.type}")
+            note_opaque(book, "foreign_part", where, part)
             return None
         case _:
             assert_never(part)
@@ -207,9 +207,7 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
     call_id = write_id(part.call_id)
     own = own_extra(part.extra)
     if part.kind == "mcp" and all(isinstance(each, Text) for each in part.content):
-        texts = [
-            {"type": "text", "text": each.text} for each in part.content if isinstance(each, Text)
-        ]
+        texts = [_result_text(each, book, where) for each in part.content if isinstance(each, Text)]
         about = {"tool_use_id": call_id, "is_error": part.is_error, "content": texts}
         return {"type": "mcp_tool_result", **about, **own}
     match part.content:
@@ -219,6 +217,11 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
         case _:
             book.note("provider_result", where, part.kind)
             return None
+
+
+def _result_text(text: Text, book: LossBook, where: str) -> Block:
+    block: Block = _text_block(text, book, where) or {"type": "text", "text": ""}
+    return block if text.cache is None else {**block, "cache_control": text.cache}
 
 
 def citation_from_annotation(annotation: Annotation, book: LossBook, where: str) -> Raw | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps_document, raw
 from dragoman.core.aliases import NameMap
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.plain import has_seldom_settings
 from dragoman.dialects.base import EncodedRequest, Target
@@ -127,7 +127,9 @@ def encode_request(
     """
     book = LossBook(LOSSES, policy)
     own = dict(own_extra(request.extra))
-    note_foreign(book, request.extra, "request")
+    if not own:
+        note_request_fields(book, request.extra)
+    note_namespaces(book, request.namespaces, note_foreign)
     continues = _continues(own)
     paired, pairing = pair_results(request.turns, continues=continues)
     turns, merging = merge_turns(paired)
@@ -278,7 +280,11 @@ def _about(request: Request, own: Fields, book: LossBook) -> Block:
 
 
 # Where a client said it, if that is not where the code says.
-_ASKED_AS = {"previous_id": "previous_response_id"}
+_ASKED_AS = {
+    "cache_key": "prompt_cache_key",
+    "choices": "n",
+    "previous_id": "previous_response_id",
+}
 
 
 def _note_unsaid(request: Request, book: LossBook) -> None:
@@ -288,7 +294,7 @@ def _note_unsaid(request: Request, book: LossBook) -> None:
         "frequency_penalty": bool(request.frequency_penalty),
         "seed": request.seed is not None,
         "choices": request.choices is not None and request.choices > 1,
-        "logprobs": bool(request.logprobs) or bool(request.top_logprobs),
+        "logprobs": bool(request.logprobs),
         "logit_bias": request.logit_bias is not None,
         "verbosity": request.verbosity is not None,
         "cache_key": request.cache_key is not None,
@@ -298,6 +304,8 @@ def _note_unsaid(request: Request, book: LossBook) -> None:
     for code, is_asked in asked.items():
         if is_asked:
             book.note(code, _ASKED_AS.get(code, code))
+    if request.top_logprobs:
+        book.note("logprobs", "top_logprobs")
     include = [name for name in request.include if name != _ENCRYPTED]
     if include:
         book.note("include", "include", ", ".join(include))

@@ -142,12 +142,14 @@ def _foreign_plan(settings: ReasoningSettings, max_tokens: int | None, book: Los
 
 def write_format(wanted: ResponseFormat | None, rules: SchemaRules, book: LossBook) -> Fields:
     """The fields of the format: `format` for `output_config`, or `output_format` where it came from there."""
-    if wanted is None or wanted.kind == "text":
+    if wanted is None:
         return {}
     own = own_extra(wanted.extra)
     if own:
         return dict(own)
     note_foreign(book, wanted.extra, "response_format")
+    if wanted.kind == "text":
+        return {}
     if wanted.kind != "json_schema" or wanted.schema is None:
         book.note("response_format", "response_format", wanted.kind)
         return {}

@@ -226,14 +226,14 @@ def _write_tool(
     is_own = tool.extra is not None and tool.extra.dialect == "messages"
     if is_own and tool.variant is not None:
         return dict(own)
+    if tool.kind not in ("function", "custom") and tool.schema is None:
+        return _write_builtin(tool, target, book, where)
     note_foreign(book, tool.extra, where)
     if tool.namespace:
         book.note("namespace", where, tool.namespace)
     if tool.kind == "custom":
         book.note("custom_tool", where, tool.name)
         tool = wrapper_tool(tool)
-    elif tool.kind != "function" and tool.schema is None:
-        return _write_builtin(tool, target, book, where)
     block: Block = {"name": names.wire(tool.name or tool.kind, tool.namespace)}
     if tool.description:
         block["description"] = tool.description
@@ -253,6 +253,7 @@ def _write_builtin(tool: Tool, target: Target, book: LossBook, where: str) -> Bl
     if builtin is None or tool.kind not in target.builtin:
         book.note("builtin_tool", where, tool.variant or tool.kind)
         return None
+    note_foreign(book, tool.extra, where, known=("type", "name"))
     variant, name = builtin
     block: Block = {"type": variant, "name": name}
     if tool.cache is not None:

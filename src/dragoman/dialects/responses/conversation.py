@@ -53,8 +53,7 @@ def instructions_of(turns: Sequence[Turn], book: LossBook) -> str | None:
             continue
         has_head = True
         where = f"turns[{number}]"
-        note_foreign(book, turn.extra, where)
-        texts += instruction_texts(turn, where, book)
+        texts += instruction_texts(turn, where, book, note_foreign)
     return "\n\n".join(texts) if has_head else None
 
 
@@ -93,7 +92,7 @@ class Conversation:
         self._inspect(turn, where)
         run: list[object] = []
         for part in turn.parts:
-            self._inspect_part(part, where)
+            self._inspect_part(part, turn, where)
             if isinstance(part, Text | Refusal | Media) or _is_content(part):
                 content = self._content(turn, part, where)
                 if content is not None:
@@ -109,12 +108,17 @@ class Conversation:
         if run or not turn.parts:
             out.append(self._message(turn, run))
 
-    def _inspect_part(self, part: Part, where: str) -> None:
+    def _inspect_part(self, part: Part, turn: Turn, where: str) -> None:
         if isinstance(part, Opaque):
             return
         note_foreign(self._book, part.extra, where)
         if not isinstance(part, Refusal) and part.cache is not None:
             self._book.note("cache_control", where)
+        if isinstance(part, Text) and part.annotations and turn.role != "assistant":
+            self._book.note("annotation", where, "only an assistant's texts have citations")
+        if isinstance(part, Result):
+            for each in part.content:
+                self._inspect_part(each, turn, where)
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -180,6 +184,8 @@ class Conversation:
         if fields is not None and (is_known or self._is_native):
             return fields
         code = "audio_input" if part.kind == "audio" else "media_input"
+        if turn.role == "assistant":
+            code = "assistant_media"
         action = self._book.note(code, where, part.media_type or part.kind)
         return self._text(turn, Text(text=f"[{part.kind}]")) if action == "carry" else None
 

@@ -5,6 +5,7 @@ that are declared inside the conversation are gathered beside it, and stay where
 """
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.surrogates import replace_lone
@@ -14,6 +15,8 @@ from dragoman.dialects.responses.fields import (
     Fields,
     extra_of,
     is_present,
+    own_fields,
+    read_items,
     read_shallow,
     read_text,
     read_uncut,
@@ -22,7 +25,7 @@ from dragoman.dialects.responses.items import read_item
 from dragoman.dialects.responses.plain_item import read_plain
 from dragoman.dialects.responses.tools import read_tools
 from dragoman.dialects.responses.wire import CALL_ITEMS, MESSAGE_FIELDS
-from dragoman.model.parts import Call, Opaque, Part, Result, Text
+from dragoman.model.parts import Call, Extra, Opaque, Part, Reasoning, Result, Text
 from dragoman.model.request import Namespace, Role, Tool, Turn
 
 __all__ = ("History", "read_history")
@@ -89,6 +92,8 @@ def _turn(kind: str | None, entry: Raw, fields: Fields, where: str) -> Turn:
     part = read_item(entry, fields)
     if isinstance(part, Call):
         _check_call(part, kind, fields, where)
+    if isinstance(part, Reasoning):
+        part = _with_sections(part, fields)
     role = _role(part)
     return Turn(role=role, parts=(part,), status=read_text(fields, "status"))
 
@@ -96,6 +101,20 @@ def _turn(kind: str | None, entry: Raw, fields: Fields, where: str) -> Turn:
 def _reference(entry: Raw, fields: Fields) -> Opaque:
     return Opaque(
         dialect="responses", type="item_reference", raw=entry, item_id=read_text(fields, "id")
+    )
+
+
+def _with_sections(part: Reasoning, fields: Fields) -> Reasoning:
+    """Thoughts whose sections are more than texts keep them as they came."""
+    kept = {
+        name: fields[name]
+        for name in ("summary", "content")
+        if any(entry.keys() - {"type", "text"} for entry in read_items(fields.get(name)))
+    }
+    return (
+        replace(part, extra=Extra("responses", {**own_fields(part.extra), **kept}))
+        if kept
+        else part
     )
 
 

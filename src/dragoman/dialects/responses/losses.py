@@ -1,14 +1,16 @@
 """What this dialect cannot express, and what is done about it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
-from dragoman.core.losses import LossRule, LossTable, foreign_noter
+from dragoman.core.losses import REQUEST_LOSSES, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 
 __all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign")
 
 LOSSES: LossTable = {
+    **REQUEST_LOSSES,
     # --- requests ---
+    "assistant_media": LossRule("an image, sound or file that the model made earlier", "drop"),
     "audio_input": LossRule("the Responses API takes no sound in messages", "refuse"),
     "builtin_tool": LossRule("the upstream has no such built-in tool", "drop"),
     "cache_control": LossRule("cache breakpoints have no place; OpenAI caches by itself", "drop"),
@@ -24,6 +26,9 @@ LOSSES: LossTable = {
     "min_tokens": LossRule("fewer output tokens than OpenAI accepts; its minimum is sent", "carry"),
     "presence_penalty": LossRule("there is no presence penalty", "drop"),
     "reasoning_text": LossRule("another provider's reasoning cannot be replayed", "drop"),
+    "reasoning_off": LossRule(
+        "that the model is not to reason cannot be said; few models take the effort `none`", "drop"
+    ),
     "response_format": LossRule("this response format is unknown here", "drop"),
     "schema": LossRule("a tool's schema was changed so that OpenAI accepts it", "carry"),
     "seed": LossRule("there is no seed", "drop"),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.aliases import NameMap
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import LossBook, note_request_fields
 from dragoman.core.pairing import is_paired, pair_results
 from dragoman.core.plain import has_seldom_settings
 from dragoman.dialects.base import EncodedRequest, Target
@@ -31,7 +31,7 @@ from dragoman.dialects.responses.fields import (
     without,
 )
 from dragoman.dialects.responses.history import read_history
-from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
+from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES
 from dragoman.dialects.responses.plain_request import PLAIN_FIELDS, read_plain
 from dragoman.dialects.responses.settings import (
     LOGPROBS,
@@ -91,6 +91,8 @@ _FIELDS = frozenset(
         "user",
     }
 )
+# OpenAI's other API has them too, and here they may say all that they may say there.
+_SHARED = ("moderation", "prompt_cache_options", "prompt_cache_retention")
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -186,6 +188,9 @@ def encode_request(
     """
     book = LossBook(LOSSES, policy)
     is_native = request.extra is not None and request.extra.dialect == "responses"
+    shared = {} if is_native else _shared_fields(request.extra)
+    if not is_native:
+        note_request_fields(book, request.extra, shared)
     turns, repairs = pair_turns(request)
     names = NameMap.build(request.tools, _used(turns), target.names, flatten=False)
     body: JsonObject = {"model": request.model}
@@ -206,7 +211,7 @@ def encode_request(
     )
     if is_seldom:
         _note_absent(request, book)
-    note_foreign(book, request.extra, "request")
+    body |= shared
     own = own_fields(request.extra)
     if own:
         body |= {key: own[key] for key in own if key not in body and key != "text"}
@@ -249,6 +254,13 @@ def _continues(request: Request) -> bool:
         for part in turn.parts
     )
     return request.previous_id is not None or bool(stored) or references
+
+
+def _shared_fields(extra: Extra | None) -> Fields:
+    """What a Chat request says in the very words of this API."""
+    if extra is None or extra.dialect != "chat" or not extra.fields:
+        return {}
+    return {name: extra.fields[name] for name in _SHARED if name in extra.fields}
 
 
 def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:

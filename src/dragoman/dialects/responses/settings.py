@@ -161,7 +161,9 @@ def _reasoning(settings: ReasoningSettings | None, book: LossBook) -> JsonObject
     out: JsonObject = {"effort": effort, "summary": settings.summary}
     told = {key: value for key, value in out.items() if value is not None}
     is_own = settings.extra is None or settings.extra.dialect == "responses"
-    # Thinking that is merely switched off, or left to the model, is what happens without a word.
+    if settings.enabled is False and effort is None and not is_own:
+        book.note("reasoning_off", "reasoning")
+    # Thinking that is left to the model is what happens without a word.
     return {**told, **own} if told or own or (is_own and settings.enabled is None) else None
 
 

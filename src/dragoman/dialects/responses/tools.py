@@ -42,6 +42,7 @@ __all__ = ("Declared", "read_declared", "read_tools", "write_tools")
 
 _FUNCTION_FIELDS = frozenset({"type", "name", "description", "parameters", "strict", "function"})
 _CUSTOM_FIELDS = frozenset({"type", "name", "description", "format"})
+_FORMAT_FIELDS = frozenset({"type", "grammar", "syntax", "definition"})
 _NAMESPACE_FIELDS = frozenset({"type", "name", "description", "tools"})
 
 
@@ -163,7 +164,9 @@ def _grammar(fields: Fields, path: str) -> tuple[Grammar | None, frozenset[str]]
     definition = expect_text(inner, "definition", f"{path}.format")
     if definition is None:
         refuse(f"{path}.format.definition", "a string", inner.get("definition"))
-    return Grammar(syntax, definition), _CUSTOM_FIELDS
+    has_more = (form.keys() | inner.keys()) - _FORMAT_FIELDS
+    # What is said beside a grammar is said again with it, as it came.
+    return Grammar(syntax, definition), _CUSTOM_FIELDS - ({"format"} if has_more else set())
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ class _Writer:
         schema, strict = tool.schema, tool.strict
         if not self._is_native:
             schema, strict, notes = fix_schema(tool.schema, self._target.schemas, strict=strict)
-            if notes and tool.schema is not None:
+            if notes:
                 self._book.note("schema", where, "; ".join(notes))
             # A function without the flag is strict here and nowhere else.
             strict = bool(strict) and self._target.strict
@@ -225,7 +228,7 @@ class _Writer:
         if native is None or not is_known:
             self._book.note("builtin_tool", where, tool.variant or tool.kind)
             return None
-        note_foreign(self._book, tool.extra, where)
+        note_foreign(self._book, tool.extra, where, known=("type", "name"))
         return dict(native)
 
 

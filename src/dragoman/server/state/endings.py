@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dragoman.core.fold import fold
 from dragoman.core.journal import Terminal
-from dragoman.core.losses import LossBook
+from dragoman.core.losses import answer_book
 from dragoman.dialects import messages, responses
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.registry import CODECS
@@ -85,7 +85,7 @@ def _message(door: Dialect, outcome: Outcome, body: bytes = b"") -> Ended | None
     status: EndStatus = "completed" if outcome.error is None else "failed"
     if not body and outcome.error is None:
         dialect = CODECS[door]
-        body = dialect.write_body(outcome, _NO_ENCODE, LossBook(dialect.losses))
+        body = dialect.write_body(outcome, _NO_ENCODE, answer_book(dialect.losses, {}))
     answer = answer_of(outcome)
     return Ended(
         id=outcome.response_id,

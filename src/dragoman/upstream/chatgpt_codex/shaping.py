@@ -18,7 +18,13 @@ from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, dumps_text, typed_decoder
 from dragoman.core.fields import Fields, read_json, read_list, read_object, read_text
-from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.losses import (
+    REQUEST_LOSSES,
+    LossBook,
+    LossRule,
+    LossTable,
+    request_field_code,
+)
 from dragoman.core.members import set_members
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, LossAction, Repair
@@ -29,6 +35,7 @@ __all__ = ("BASE_URL", "DEFAULT_INSTRUCTIONS", "LOSSES", "Shaped", "shape_reques
 BASE_URL = "https://chatgpt.com/backend-api/codex"
 
 LOSSES: LossTable = {
+    "moderation_block": REQUEST_LOSSES["moderation_block"],
     "server_state": LossRule(
         "the ChatGPT Codex backend keeps nothing that a request could refer to", "refuse"
     ),
@@ -112,8 +119,7 @@ class _Shaping:
                 continue
             changes[name] = None
             if not _is(raw, None, *_IDLE.get(name, ())):
-                code = "server_state" if name in _STATE else "unsupported_parameter"
-                self.book.note(code, self._names.get(name, name))
+                self.book.note(_code_of(name, raw), self._names.get(name, name))
         if bytes(fields.get("store", b"")) == b"true":
             self.book.note("unsupported_parameter", "store", "nothing is kept")
         return changes
@@ -157,6 +163,13 @@ class _Shaping:
             self.repairs.append(Repair("developer_role", where))
             return Raw(set_members(text, {"role": b'"developer"'}))
         return item
+
+
+def _code_of(name: str, raw: Raw) -> str:
+    if name in _STATE:
+        return "server_state"
+    code = request_field_code(name, raw)
+    return code if code == "moderation_block" else "unsupported_parameter"
 
 
 def _stands(fields: Fields, key: str, value: bytes | None) -> bool:

@@ -116,7 +116,10 @@ def test_image_in_a_result_follows_in_a_user_message() -> None:  # M099
         turn("tool", Result(call_id="b", content=(image, Media(kind="image", file_id="f")))),
         turn("user", Text(text="next")),
     )
-    encoded = encode_request(request)
+    with pytest.raises(RequestRefused) as refused:
+        encode_request(request)
+    assert refused.value.code == "media"
+    encoded = encode_request(request, policy={"media": "drop"})
     written = json.loads(encoded.body)["messages"]
     assert [each["role"] for each in written] == ["assistant", "tool", "tool", "user", "user"]
     assert written[1]["content"] == "see\n\n[image 1 of the next message]"
@@ -228,7 +231,7 @@ def test_what_has_no_form_is_declared() -> None:
         store=True,
         response_format=ResponseFormat(kind="other", extra=extra),
     )
-    encoded = encode_request(request)
+    encoded = encode_request(request, policy={"media": "drop"})
     assert set(codes(encoded)) == {
         "unknown_field",
         "annotation",
@@ -242,7 +245,9 @@ def test_what_has_no_form_is_declared() -> None:
     }
     body = json.loads(encoded.body)
     assert not {"top_k", "metadata", "store", "response_format"} & set(body)
-    carried = encode(request, policy={"top_k": "carry", "metadata": "carry", "store": "carry"})
+    carried = encode(
+        request, policy={"top_k": "carry", "metadata": "carry", "store": "carry", "media": "drop"}
+    )
     assert (carried["top_k"], carried["metadata"], carried["store"]) == (3, {}, True)
 
 
@@ -275,7 +280,7 @@ def test_limit_of_another_dialect_has_the_name_every_server_reads() -> None:
             {"reasoning_effort": "high"},
             ["reasoning_settings"],
         ),
-        (ReasoningSettings(enabled=False), {}, []),
+        (ReasoningSettings(enabled=False), {}, ["reasoning_off"]),
         (ReasoningSettings(adaptive=True), {}, []),
         (ReasoningSettings(summary="auto"), {}, ["reasoning_settings"]),
     ],

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman._json import Raw
+from dragoman.core.losses import REQUEST_LOSSES
 from dragoman.dialects.codex import DEFAULT_TARGET, LOSSES, encode_request
 from dragoman.dialects.codex.losses import BUILTIN_NAMES
 from dragoman.errors import RequestRefused
@@ -280,7 +281,8 @@ def test_everything_that_cannot_be_said_is_noted() -> None:
         include=("reasoning.encrypted_content", "file_search_call.results"),
         response_format=ResponseFormat(kind="json_object"),
         reasoning=ReasoningSettings(budget=9000),
-        service_tier="auto",
+        service_tier="scale",
+        store=True,
         verbosity="shouting",
         tool_choice=ToolChoice(mode="required"),
     )
@@ -297,14 +299,18 @@ def test_everything_that_cannot_be_said_is_noted() -> None:
         "reasoning_settings",
         "response_format",
         "seed",
+        "service_tier",
         "stop_sequences",
+        "store",
         "temperature",
         "tool_choice",
         "top_k",
         "top_p",
         "user",
+        "verbosity",
     ]
     assert encoded(request)["turn"] == {"effort": "medium"}
+    assert losses(said(USER, service_tier="auto", store=False, verbosity="low")) == []
 
 
 @pytest.mark.parametrize("more", [{"choices": 2}, {"previous_id": "resp_1"}])
@@ -406,5 +412,6 @@ def test_keywords_that_codex_would_drop_are_named() -> None:
 
 
 def test_table_is_sorted_and_says_what_happens() -> None:
-    assert list(LOSSES) == sorted(LOSSES)
+    own = [code for code in LOSSES if code not in REQUEST_LOSSES]
+    assert own == sorted(own)
     assert all(rule.meaning for rule in LOSSES.values())

@@ -490,20 +490,33 @@ def test_refusals_are_text() -> None:
 def test_parts_in_strange_places_are_losses() -> None:
     image = Media(kind="image", url="https://e.org/x.png")
     body, losses, _ = encode(
-        turn("system", Text(text="s"), image),
         turn("user", Reasoning(summary=("x",)), Text(text="hi")),
         turn("assistant", image, Text(text="a")),
     )
-    assert losses == {"system_media": "drop", "foreign_part": "drop", "assistant_media": "drop"}
+    assert losses == {"foreign_part": "drop", "assistant_media": "drop"}
     assert body["messages"] == [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "a"},
     ]
 
 
+def test_a_picture_in_a_system_text_is_refused() -> None:
+    image = Media(kind="image", url="https://e.org/x.png")
+    with pytest.raises(RequestRefused) as caught:
+        encode(turn("system", Text(text="s"), image), HI)
+    assert caught.value.code == "system_media"
+
+
 def test_parts_of_other_dialects_are_losses() -> None:
-    opaque = Opaque(dialect="responses", type="item_reference", raw=Raw(b"{}"))
+    opaque = Opaque(dialect="responses", type="program", raw=Raw(b"{}"))
     assert encode(turn("user", opaque, Text(text="hi")))[1] == {"foreign_part": "drop"}
+
+
+def test_a_reference_to_an_item_that_is_kept_elsewhere_is_refused() -> None:
+    opaque = Opaque(dialect="responses", type="item_reference", raw=Raw(b"{}"))
+    with pytest.raises(RequestRefused) as caught:
+        encode(turn("user", opaque, Text(text="hi")))
+    assert caught.value.code == "item_reference"
 
 
 def test_seal_on_a_call_is_a_loss() -> None:
@@ -513,8 +526,8 @@ def test_seal_on_a_call_is_a_loss() -> None:
 
 def test_fields_of_other_dialects_are_listed() -> None:
     request = Request(turns=(replace(HI, extra=FOREIGN),), extra=FOREIGN)
-    details = {loss.where: loss.detail for loss in encode_request(request).losses}
-    assert details == {"request": "foo, zip", "turns[0]": "foo, zip"}
+    places = [loss.where for loss in encode_request(request).losses]
+    assert sorted(places) == ["foo", "turns[0].foo", "turns[0].zip", "zip"]
 
 
 # --- media -------------------------------------------------------------------------------------------
@@ -566,8 +579,11 @@ def test_images_and_documents_have_their_sources(media: Media, source: object) -
         (Media(kind="file", file_id="file-abc"), "file_id"),
     ],
 )
-def test_media_the_vendor_does_not_take_are_losses(media: Media, code: str) -> None:
-    body, losses, _ = encode(turn("user", Text(text="hi"), media))
+def test_media_the_vendor_does_not_take_are_refused(media: Media, code: str) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        encode(turn("user", Text(text="hi"), media))
+    assert caught.value.code == code
+    body, losses, _ = encode(turn("user", Text(text="hi"), media), policy={code: "drop"})
     assert body["messages"][0]["content"] == "hi"
     assert losses == {code: "drop"}
 

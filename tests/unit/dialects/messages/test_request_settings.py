@@ -483,7 +483,6 @@ def test_what_cannot_be_asked_is_declared() -> None:
         presence_penalty=1.0,
         frequency_penalty=1.0,
         seed=0,
-        choices=2,
         logprobs=True,
         logit_bias=Raw(b"{}"),
         verbosity="low",
@@ -495,7 +494,6 @@ def test_what_cannot_be_asked_is_declared() -> None:
         "presence_penalty",
         "frequency_penalty",
         "seed",
-        "choices",
         "logprobs",
         "logit_bias",
         "verbosity",
@@ -505,6 +503,12 @@ def test_what_cannot_be_asked_is_declared() -> None:
     }
     quiet = encode(choices=1, logprobs=False, store=False, include=("reasoning.encrypted_content",))
     assert quiet[1] == {}
+
+
+def test_several_choices_are_refused() -> None:
+    with pytest.raises(RequestRefused) as caught:
+        encode(choices=2)
+    assert (caught.value.code, caught.value.param) == ("choices", "n")
 
 
 def test_conversation_stored_elsewhere_is_refused() -> None:

@@ -390,8 +390,14 @@ def test_other_media_are_refused_by_default() -> None:
         encode(video)
     dropped = encode_request(Request(turns=(video,)), policy={"media_input": "drop"})
     assert json.loads(dropped.body)["input"] == []
+
+
+def test_media_that_the_model_made_are_dropped_by_default_and_may_be_carried() -> None:
     image = turn("assistant", Media(kind="image", url="u"))
-    carried = encode_request(Request(turns=(image,)), policy={"media_input": "carry"})
+    dropped = encode_request(Request(turns=(image,)))
+    assert [loss.code for loss in dropped.losses] == ["assistant_media"]
+    assert json.loads(dropped.body)["input"] == []
+    carried = encode_request(Request(turns=(image,)), policy={"assistant_media": "carry"})
     assert json.loads(carried.body)["input"][0]["content"] == "[image]"
 
 
