@@ -12,6 +12,7 @@ from sdk_clients import DOORS, Offered, SeenCall, conversation
 from stage import PATHS, Delivery, Stage, running_stage
 from vendor_wire import Answer, Said, Thought, Tool, body_bytes, stream
 
+from dragoman.store.settings import StoreSettings
 from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 from dragoman.upstream.settings import Route
 
@@ -31,7 +32,10 @@ def stage() -> Iterator[Stage]:
         f"exact-{kind}": {"kind": kind, "passthrough": "exact"} for kind in DOORS
     }
     upstreams["both"] = {"kind": "chat", "also": ("messages",)}
-    with running_stage(routes=routes, upstreams=upstreams) as running:
+    # The scripted upstream gives all its responses one id, which a store would not leave to them.
+    with running_stage(
+        routes=routes, upstreams=upstreams, store=StoreSettings(policy="off")
+    ) as running:
         yield running
 
 

@@ -13,6 +13,7 @@ from stage import Delivery, Stage, running_stage
 from text_forms import ARGUMENTS, CALL_FORMATS, FORMS, WORDS, Form
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
 
+from dragoman.store.settings import StoreSettings
 from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 
 WEATHER = Offered(
@@ -42,7 +43,8 @@ def stage() -> Iterator[Stage]:
     upstreams |= {name: {"kind": "chat", "text_calls": (name,)} for name in NOT_SENTINEL}
     upstreams["off"] = {"kind": "chat", "text_calls": ()}
     upstreams |= {f"exact-{kind}": {"kind": kind, "passthrough": "exact"} for kind in DIALECTS}
-    with running_stage(upstreams=upstreams) as running:
+    # The scripted upstream gives all its responses one id, which a store would not leave to them.
+    with running_stage(upstreams=upstreams, store=StoreSettings(policy="off")) as running:
         yield running
 
 

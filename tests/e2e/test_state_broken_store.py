@@ -158,7 +158,7 @@ def test_full_disk_is_reported_until_it_can_be_written_and_what_was_stored_is_re
     options = ("--log-format", "json")
     with serving(tmp_path, environment, *options, wrapper=limited) as gateway:
         acknowledged: list[str] = []
-        status = 200
+        status, text = 200, ""
         while status == 200:
             text = f"{len(acknowledged)} {random.Random(len(acknowledged)).randbytes(8000).hex()}"
             status, body = gateway.ask("/v1/responses", {"model": "rehearsal", "input": text})
