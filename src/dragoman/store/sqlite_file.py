@@ -159,16 +159,16 @@ class SqliteFile:
         connection = sqlite3.connect(
             path, timeout=_RETRY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS
         )
+        opened: Opened | None = None
         try:
             _prepare(connection, self._synchronous)
             after, log_identity = _identity(path), _identity(log)
-        except BaseException:
-            connection.close()
-            raise
-        if before is None or after != before or log_identity is None:
-            connection.close()
-            return None
-        return Opened(connection, str(self._path), str(log), before, log_identity)
+            if before is not None and after == before and log_identity is not None:
+                opened = Opened(connection, str(self._path), str(log), before, log_identity)
+        finally:
+            if opened is None:
+                connection.close()
+        return opened
 
     def _make(self, path: Path) -> None:
         """Have SQLite make an empty file that only its owner can read: conversations are nobody else's business.

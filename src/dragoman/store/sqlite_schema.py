@@ -69,17 +69,13 @@ def migrate(connection: sqlite3.Connection) -> None:
     if check_version(connection) == 0:
         return
     connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:  # which commits, or undoes it
         # Another process may have done it meanwhile.
         for statements in MIGRATIONS[len(MIGRATIONS) - check_version(connection) :]:
             for statement in statements:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
 
 
 def check_version(connection: sqlite3.Connection) -> int:

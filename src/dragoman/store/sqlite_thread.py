@@ -49,6 +49,11 @@ _GATHER_SECONDS = 0.02
 _MAX_VAIN = 63
 
 
+# What only a bug raises, or a value that no version of this program writes: a thread that ended would take the store with
+# it, for good.
+_BUGS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class Separately(Exception):
     """What a group says that cannot be done by one call: the transaction is undone, and each is done alone."""
 
@@ -258,8 +263,7 @@ class SqliteThread:
         except Separately:
             self._undo()
             self._do_each(batch)
-        except Exception as error:
-            # Also what only a bug would raise: a thread that ends takes the store with it, for good.
+        except (sqlite3.Error, StoreError, *_BUGS) as error:
             if not isinstance(error, sqlite3.Error | StoreError):
                 logger.exception("the store's thread failed")
             self._file.is_current(opened)  # if it is not, others let go of it too
