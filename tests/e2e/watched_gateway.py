@@ -80,5 +80,6 @@ async def main(config: str) -> None:
 if __name__ == "__main__":
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+    sys.setswitchinterval(0.001)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main(sys.argv[1]))

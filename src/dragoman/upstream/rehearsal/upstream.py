@@ -1,11 +1,16 @@
 """The rehearsal as an upstream: it answers by itself, in whatever dialect it is asked. No network, no key."""
 
+import asyncio
+
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.rehearsal.reply import RehearsalReply
 from dragoman.upstream.rehearsal.stage import perform
 
 __all__ = ("RehearsalUpstream",)
+
+# Bytes of a request. It is read as a model would read it, in the gateway's own process: a long one in a thread.
+_LARGE = 256 * 1024
 
 
 class RehearsalUpstream:
@@ -24,7 +29,9 @@ class RehearsalUpstream:
 
     async def send(self, request: UpstreamRequest) -> Reply:
         """The reply. Errors are replies too; nothing is raised."""
-        return RehearsalReply(perform(request))
+        if len(request.body) < _LARGE:
+            return RehearsalReply(perform(request))
+        return RehearsalReply(await asyncio.to_thread(perform, request))
 
     async def close(self) -> None:
         """There is nothing to give back."""
