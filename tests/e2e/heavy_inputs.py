@@ -7,18 +7,19 @@ __all__ = ("ANSWERS", "MESSAGES", "STREAMS", "request_of")
 
 MIB = 1024 * 1024
 LIMIT = 63 * MIB  # a little below the limits of a body and of a frame, which are 64 MiB
+LONG = 12 * MIB  # where more would only take longer: it is refused, or worked on in short steps
 
 Make = Callable[[], bytes]
 
 
-def _repeated(piece: bytes, between: bytes = b",", size: int = LIMIT) -> bytes:
+def _repeated(piece: bytes, between: bytes = b",", size: int = LONG) -> bytes:
     return between.join([piece] * (size // (len(piece) + len(between))))
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def _text(piece: bytes, size: int = LIMIT) -> bytes:
+def _text(piece: bytes, size: int = LONG) -> bytes:
     return b'{"role":"user","content":"%b"}' % _repeated(piece, b"", size)
 
 
@@ -41,18 +42,18 @@ def _history() -> bytes:
 MESSAGES: Mapping[str, Make] = {
     "too many messages": lambda: _repeated(b'{"role":"user","content":"x"}'),
     "many messages": lambda: _repeated(b'{"role":"user","content":"x"}', size=4 * MIB),
-    "too many parts": lambda: _parts(LIMIT),
+    "too many parts": lambda: _parts(LONG),
     "many parts": lambda: _parts(4 * MIB),
     "empty objects": lambda: _repeated(b"{}"),
     "numbers": lambda: _repeated(b"0"),
-    "open brackets": lambda: _repeated(b"[", b""),
+    "open brackets": lambda: _repeated(b"[", b"", LIMIT),
     "deep and broad": lambda: b"[" * 200 + _repeated(b"[[]]") + b"]" * 200,
-    "a text": lambda: _text(b"x"),
+    "a text": lambda: _text(b"x", LIMIT),
     "a text of commas": lambda: _text(b","),
-    "a text of quotes": lambda: _text(b'\\"'),
+    "a text of quotes": lambda: _text(b'\\"', LIMIT),
     "a text of backslashes": lambda: _text(b"\\\\"),
     "a text of escapes": lambda: _text(b"\\u0000"),
-    "a text of halves of characters": lambda: _text(b"\\ud800", 8 * MIB),
+    "a text of halves of characters": lambda: _text(b"\\ud800", 4 * MIB),
     "a text in other scripts": lambda: _text(b"\xc3\xa9\xe4\xb8\xad "),
     "a number": lambda: _repeated(b"1", b""),
     "no JSON at its end": lambda: _text(b"x")[:-1],
@@ -107,14 +108,14 @@ ANSWERS: Mapping[str, Make] = {
     "a text": lambda: _chat(b"x" * LIMIT),
     "a text of escapes": lambda: _chat(_repeated(b"\\u0000", b"")),
     "a text of halves of characters": lambda: _chat(_repeated(b"\\ud800", b"", 4 * MIB)),
-    "openers of calls": lambda: _chat(_repeated(b"<tool_call>", b"", 4 * MIB)),
+    "openers of calls": lambda: _chat(_repeated(b"<tool_call>", b"", 2 * MIB)),
     "openers of calls and no JSON": lambda: _chat(
         _repeated(b'<tool_call>{\\"name\\":', b"", 4 * MIB)
     ),
     "brackets in a text": lambda: _chat(_repeated(b"[", b"", 4 * MIB)),
     "too many calls": lambda: _calls(_repeated(_call(b"{}"))),
     "many calls": lambda: _calls(_repeated(_call(b"{}"), size=MIB)),
-    "arguments of numbers": lambda: _calls(_call(b"[" + _repeated(b"0") + b"]")),
+    "arguments of numbers": lambda: _calls(_call(b"[" + _repeated(b"0", size=LIMIT) + b"]")),
     "arguments of brackets": lambda: _calls(_call(_repeated(b"[", b""))),
     "deep": lambda: _chat(b"", b',"x":' + _repeated(b"[", b"")),
     "many members": lambda: _chat(b"x", b',"x":%b' % _members(lambda n: b'"k%07d":0' % n, 400_000)),
@@ -131,23 +132,23 @@ def _delta(content: bytes) -> bytes:
 
 
 STREAMS: Mapping[str, Make] = {
-    "comments": lambda: _repeated(b":\n\n", b"", MIB // 4),
-    "comments with CR": lambda: _repeated(b":\r\n\r\n", b"", MIB // 4),
-    "blank lines": lambda: _repeated(b"\n", b"", MIB // 4),
-    "a comment": lambda: b": " + _repeated(b"x", b"") + b"\n\n",
-    "a comment of many lines": lambda: _repeated(b":\n", b"", 4 * MIB) + b"\n\n",
-    "a comment of many lines with CR": lambda: _repeated(b":\r", b"", 4 * MIB) + b"\r\r",
-    "empty data": lambda: _repeated(b"data:\n\n", b"", MIB // 4),
-    "empty objects": lambda: _repeated(b"data: {}\n\n", b"", MIB // 4),
-    "pings": lambda: _repeated(b"event: ping\ndata: {}\n\n", b"", MIB // 4),
-    "no JSON": lambda: _repeated(b"data: {\n\n", b"", MIB // 4),
+    "comments": lambda: _repeated(b":\n\n", b"", MIB // 8),
+    "comments with CR": lambda: _repeated(b":\r\n\r\n", b"", MIB // 8),
+    "blank lines": lambda: _repeated(b"\n", b"", MIB // 8),
+    "a comment": lambda: b": " + _repeated(b"x", b"", LIMIT) + b"\n\n",
+    "a comment of many lines": lambda: _repeated(b":\n", b"", 2 * MIB) + b"\n\n",
+    "a comment of many lines with CR": lambda: _repeated(b":\r", b"", 2 * MIB) + b"\r\r",
+    "empty data": lambda: _repeated(b"data:\n\n", b"", MIB // 8),
+    "empty objects": lambda: _repeated(b"data: {}\n\n", b"", MIB // 8),
+    "pings": lambda: _repeated(b"event: ping\ndata: {}\n\n", b"", MIB // 8),
+    "no JSON": lambda: _repeated(b"data: {\n\n", b"", MIB // 8),
     "small deltas": lambda: _repeated(_delta(b"x"), b"", 4 * MIB),
     "openers of calls": lambda: _repeated(_delta(b"<tool_call>"), b"", MIB),
     "a delta": lambda: _delta(b"x" * LIMIT),
-    "a delta of openers": lambda: _delta(_repeated(b"<tool_call>", b"", 4 * MIB)),
-    "a frame of numbers": lambda: b"data: [" + _repeated(b"0") + b"]\n\n",
+    "a delta of openers": lambda: _delta(_repeated(b"<tool_call>", b"", 2 * MIB)),
+    "a frame of numbers": lambda: b"data: [" + _repeated(b"0", size=LIMIT) + b"]\n\n",
     "a frame of brackets": lambda: b"data: " + _repeated(b"[", b"") + b"\n\n",
-    "a frame of many lines": lambda: _repeated(b"data: x\n", b"", 4 * MIB) + b"\n",
+    "a frame of many lines": lambda: _repeated(b"data: x\n", b"", 2 * MIB) + b"\n",
     "a frame that is too large": lambda: b"data: " + b"x" * 70 * MIB,
 }
 """What an upstream streams before it ends as it should."""

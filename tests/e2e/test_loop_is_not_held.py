@@ -133,8 +133,16 @@ def _whole(text: bytes) -> bytes:
     )
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("name", MESSAGES)
+# The bytes are the same for every door, so most are sent to one; what is made of many small things differs.
+EVERYWHERE = ("many messages", "many parts", "many members", "a long session", "a text of quotes")
+REQUESTS = [
+    (name, door)
+    for number, name in enumerate(MESSAGES)
+    for door in (DOORS if name in EVERYWHERE else (DOORS[number % len(DOORS)],))
+]
+
+
+@pytest.mark.parametrize(("name", "door"), REQUESTS)
 def test_no_request_holds_the_loop(gateway: Watched, name: str, door: str) -> None:
     status, beginning = gateway.ask(PATHS[door], request_of(door, MESSAGES[name]()))
     assert status in (200, 400, 413), beginning
@@ -144,7 +152,7 @@ def test_no_request_holds_the_loop(gateway: Watched, name: str, door: str) -> No
         assert (status, b"500000 JSON values" in beginning) == (413, True)
 
 
-@pytest.mark.parametrize("name", ["many messages", "numbers", "a text of quotes"])
+@pytest.mark.parametrize("name", ["many messages", "numbers"])
 def test_no_request_holds_the_loop_while_its_tokens_are_counted(
     gateway: Watched, name: str
 ) -> None:
@@ -153,15 +161,16 @@ def test_no_request_holds_the_loop_while_its_tokens_are_counted(
     assert status in (200, 413)
 
 
-@pytest.mark.parametrize("name", ["too many messages", "a text", "open brackets"])
+@pytest.mark.parametrize("name", ["too many messages", "open brackets"])
 def test_no_compressed_request_holds_the_loop(gateway: Watched, name: str) -> None:
     body = gzip.compress(request_of("chat", MESSAGES[name]()), 1)
     status, _ = gateway.ask(PATHS["chat"], body, **{"content-encoding": "gzip"})
     assert status in (200, 400, 413)
 
 
-@pytest.mark.parametrize("door", ["chat", "messages"])
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize(
+    ("name", "door"), [(name, DOORS[number % 3]) for number, name in enumerate(ANSWERS)]
+)
 def test_no_answer_holds_the_loop(gateway: Watched, name: str, door: str) -> None:
     UPSTREAM.reply = json_reply(ANSWERS[name]())
     status, beginning = gateway.ask(PATHS[door], request_of(door, HELLO))
@@ -172,8 +181,9 @@ def test_no_answer_holds_the_loop(gateway: Watched, name: str, door: str) -> Non
         assert status == 502, beginning
 
 
-@pytest.mark.parametrize("door", ["chat", "responses"])
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    ("name", "door"), [(name, DOORS[number % 3]) for number, name in enumerate(STREAMS)]
+)
 def test_no_stream_holds_the_loop(gateway: Watched, name: str, door: str) -> None:
     data = STREAMS[name]() + _END
     chunks = [data[start : start + MIB // 4] for start in range(0, len(data), MIB // 4)]
@@ -181,7 +191,7 @@ def test_no_stream_holds_the_loop(gateway: Watched, name: str, door: str) -> Non
     gateway.ask(PATHS[door], request_of(door, HELLO, stream=True))
 
 
-@pytest.mark.parametrize("name", ["comments", "small deltas", "a delta", "openers of calls"])
+@pytest.mark.parametrize("name", ["comments", "small deltas", "a delta"])
 def test_no_stream_that_is_gathered_for_a_body_holds_the_loop(gateway: Watched, name: str) -> None:
     data = STREAMS[name]() + _END
     UPSTREAM.reply = ScriptedReply(content_type="text/event-stream", chunks=[data])
@@ -212,7 +222,7 @@ class Endless(Sequence[bytes]):
         return sys.maxsize
 
 
-@pytest.mark.parametrize("frame", [b":\n\n", b"\n", b"data:\n\n", b"data: {\n\n"])
+@pytest.mark.parametrize("frame", [b":\n\n", b"\n", b"data: {\n\n"])
 def test_others_are_answered_while_an_upstream_says_nothing_without_end(
     gateway: Watched, frame: bytes
 ) -> None:
