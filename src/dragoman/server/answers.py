@@ -42,6 +42,7 @@ from dragoman.server.late_stage import LateStage
 from dragoman.server.line import Pending, settle
 from dragoman.server.replies import (
     MAX_BODY_BYTES,
+    SHORT,
     feed_slice,
     is_one_step,
     is_stream,
@@ -261,7 +262,8 @@ class Answer:
         interpreter = self._interpreter
         if interpreter is None:
             return False
-        if not is_one_step(data, self._waiting):
+        # Asked of every read, and nearly all are short.
+        if len(data) + self._waiting > SHORT and not is_one_step([data], self._waiting):
             self._rest = [data]
             return False
         try:
@@ -276,8 +278,8 @@ class Answer:
         interpreter = self._interpreter
         if not isinstance(interpreter, StreamInterpreter | StreamRelay) or len(pieces) == 1:
             return self._take(b"".join(pieces))
-        if not is_one_step(b"".join(pieces), self._waiting):
-            self._rest = pieces
+        if not is_one_step(pieces, self._waiting):
+            self._rest = pieces.copy()  # they are the caller's
             return False
         try:
             return self._pass(interpreter, interpreter.feed_together(pieces))

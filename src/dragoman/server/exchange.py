@@ -135,6 +135,7 @@ class Exchange:
                 body = await read_body(line.receive, self._raw_headers, limit, whole=body)
             if not is_called:
                 gateway.watch_soon(self)
+            self.record.bytes_in = len(body)
             recalling = self._read(body) if len(body) < LARGE else await self._read_large(body)
             # Streams last: nothing but `_asked`, which goes with the first byte, may hold the request meanwhile.
             del body
@@ -202,7 +203,6 @@ class Exchange:
         return self._door.codec.decode_request(body)
 
     def _note_asked(self, body: bytes, request: Request) -> Awaitable[Recalled] | None:
-        self.record.bytes_in = len(body)
         self.record.model = request.model
         self._asked = asked = Asked(body, request)
         most = self._gateway.settings.server.max_tools

@@ -321,7 +321,7 @@ class _Speech:
             self._is_over = True
             return self._reading.close()
         reading = self._reading
-        if is_one_step(data, reading.waiting):
+        if is_one_step([data], reading.waiting):
             told = reading.feed(data)
         else:
             told = []
