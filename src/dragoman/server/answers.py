@@ -4,6 +4,7 @@ Errors that come before the first byte was forwarded are returned, so that the e
 are told in the stream, in the dialect's own way.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
@@ -51,7 +52,7 @@ from dragoman.server.replies import (
 )
 from dragoman.server.state.escrow import Escrow, seen_by
 from dragoman.sse import encode_comment
-from dragoman.store.working import beside
+from dragoman.store.working import LARGE, beside
 from dragoman.textcalls.contract.chain import Contract
 from dragoman.textcalls.stage import TextCallStage
 from dragoman.upstream.base import Reply
@@ -292,15 +293,21 @@ class Answer:
         interpreter = self._interpreter
         if interpreter is None:
             return
+        for part in slices(pieces):
+            size = interpreter.waiting + sum(map(len, part))
+            told = self._feed(part) if size < LARGE else await self._feed_large(part, size)
+            if not self._pass(interpreter, told):
+                if self._is_done:
+                    return
+                await self._settle()
+            await asyncio.sleep(0)
+
+    async def _feed_large(self, pieces: list[bytes], size: int) -> bytes:
+        """A frame that came in many reads. Nobody else may ask the interpreter for anything while a thread does."""
         client = self._client
-        keep_alive, client.keep_alive = client.keep_alive, None  # a thread may be at work
+        keep_alive, client.keep_alive = client.keep_alive, None
         try:
-            for part in slices(pieces):
-                told = await feed_slice(interpreter, self._feed, part)
-                if not self._pass(interpreter, told):
-                    if self._is_done:
-                        return
-                    await self._settle()
+            return await beside(size, self._feed, pieces)
         finally:
             if not client.finished:
                 client.keep_alive = keep_alive
