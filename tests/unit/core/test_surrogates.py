@@ -73,7 +73,7 @@ def test_text_without_halves_is_returned_itself() -> None:
 
 @pytest.mark.parametrize("before", range(65_530, 65_542))
 @pytest.mark.parametrize(
-    "middle", ["\ud83d\ude00", "\ud83d\ud83d\ude00", "\ude00\ud83d", "\ud83dx"]
+    "middle", [HIGH + LOW, HIGH + HIGH + LOW, LOW + HIGH, HIGH + "x", HIGH + LOW + LOW]
 )
 def test_a_long_text_is_mended_as_a_short_one_is_wherever_it_is_cut(
     before: int, middle: str
