@@ -336,9 +336,10 @@ class _Speech:
         if is_one_step([data], reading.waiting):
             told = reading.feed(data)
         else:
-            told = []
+            events: list[Event] = []
             for part in slices([data]):
-                told += await feed_slice(reading, lambda some: reading.feed(b"".join(some)), part)
+                events += await feed_slice(reading, lambda some: reading.feed(b"".join(some)), part)
+            told = events
         self._is_over = self._reading.is_over
         return told
 

@@ -69,3 +69,14 @@ def test_a_first_half_at_the_end_waits_for_its_partner(
 def test_text_without_halves_is_returned_itself() -> None:
     text = "no halves here, " + WHOLE
     assert replace_lone(text) is text
+
+
+@pytest.mark.parametrize("before", range(65_530, 65_542))
+@pytest.mark.parametrize(
+    "middle", [HIGH + LOW, HIGH + HIGH + LOW, LOW + HIGH, HIGH + "x", HIGH + LOW + LOW]
+)
+def test_a_long_text_is_mended_as_a_short_one_is_wherever_it_is_cut(
+    before: int, middle: str
+) -> None:
+    start, end = "x" * before, "y" * 10
+    assert replace_lone(start + middle + end) == start + replace_lone(middle) + end

@@ -10,6 +10,7 @@ from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Call
 from dragoman.model.request import Request, Tool, ToolChoice, ToolRef
 from dragoman.textcalls import TextScanner, scan_text, stage_for
+from dragoman.textcalls.limits import MAX_FAILED
 
 TOOLS = [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}]
 CALL = '<tool_call>{"name": "f", "arguments": {"a": "x"}}</tool_call>'
@@ -201,3 +202,13 @@ def test_scanner_tells_parts_in_order_and_ends_them() -> None:
     ]
     assert scanner.calls == 1
     assert scanner.finish("stop") == ()
+
+
+def test_after_too_many_openers_that_begin_no_call_all_is_text() -> None:
+    openers = "<tool_call>." * (MAX_FAILED - 10)
+    scan = scan_text(f"{openers}{CALL}", TOOLS)
+    assert [call.name for call in scan.calls] == ["f"]
+    text = f"{openers}{'<tool_call>.' * 20}{CALL}"
+    scan = scan_text(text, TOOLS)
+    assert (scan.calls, scan.text) == ((), text)
+    assert [problem.kind for problem in scan.problems] == ["limit"]
