@@ -79,7 +79,9 @@ def test_no_tool_is_run_for_a_client_that_allows_none(
 
 def test_no_tool_is_run_for_a_chat_client_that_says_so_in_the_older_form(stage: Stage) -> None:
     scene = stage.scene("chat", answers(echo("ran")), answers(said("Done.")))
-    functions = [{"name": "f", "parameters": {"type": "object", "properties": {}}}]
+    functions: list[dict[str, object]] = [
+        {"name": "f", "parameters": {"type": "object", "properties": {}}}
+    ]
     body = plain_body("chat", scene.model, functions=functions, function_call="none")
     answer = ask_plainly(stage.url, "chat", body)
     assert answer.json()["choices"][0]["message"]["content"] == "Done."

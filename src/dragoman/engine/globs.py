@@ -9,7 +9,6 @@ A regular expression would be shorter, but Python's takes exponential time for s
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import takewhile
 from typing import cast
 
 from msgspec import Struct
@@ -58,10 +57,12 @@ class TextGlob(Struct, frozen=True):
     @property
     def beginning(self) -> str:
         """How every text begins that it stands for; nothing if it stands for several."""
-        signs = self.choices[0] if len(self.choices) == 1 else ()
-        return "".join(
-            takewhile(lambda sign: isinstance(sign, str), cast("tuple[str, ...]", signs))
-        )
+        pieces: list[str] = []
+        for sign in self.choices[0] if len(self.choices) == 1 else ():
+            if not isinstance(sign, str):
+                break
+            pieces.append(sign)
+        return "".join(pieces)
 
     @property
     def is_literal(self) -> bool:

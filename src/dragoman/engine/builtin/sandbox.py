@@ -18,7 +18,7 @@ import shutil
 import stat
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -109,7 +109,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         return f"Commands run in a sandbox: only {self.root} and a private /tmp can be written, {network} network."
 
     @contextmanager
-    def wrapped(self, argv: Sequence[str], folder: str) -> Iterator[Wrapped]:
+    def wrapped(self, argv: Sequence[str], folder: str) -> Generator[Wrapped]:
         """The command that runs this one inside; the descriptors are open as long as the context."""
         if self.program is None:
             yield Wrapped(list(argv))
