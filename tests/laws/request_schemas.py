@@ -16,6 +16,7 @@ from typing import (
     NotRequired,
     Required,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -122,7 +123,7 @@ def _responses_companions(body: Json) -> Json:
         if call is not None and item.get("call_id"):
             items.append({**call, "call_id": item["call_id"]})
         elif kind == "local_shell_call_output":
-            action = {"type": "exec", "command": ["ls"], "env": {}}
+            action: Json = {"type": "exec", "command": ["ls"], "env": {}}
             shell = {"type": "local_shell_call", "id": "lsh_1", "call_id": item["id"]}
             items.append({**shell, "status": "completed", "action": action})
         elif kind == "mcp_approval_response":
@@ -144,14 +145,14 @@ def _messages_companions(body: Json) -> Json:
     messages: list[Json] = []
     for message in body["messages"]:
         content = message.get("content")
-        blocks: list[Json] = content if isinstance(content, list) else []
+        blocks = cast("list[Json]", content) if isinstance(content, list) else []
         calls: list[Json] = []
         for block in blocks:
             kind = block.get("type", "")
             if not kind.endswith("_tool_result") and kind != "tool_result":
                 continue
             name = kind.removesuffix("_tool_result")
-            used = {"id": block["tool_use_id"], "input": {}}
+            used: Json = {"id": block["tool_use_id"], "input": {}}
             if kind == "tool_result":
                 calls.append({"type": "tool_use", "name": "look", **used})
             elif kind == "mcp_tool_result":

@@ -188,7 +188,7 @@ def encode_request(
     """
     book = LossBook(LOSSES, policy)
     is_native = request.extra is not None and request.extra.dialect == "responses"
-    shared = {} if is_native else _shared_fields(request.extra)
+    shared: Fields = {} if is_native else _shared_fields(request.extra)
     if not is_native:
         note_request_fields(book, request.extra, shared)
     turns, repairs = pair_turns(request)
