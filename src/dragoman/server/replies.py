@@ -1,9 +1,12 @@
 """The ends of an upstream's reply: an error read whole, and a connection let go of."""
 
 import asyncio
+import logging
 
 from msgspec import structs
 
+from dragoman.core.failures import error_info
+from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.model.outcome import ErrorInfo
@@ -12,7 +15,9 @@ from dragoman.upstream.base import Reply
 from dragoman.upstream.retry import Failure, failure_of
 from dragoman.upstream.transport import HttpReply
 
-__all__ = ("FailedAttempt", "is_stream", "let_go", "read_error", "read_whole")
+__all__ = ("FailedAttempt", "is_stream", "let_go", "no_reply", "read_error", "read_whole")
+
+logger = logging.getLogger(__name__)
 
 # An error body is a few hundred bytes; a proxy's error page some kilobytes.
 MAX_ERROR_BYTES = 1024 * 1024
@@ -23,13 +28,24 @@ FailedAttempt = tuple[ErrorInfo, Failure]
 """An attempt that brought nothing: what the client would be told, and what the policy goes by."""
 
 
-async def read_error(reply: Reply, dialect: Dialect, *, now: float) -> FailedAttempt:
-    """A reply whose status is an error's."""
+def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> FailedAttempt:
+    """An upstream that gave none. Where it is, only the log says."""
+    if error.detail:
+        logger.warning("%s%s", f"request {request_id}: " if request_id else "", error.whole)
+    info = secrets.hide_error(error_info(error))
+    return info, Failure(kind=info.kind)
+
+
+async def read_error(
+    reply: Reply, dialect: Dialect, secrets: Secrets, *, now: float
+) -> FailedAttempt:
+    """A reply whose status is an error's. What the upstream was let in with is not quoted: its words go to clients."""
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
     except GatewayError:
         data = b""  # an error whose body was cut is still that error
-    info = upstream_codec(dialect).decode_error(data, reply.status)
+    info = upstream_codec(dialect).decode_error(secrets.hide_bytes(data), reply.status)
+    info = secrets.hide_error(info)
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=now)
     if failure.retry_after is not None:
         info = structs.replace(info, retry_after=failure.retry_after)

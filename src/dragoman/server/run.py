@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import gc
+import os
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ import uvicorn
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
 from dragoman.server.logs import configure_logging
+from dragoman.server.masking import secrets_of
 from dragoman.server.protocol import GatewayProtocol
 from dragoman.server.settings import Settings
 from dragoman.server.shared_metrics import shared_metrics
@@ -101,7 +103,7 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
 
 def _work(settings: Settings, listener: socket.socket) -> None:
     """One process's share: all of it, or that of a worker."""
-    configure_logging(settings.log)
+    configure_logging(settings.log, secrets=secrets_of(settings, os.environ))
     app = create_app(settings)
     # What was made until now lives for ever: collections need not look at it. The small objects of streams die by
     # themselves; the default of 700 new ones would start a collection several times per request.

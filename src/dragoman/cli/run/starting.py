@@ -29,6 +29,7 @@ from dragoman.engine.settings import EngineSettings
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.visible import visible_line
+from dragoman.server.masking import secrets_of
 from dragoman.server.settings import Settings
 
 __all__ = ("start",)
@@ -133,7 +134,11 @@ async def _run(plan: _Plan) -> int:
 async def _converse(plan: _Plan, signals: Signals) -> int:
     options = plan.options
     watcher, person = _surroundings(options)
-    with noted_logs(watcher), closing(watcher):
+    secrets = secrets_of(structs.replace(plan.settings, mcp=plan.servers), os.environ)
+    with (
+        noted_logs(watcher, secrets),
+        closing(watcher),
+    ):
         async with AsyncExitStack() as stack:
             tools = await stack.enter_async_context(
                 open_tools(plan.root, plan.permissions, plan.servers, person)

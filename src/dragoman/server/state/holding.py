@@ -120,7 +120,7 @@ class StoreHolder:
             store = self._store or await self._opened()
             result = await work(store)
         except StoreUnavailable as error:
-            self.note_trouble(error.message)
+            self.note_trouble(error)
             raise
         except StoreError:
             outcome = "refused"
@@ -177,7 +177,9 @@ class StoreHolder:
         except StoreError:
             raise
         except GatewayError as error:
-            raise StoreUnavailable(f"the store cannot be opened: {error.message}") from error
+            unopened = StoreUnavailable(f"the store cannot be opened: {error.message}")
+            unopened.detail = error.detail
+            raise unopened from error
         self._store = store
         loop = asyncio.get_running_loop()
         self._tending = [
@@ -227,13 +229,13 @@ class StoreHolder:
 
     def _could_not_sweep(self, error: StoreError) -> None:
         if not isinstance(error, StoreMissing):
-            self.note_trouble(error.message)
+            self.note_trouble(error)
 
-    def note_trouble(self, why: str) -> None:
+    def note_trouble(self, error: StoreError) -> None:
         """It did not answer."""
         if self.trouble is None:
-            logger.warning("the store does not answer: %s", why)
-        self.trouble = why
+            logger.warning("the store does not answer: %s", error.whole)
+        self.trouble = error.message
         self._away_until = time.monotonic() + AWAY_SECONDS
 
 

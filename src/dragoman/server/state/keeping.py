@@ -201,7 +201,7 @@ class Keeper:
         try:
             is_cancelled = await self._store(ended, pile if is_whole else None)
         except StoreError as error:
-            logger.warning("response %s could not be stored: %s", ended.id, error.message)
+            logger.warning("response %s could not be stored: %s", ended.id, error.whole)
             return fail_last(door, last, _unstored(error))
         if is_cancelled and ended.status != "failed":
             return fail_last(door, last, cancelled_error())
@@ -367,7 +367,7 @@ async def _forget(store: Store, key: Key) -> None:
 
 def _too_large() -> ErrorInfo:
     message = f"expected an answer of at most {MAX_STREAM_BYTES:,} bytes to be kept, got more"
-    return ErrorInfo(kind="too_large", message=message)
+    return ErrorInfo(kind="server", message=message)
 
 
 def _unstored(error: StoreError) -> ErrorInfo:

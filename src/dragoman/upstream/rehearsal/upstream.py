@@ -1,5 +1,6 @@
 """The rehearsal as an upstream: it answers by itself, in whatever dialect it is asked. No network, no key."""
 
+from dragoman.core.secrets import NO_SECRETS
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.rehearsal.reply import RehearsalReply
@@ -9,7 +10,9 @@ __all__ = ("RehearsalUpstream",)
 
 
 class RehearsalUpstream:
-    """A `base.Upstream`. It keeps nothing between requests."""
+    """A `base.Upstream`. It keeps nothing between requests, and needs nothing to be let in."""
+
+    secrets = NO_SECRETS
 
     def __init__(self, name: str = "rehearsal") -> None:
         self._name = name
