@@ -3,16 +3,18 @@
 import argparse
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dragoman.cli.loading import add_serving_options, settings_of
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CLEAN, PROBLEMS, show
+from dragoman.cli.trust import ask_for_trust
 from dragoman.inspection.layout import Line, Span, Style
 from dragoman.inspection.visible import visible_line
-from dragoman.server.config import check_surroundings, find_file
+from dragoman.server.config import OnFound, check_surroundings, find_file
 from dragoman.server.config_text import to_toml
+from dragoman.server.config_trust import FoundFile, Trusted, plain_http
 from dragoman.server.masking import masked
 from dragoman.server.settings import Settings
 
@@ -37,10 +39,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: Options) -> int:
-    settings = settings_of(options)
+    untrusted: list[FoundFile] = []
+    # Looking starts nothing and sends nothing: it is how one finds out whether to trust it.
+    on_found = _noted(untrusted) if options.offline else ask_for_trust
+    settings = settings_of(options, on_found)
     check_surroundings(settings, os.environ)
     file = find_file(options.config, os.environ)
     show(tuple(_configuration(settings, "no file" if file is None else str(file))))
+    if untrusted:
+        show(tuple(_untrusted(untrusted[0])))
+    if warnings := plain_http(settings):
+        show(((), *((Span("warning ", "bad"), Span(visible_line(each))) for each in warnings)))
     if options.offline:
         return CLEAN
     from dragoman.server.probe import probe_all, probe_mcp, probe_store  # noqa: PLC0415 - needs the gateway's dependencies
@@ -52,6 +61,21 @@ def _check(options: Options) -> int:
     findings += asyncio.run(probe_mcp(settings.mcp))
     show(tuple(_findings(findings)))
     return CLEAN if all(finding.is_ok for finding in findings) else PROBLEMS
+
+
+def _noted(untrusted: list[FoundFile]) -> OnFound:
+    def note(file: FoundFile, environ: Mapping[str, str]) -> None:
+        if not Trusted(environ).has(file):
+            untrusted.append(file)
+
+    return note
+
+
+def _untrusted(file: FoundFile) -> Iterator[Line]:
+    yield ()
+    yield (Span("before you trust it (dragoman trust) it is not used, because it would", "bad"),)
+    for claim in file.claims:
+        yield (Span(f"  {visible_line(claim.line)}"),)
 
 
 def _configuration(settings: Settings, source: str) -> Iterator[Line]:

@@ -14,14 +14,21 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
 from collections.abc import Iterable, Iterator
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import structs
 
 from dragoman._json import Raw
 from dragoman.model.outcome import ErrorInfo
 
-__all__ = ("HIDDEN", "NO_SECRETS", "Secrets", "header_credentials", "url_credentials")
+__all__ = (
+    "HIDDEN",
+    "NO_SECRETS",
+    "Secrets",
+    "header_credentials",
+    "url_credentials",
+    "url_others",
+)
 
 HIDDEN = "[redacted]"
 
@@ -118,6 +125,18 @@ def url_credentials(url: str) -> Iterator[str]:
         for text in (held, user):
             yield text
             yield unquote(text)
+
+
+def url_others(url: str) -> Iterator[str]:
+    """What else an address holds that may be secret: its user, and the values of its query and fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    yield parts.username or ""
+    yield parts.fragment
+    for name, value in parse_qsl(parts.query):
+        yield value or name
 
 
 def _pattern_of(value: str) -> str:

@@ -10,11 +10,11 @@ Names of headers, variables and query fields are shown, and programs without the
 
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from msgspec import structs
 
-from dragoman.core.secrets import Secrets, url_credentials
+from dragoman.core.secrets import Secrets, url_credentials, url_others
 from dragoman.engine.mcp.settings import McpServerSettings, mcp_secrets
 from dragoman.server.settings import Settings
 from dragoman.upstream.secrets import upstream_secrets
@@ -74,27 +74,14 @@ def mask_url(url: str, *, has_path: bool = False) -> str:
 
 def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
     """What is masked, as values: none of them may stand in a log line, whoever wrote it."""
-    found = Secrets(
-        (
-            *settings.server.api_keys,
-            *(url_credentials(settings.store.url) if settings.store else ()),
-        ),
-        _query_values(settings.store.url) if settings.store else (),
-    )
+    store = "" if settings.store is None else settings.store.url
+    found = Secrets((*settings.server.api_keys, *url_credentials(store)), url_others(store))
     for upstream in settings.upstreams.values():
         key = environ.get(upstream.api_key_env) if upstream.api_key_env is not None else None
         found |= upstream_secrets(upstream, key)
     for server in settings.mcp:
         found |= mcp_secrets(server, environ)
     return found
-
-
-def _query_values(url: str) -> list[str]:
-    try:
-        query = urlsplit(url).query
-    except ValueError:
-        return []
-    return [value for _, value in parse_qsl(query)]
 
 
 def _masked_path(address: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import gc
+import logging
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import uvicorn
 
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
+from dragoman.server.config_trust import plain_http
 from dragoman.server.logs import configure_logging
 from dragoman.server.masking import secrets_of
 from dragoman.server.protocol import GatewayProtocol
@@ -23,6 +25,8 @@ from dragoman.server.shared_metrics import shared_metrics
 from dragoman.server.workers import supervise
 
 __all__ = ("Server", "make_server", "serve")
+
+logger = logging.getLogger(__name__)
 
 # After the grace the gateway ends what is open itself; this much later uvicorn cancels what is left.
 _LAST_RESORT = 5
@@ -104,6 +108,8 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
 def _work(settings: Settings, listener: socket.socket) -> None:
     """One process's share: all of it, or that of a worker."""
     configure_logging(settings.log, secrets=secrets_of(settings, os.environ))
+    for sentence in plain_http(settings):
+        logger.warning("%s", sentence)
     app = create_app(settings)
     # What was made until now lives for ever: collections need not look at it. The small objects of streams die by
     # themselves; the default of 700 new ones would start a collection several times per request.

@@ -6,7 +6,7 @@ By place, not by the look of a name: every value of a header, a query, a variabl
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from dragoman.core.secrets import Secrets, header_credentials, url_credentials
+from dragoman.core.secrets import Secrets, header_credentials, url_credentials, url_others
 from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = ("hidden_from_clients", "upstream_secrets")
@@ -26,6 +26,8 @@ def upstream_secrets(settings: UpstreamSettings, key: str | None = None) -> Secr
     for url in (settings.base_url, settings.proxy or ""):
         credentials.update(url_credentials(url))
     others = {
+        *url_others(settings.base_url),
+        *url_others(settings.proxy or ""),
         *settings.headers.values(),
         *settings.query.values(),
         *settings.env.values(),

@@ -383,7 +383,7 @@ def test_frame_beyond_the_limit_fails_the_stream() -> None:
     out = sent + machine.feed(huge) + machine.close()
     CHECKS["chat"](out)
     assert machine.error is not None
-    assert machine.error.kind == "too_large"
+    assert machine.error.kind == "protocol"
 
 
 # --- keep-alives, the exact mode ----------------------------------------------------------------------

@@ -12,7 +12,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 class Ending:
     """`reason` goes on after the server's name: `ended with exit status 1`. `detail` is for the operator alone: a
-    server's last words may hold what no model should read. `secrets` stand in neither.
+    server's last words may hold what no model should read. Whoever quotes others hides `secrets` first.
 
     Of HTTP, where the SDK keeps it to itself: `status`, of the last request that was refused, and `is_forgotten`: the
     server knows our session no more.
@@ -33,8 +33,8 @@ class Ending:
     def tell(self, reason: str, detail: str = "") -> None:
         """The first reason counts: those that follow are its consequences."""
         if not self.has_come:
-            self.reason = self.secrets.hide(reason)
-            self.detail = self.secrets.hide(detail)
+            self.reason = reason
+            self.detail = detail
             self._came.set()
 
     async def wait(self) -> None:

@@ -273,7 +273,7 @@ class Life:
             return f"refused: {self._words(error)}{status}", ""
         if isinstance(error, OSError | ConnectError | ConnectTimeout):
             return "cannot be reached", self._words(error)  # which name addresses
-        return f"failed: {type(error).__name__}", self._words(error)
+        return f"failed: {type(error).__name__}: {self._words(error)}", ""
 
     def _words(self, error: BaseException) -> str:
         text = self.ending.secrets.hide(str(error) or type(error).__name__)

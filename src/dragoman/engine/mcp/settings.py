@@ -9,12 +9,12 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field, structs
 
 from dragoman._json import loads
-from dragoman.core.secrets import Secrets, header_credentials, url_credentials
+from dragoman.core.secrets import Secrets, header_credentials, url_credentials, url_others
 from dragoman.errors import ConfigError, MalformedJson
 
 __all__ = (
@@ -102,12 +102,9 @@ def mcp_secrets(settings: McpServerSettings, environ: Mapping[str, str]) -> Secr
     credentials.update(url_credentials(settings.url))
     credentials.update(part for value in headers.values() for part in header_credentials(value))
     others = {*settings.command[1:], *settings.env.values(), *headers.values()}
-    try:
-        parts = urlsplit(settings.url)
-    except ValueError:  # such an address is refused
-        return Secrets(credentials, others)
-    others.update(value for _, value in parse_qsl(parts.query))
-    others.update(parts.path.split("/"))
+    others.update(url_others(settings.url))
+    # Hosted servers are commonly addressed by a path that holds a key.
+    others.update(settings.url.partition("//")[2].partition("?")[0].split("/")[1:])
     return Secrets(credentials, others)
 
 
