@@ -65,12 +65,12 @@ def _is_granted(file: FoundFile, *, has_changed: bool) -> bool:
     print(f"{visible_line(str(file.path))} {since}. It would:", file=sys.stderr)
     for claim in file.claims:
         print(f"  {visible_line(claim.full_line)}", file=sys.stderr)
-    print("Trust it, as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
     with suppress(ImportError, OSError):
         import termios  # noqa: PLC0415 - not on every system
 
         # What was typed before the question answers another, or none.
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    print("Trust it, as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
