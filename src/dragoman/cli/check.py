@@ -6,16 +6,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from dragoman.cli.loading import add_serving_options, settings_of
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CLEAN, PROBLEMS, show
 from dragoman.cli.trust import ask_for_trust
+from dragoman.core.secrets import Secrets
 from dragoman.inspection.layout import Line, Span, Style
 from dragoman.inspection.visible import visible_line
 from dragoman.server.config import OnFound, check_surroundings, find_file
 from dragoman.server.config_text import to_toml
 from dragoman.server.config_trust import FoundFile, Trusted, plain_http
-from dragoman.server.masking import masked
+from dragoman.server.logs import configure_logging
+from dragoman.server.masking import masked, secrets_of
 from dragoman.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,12 +58,17 @@ def _check(options: Options) -> int:
         return CLEAN
     from dragoman.server.probe import probe_all, probe_mcp, probe_store  # noqa: PLC0415 - needs the gateway's dependencies
 
+    secrets = secrets_of(settings, os.environ)
+    # What is logged meanwhile is shown too, and what programs said is in it.
+    configure_logging(
+        structs.replace(settings.log, format="console", level="warning"), secrets=secrets
+    )
     findings = asyncio.run(probe_all(settings.upstreams, os.environ))
     store = asyncio.run(probe_store(settings.store, os.environ))
     if store is not None:
         findings.append(store)
     findings += asyncio.run(probe_mcp(settings.mcp))
-    show(tuple(_findings(findings)))
+    show(tuple(_findings(findings, secrets)))
     return CLEAN if all(finding.is_ok for finding in findings) else PROBLEMS
 
 
@@ -85,10 +94,14 @@ def _configuration(settings: Settings, source: str) -> Iterator[Line]:
         yield (Span(visible_line(line), style),)
 
 
-def _findings(findings: "Sequence[Finding]") -> Iterator[Line]:
+def _findings(findings: "Sequence[Finding]", secrets: Secrets) -> Iterator[Line]:
     width = max(len(finding.upstream) for finding in findings)
     yield ()
     for finding in findings:
         verdict = Span("ok    ", "good") if finding.is_ok else Span("FAILED", "bad")
         name = f"{finding.upstream:<{width}}  "
-        yield (Span(name, "strong"), verdict, Span(f"  {visible_line(finding.detail)}"))
+        yield (
+            Span(name, "strong"),
+            verdict,
+            Span(f"  {visible_line(secrets.hide(finding.detail))}"),
+        )

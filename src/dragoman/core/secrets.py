@@ -127,12 +127,18 @@ def url_credentials(url: str) -> Iterator[str]:
             yield unquote(text)
 
 
-def url_others(url: str) -> Iterator[str]:
-    """What else an address holds that may be secret: its user, and the values of its query and fragment."""
+def url_others(url: str, *, has_path: bool = False) -> Iterator[str]:
+    """What else an address holds that may be secret: its user, the values of its query and fragment, and its path.
+
+    Of the path only long parts that are no known words: a short one is the name of something, which errors have to say.
+    has_path: its path is a database or a file, and counts not at all.
+    """
     try:
         parts = urlsplit(url)
     except ValueError:
         return
+    if not has_path:
+        yield from (part for part in parts.path.split("/") if len(part) >= _LONG)
     yield parts.username or ""
     yield parts.fragment
     for name, value in parse_qsl(parts.query):

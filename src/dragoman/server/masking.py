@@ -66,7 +66,7 @@ def mask_url(url: str, *, has_path: bool = False) -> str:
     # A field without a name is a value.
     told = [f"{name}={MASK if value else ''}" if equals else MASK for name, equals, value in fields]
     return (
-        (address if has_path else _masked_path(address))
+        _masked_address(address, has_path=has_path)
         + (sign + "&".join(told) if query else sign)
         + (hash_sign + MASK if fragment else hash_sign)
     )
@@ -75,7 +75,9 @@ def mask_url(url: str, *, has_path: bool = False) -> str:
 def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
     """What is masked, as values: none of them may stand in a log line, whoever wrote it."""
     store = "" if settings.store is None else settings.store.url
-    found = Secrets((*settings.server.api_keys, *url_credentials(store)), url_others(store))
+    found = Secrets(
+        (*settings.server.api_keys, *url_credentials(store)), url_others(store, has_path=True)
+    )
     for upstream in settings.upstreams.values():
         key = environ.get(upstream.api_key_env) if upstream.api_key_env is not None else None
         found |= upstream_secrets(upstream, key)
@@ -84,11 +86,19 @@ def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
     return found
 
 
-def _masked_path(address: str) -> str:
+def _masked_address(address: str, *, has_path: bool) -> str:
+    """Of what has no user any more, and no query."""
+    if "//" not in address and has_path:
+        return address  # `sqlite:file`
     start = address.find("//") + 2 if "//" in address else 0
     host, slash, path = address[start:].partition("/")
-    known = [part if unquote(part).lower() in _PATH_WORDS else MASK for part in path.split("/")]
-    return address[:start] + host + slash + "/".join(known)
+    name, colon, port = host.rpartition(":")
+    if colon and not port.isdecimal() and "[" not in host:
+        host = f"{name}:{MASK}"  # no port: whoever forgot the `@` has written a password here
+    if not has_path:
+        known = [part if unquote(part).lower() in _PATH_WORDS else MASK for part in path.split("/")]
+        path = "/".join(known)
+    return address[:start] + host + slash + path
 
 
 def _masked_upstream(settings: UpstreamSettings) -> UpstreamSettings:

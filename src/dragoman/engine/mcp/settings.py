@@ -103,8 +103,6 @@ def mcp_secrets(settings: McpServerSettings, environ: Mapping[str, str]) -> Secr
     credentials.update(part for value in headers.values() for part in header_credentials(value))
     others = {*settings.command[1:], *settings.env.values(), *headers.values()}
     others.update(url_others(settings.url))
-    # Hosted servers are commonly addressed by a path that holds a key.
-    others.update(settings.url.partition("//")[2].partition("?")[0].split("/")[1:])
     return Secrets(credentials, others)
 
 

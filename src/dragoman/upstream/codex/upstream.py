@@ -84,7 +84,7 @@ class CodexUpstream:
         try:
             child = await self._all_seats()[0].child()
         except UpstreamError as error:
-            return Probe(ok=False, status=None, detail=error.message)
+            return Probe(ok=False, status=None, detail=error.whole)
         return Probe(ok=True, status=None, detail=f"started; {child.agent or 'it answers'}")
 
     async def close(self) -> None:
