@@ -62,25 +62,27 @@ def ask_for_trust_in_server(file: FoundFile, environ: Mapping[str, str]) -> None
 
 def _is_granted(file: FoundFile, *, has_changed: bool) -> bool:
     since = "has changed since you trusted it" if has_changed else "lies in this folder, unnamed"
-    print(f"{visible_line(str(file.path))} {since}. It would:", file=sys.stderr)
+    screen = sys.stderr if sys.stderr.isatty() else sys.stdout
+    print(f"{visible_line(str(file.path))} {since}. It would:", file=screen)
     for claim in file.claims:
-        print(f"  {visible_line(claim.full_line)}", file=sys.stderr)
+        print(f"  {visible_line(claim.full_line)}", file=screen)
     with suppress(ImportError, OSError):
         import termios  # noqa: PLC0415 - not on every system
 
         # What was typed before the question answers another, or none.
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    print("Trust it, as it is now? [y/N] ", end="", file=sys.stderr, flush=True)
+    print("Trust it, as it is now? [y/N] ", end="", file=screen, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _trust(options: Options) -> int:
     trusted = Trusted(os.environ)
-    found = _found(Path(options.folder))
-    if options.forget:
-        trusted.remove(found)
-        show(((Span(f"{visible_line(found.place)} is not trusted"),),))
+    if options.forget:  # whatever the file is by now
+        forgotten = FoundFile(Path(options.folder) / CONFIG_FILE, b"")
+        trusted.remove(forgotten)
+        show(((Span(f"{visible_line(forgotten.place)} is not trusted"),),))
         return CLEAN
+    found = _found(Path(options.folder))
     if not found.claims:
         show(((Span(f"{visible_line(found.place)} needs no trust"),),))
         return CLEAN

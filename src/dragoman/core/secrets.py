@@ -40,7 +40,8 @@ MIN_OTHER = 8
 _LONG = 16
 
 _NAMED = {'"': "&quot;", "&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", '"': '"', "\\": "\\", "/": "/", "'": "'"}
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "'": "'"}
+_ESCAPES |= {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
 class Secrets:
@@ -160,6 +161,8 @@ def _letter(letter: str) -> str:
     forms = [re.escape(letter)]
     if letter in _ESCAPES:
         forms.insert(0, rf"\\{re.escape(_ESCAPES[letter])}")
+    if letter == " ":
+        forms.append(r"\+")  # of a query
     if letter in _NAMED:
         forms.append(_NAMED[letter])
     if code < 0x80:

@@ -4,10 +4,15 @@ import stat
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
+from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ConfigError
 from dragoman.server.config import Flags, load_settings
 from dragoman.server.config_trust import FoundFile, Trusted, plain_http
+from dragoman.server.settings import DumpSettings, ServerSettings, Settings
+from dragoman.store.settings import StoreSettings
+from dragoman.upstream.settings import UpstreamSettings
 
 MCP = '[[mcp]]\nname = "own"\ncommand = ["/bin/true", "an-argument"]\n'
 
@@ -268,6 +273,43 @@ def test_a_record_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -
     environ = {"XDG_STATE_HOME": str(tmp_path / "file")}
     with pytest.raises(ConfigError, match="expected to remember what is trusted"):
         Trusted(environ).add(found(environ))
+
+
+# What a found file may say unasked. A key that is new is put here, or into `config_trust`: somebody has to decide.
+HARMLESS: dict[type[Struct], set[str]] = {
+    Settings: {"log", "chat", "retry", "routes", "hosted"},
+    ServerSettings: {
+        *("port", "workers", "api_keys", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth"),
+        *("max_streams", "keep_alive_interval", "shutdown_grace", "metrics", "responses_profile"),
+    },
+    DumpSettings: {"max_bytes", "files"},
+    StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size"},
+    UpstreamSettings: {
+        *("kind", "also", "api_key", "children", "held_ttl", "held_max", "headers", "query"),
+        *("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections", "always_stream"),
+        *("passthrough", "name_fallback", "anthropic_version", "text_calls", "prompted_tools"),
+        *("output_mode", "keeps_responses", "limits", "models", "losses"),
+    },
+    McpServerSettings: {
+        *("name", "allow", "deny", "start_timeout", "call_timeout", "restart", "headers"),
+    },
+}  # fmt: skip
+JUDGED: dict[type[Struct], set[str]] = {
+    Settings: {"server", "dump", "store", "upstreams", "mcp"},
+    ServerSettings: {"host", "cors_origins"},
+    DumpSettings: {"path"},
+    StoreSettings: {"url"},
+    UpstreamSettings: {
+        *("base_url", "api_key_env", "auth_file", "command", "env", "codex_home", "ca_file", "proxy"),
+    },
+    McpServerSettings: {"command", "env", "env_from", "cwd", "url", "headers_from"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HARMLESS, ids=lambda kind: kind.__name__)
+def test_of_every_key_somebody_has_decided_whether_it_needs_trust(kind: type[Struct]) -> None:
+    assert {*kind.__struct_fields__} == HARMLESS[kind] | JUDGED[kind]
+    assert not HARMLESS[kind] & JUDGED[kind]
 
 
 def test_a_key_over_plain_http_is_warned_of(folder: Path) -> None:
