@@ -24,7 +24,7 @@ from dragoman.core.secrets import (
 from dragoman.model.outcome import ErrorInfo
 
 KEYS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=8, max_size=60)
-VALUES = st.text(st.characters(exclude_categories=("Cs",)), min_size=8, max_size=30)
+VALUES = st.text(st.characters(codec="utf-8"), min_size=8, max_size=30)
 
 
 def written(value: str) -> list[str]:

@@ -379,7 +379,7 @@ def test_error_after_a_held_finish_is_the_only_end() -> None:
 @each_dialect
 def test_a_failure_is_told_wherever_it_comes(dialect: str) -> None:
     """Also while frames are held: an item of a Responses stream is announced before there is anything in it."""
-    failures = {
+    failures: dict[str, dict[str, Any]] = {
         "chat": {"error": {"message": "it broke", "type": "server_error", "code": None}},
         "messages": {"type": "error", "error": {"type": "api_error", "message": "it broke"}},
         "responses": {
