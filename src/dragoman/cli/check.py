@@ -2,11 +2,11 @@
 
 import argparse
 import asyncio
+import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from dragoman.cli.loading import add_serving_options, settings_of
 from dragoman.cli.options import Options
@@ -18,7 +18,7 @@ from dragoman.inspection.visible import visible_line
 from dragoman.server.config import OnFound, check_surroundings, find_file
 from dragoman.server.config_text import to_toml
 from dragoman.server.config_trust import FoundFile, Trusted, plain_http
-from dragoman.server.logs import configure_logging
+from dragoman.server.logs import LineHandler, console_line
 from dragoman.server.masking import masked, secrets_of
 from dragoman.server.settings import Settings
 
@@ -60,14 +60,17 @@ def _check(options: Options) -> int:
 
     secrets = secrets_of(settings, os.environ)
     # What is logged meanwhile is shown too, and what programs said is in it.
-    configure_logging(
-        structs.replace(settings.log, format="console", level="warning"), secrets=secrets
-    )
-    findings = asyncio.run(probe_all(settings.upstreams, os.environ))
-    store = asyncio.run(probe_store(settings.store, os.environ))
-    if store is not None:
-        findings.append(store)
-    findings += asyncio.run(probe_mcp(settings.mcp))
+    log = LineHandler(sys.stderr, console_line, secrets)
+    log.setLevel(logging.WARNING)
+    logging.getLogger().addHandler(log)
+    try:
+        findings = asyncio.run(probe_all(settings.upstreams, os.environ))
+        store = asyncio.run(probe_store(settings.store, os.environ))
+        if store is not None:
+            findings.append(store)
+        findings += asyncio.run(probe_mcp(settings.mcp))
+    finally:
+        logging.getLogger().removeHandler(log)
     show(tuple(_findings(findings, secrets)))
     return CLEAN if all(finding.is_ok for finding in findings) else PROBLEMS
 

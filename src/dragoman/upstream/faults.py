@@ -56,7 +56,8 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return "its certificate is not accepted"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason})" if error.reason else "TLS failed"
+        reason: object = getattr(error, "reason", None)  # which not all have
+        return f"TLS failed ({reason})" if reason else "TLS failed"
     if not isinstance(error, OSError):
         return type(error).__name__
     if isinstance(error, socket.gaierror):
