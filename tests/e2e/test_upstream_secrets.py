@@ -8,10 +8,10 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from plain_http import ask, plain_body
+from plain_http import ask, fetch, plain_body
 from stage import Stage, running_stage
 from vendor_errors import failure_frame
 from vendor_wire import Answer, Said, stream
@@ -69,18 +69,15 @@ def _escaped(value: object) -> bytes:
 
 
 def _strings(value: object) -> Iterator[str]:
-    match value:
-        case dict():
-            for name, each in value.items():
-                yield from _strings(name)
-                yield from _strings(each)
-        case list():
-            for each in value:
-                yield from _strings(each)
-        case str():
-            yield value
-        case _:
-            pass
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        pairs = cast("dict[str, object]", value)
+        for each in (*pairs, *pairs.values()):
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in cast("list[object]", value):
+            yield from _strings(each)
 
 
 def _read(data: str) -> str:
@@ -198,10 +195,26 @@ def test_a_client_reads_of_its_own_key_but_the_log_does_not(
 
 def test_a_count_of_tokens_that_fails_does_not_quote_the_key(stage: Stage) -> None:
     scene = stage.scene("messages", REPLIES["json"]("messages"), route="messages-repair")
-    body = plain_body("messages", scene.model)
-    answer = ask(stage.url, "messages", body)
-    counted = ask(f"{stage.url}", "messages", body)
-    assert [secret for secret in SECRETS if secret in _read(answer.text + counted.text)] == []
+    body = json.dumps(plain_body("messages", scene.model)).encode()
+    sent = {"content-type": "application/json"}
+    counted = fetch("POST", f"{stage.url}/v1/messages/count_tokens", sent, body)
+    assert counted.status_code == 401
+    assert "[redacted]" in counted.text
+    assert [secret for secret in SECRETS if secret in _read(counted.text)] == []
+
+
+def test_what_is_kept_of_a_failure_does_not_quote_the_key(stage: Stage) -> None:
+    reply = _failing_stream("responses", first=False)
+    scene = stage.scene("responses", reply, route="responses-repair")
+    told = ask(stage.url, "responses", plain_body("responses", scene.model, stream=True))
+    created = next(line for line in told.text.splitlines() if line.startswith("data: "))
+    response_id = json.loads(created.removeprefix("data: "))["response"]["id"]
+    kept = fetch("GET", f"{stage.url}/v1/responses/{response_id}")
+    assert kept.json()["status"] == "failed"
+    replayed = fetch("GET", f"{stage.url}/v1/responses/{response_id}?stream=true")
+    for text in (kept.text, replayed.text):
+        assert "Incorrect API key provided" in text
+        assert [secret for secret in SECRETS if secret in _read(text)] == []
 
 
 # --- where an upstream is ---------------------------------------------------------------------------------------------
