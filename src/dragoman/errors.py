@@ -46,14 +46,23 @@ __all__ = (
 
 
 class GatewayError(Exception):
-    """Root of the tree. `message` says what was expected, what came, and where."""
+    """Root of the tree. `message` says what was expected, what came, and where.
+
+    detail: what only the operator may read, such as addresses of other machines. It is logged and not sent to clients.
+    """
 
     kind: str = "server"
     status: int = 500
+    detail: str = ""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    @property
+    def whole(self) -> str:
+        """The message and the detail, for the operator's eyes."""
+        return f"{self.message} ({self.detail})" if self.detail else self.message
 
 
 class ConfigError(GatewayError):
@@ -84,9 +93,7 @@ class MalformedJson(RemoteProtocolError):
 
 
 class FrameTooLarge(RemoteProtocolError):
-    """One SSE frame, or one body, exceeds its limit."""
-
-    kind = "too_large"
+    """One SSE frame, or one body, exceeds its limit. `too_large` is the kind of requests that do: this was an answer."""
 
 
 class StreamTruncated(RemoteProtocolError):

@@ -127,7 +127,7 @@ upstream = "right"
 """,
         encoding="utf-8",
     )
-    done = run(tmp_path, "check", RIGHT_KEY=KEY)
+    done = run(tmp_path, "check", "--config", "dragoman.toml", RIGHT_KEY=KEY)
     assert done.returncode == 1
     found = verdicts(done.stdout)
     assert {name: verdict for name, (verdict, _) in found.items()} == {
@@ -212,7 +212,7 @@ def test_a_key_that_is_not_there_is_told_before_anything_starts(
         '[upstreams.a]\nkind = "chat"\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "NO_KEY"',
         encoding="utf-8",
     )
-    done = run(tmp_path, *command)
+    done = run(tmp_path, *command, "--config", "dragoman.toml")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "dragoman: upstreams.a.api_key_env: expected a key in the environment variable NO_KEY, "

@@ -75,7 +75,9 @@ def test_file_in_the_folder_starts_no_program_unless_it_is_named(tmp_path: Path)
         '[upstreams.r]\nkind = "rehearsal"\n',
         encoding="utf-8",
     )
-    assert run_piped(tmp_path, "hello").returncode == 0
+    refused = run_piped(tmp_path, "hello")
+    assert refused.returncode == 2
+    assert "mcp[0].command: start /bin/sh" in refused.stderr
     assert not (tmp_path / "started").exists()
     assert run_piped(tmp_path, "hello", "--config", "dragoman.toml").returncode == 0
     assert (tmp_path / "started").exists()

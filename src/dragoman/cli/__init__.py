@@ -22,6 +22,7 @@ from dragoman.cli.options import Options
 from dragoman.cli.run import configure as configure_run
 from dragoman.cli.screen import BROKEN_PIPE, CANNOT_WORK, INTERRUPTED, complain, discard_output
 from dragoman.cli.serve import configure as configure_serve
+from dragoman.cli.trust import configure as configure_trust
 from dragoman.errors import ConfigError
 
 __all__ = ("main",)
@@ -82,6 +83,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "check": (
         "validate the configuration, show it without its secrets, and try each upstream",
         configure_check,
+    ),
+    "trust": (
+        "say once that the dragoman.toml of a folder may start programs and send keys",
+        configure_trust,
     ),
     "connect": (
         "print what to paste into a client that should use the gateway",

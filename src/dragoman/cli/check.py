@@ -2,19 +2,25 @@
 
 import argparse
 import asyncio
+import logging
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dragoman.cli.loading import add_serving_options, settings_of
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CLEAN, PROBLEMS, show
+from dragoman.cli.trust import ask_for_trust
+from dragoman.core.secrets import Secrets
 from dragoman.inspection.layout import Line, Span, Style
 from dragoman.inspection.visible import visible_line
-from dragoman.server.config import check_surroundings, find_file
+from dragoman.server.config import OnFound, check_surroundings, find_file
 from dragoman.server.config_checks import warnings_of
 from dragoman.server.config_text import to_toml
-from dragoman.server.masking import masked
+from dragoman.server.config_trust import FoundFile, Trusted, plain_http
+from dragoman.server.logs import LineHandler, console_line
+from dragoman.server.masking import masked, secrets_of
 from dragoman.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,21 +44,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: Options) -> int:
-    settings = settings_of(options)
+    untrusted: list[FoundFile] = []
+    # Looking starts nothing and sends nothing: it is how one finds out whether to trust it.
+    on_found = _noted(untrusted) if options.offline else ask_for_trust
+    settings = settings_of(options, on_found)
     check_surroundings(settings, os.environ)
     file = find_file(options.config, os.environ)
     show(tuple(_configuration(settings, "no file" if file is None else str(file))))
+    if untrusted:
+        show(tuple(_untrusted(untrusted[0])))
+    if warnings := plain_http(settings):
+        show(((), *((Span("warning ", "bad"), Span(visible_line(each))) for each in warnings)))
     if options.offline:
         return CLEAN
     from dragoman.server.probe import probe_all, probe_mcp, probe_store  # noqa: PLC0415 - needs the gateway's dependencies
 
-    findings = asyncio.run(probe_all(settings.upstreams, os.environ))
-    store = asyncio.run(probe_store(settings.store, os.environ))
-    if store is not None:
-        findings.append(store)
-    findings += asyncio.run(probe_mcp(settings.mcp))
-    show(tuple(_findings(findings)))
+    secrets = secrets_of(settings, os.environ)
+    # What is logged meanwhile is shown too, and what programs said is in it.
+    log = LineHandler(sys.stderr, console_line, secrets)
+    log.setLevel(logging.WARNING)
+    logging.getLogger().addHandler(log)
+    try:
+        findings = asyncio.run(probe_all(settings.upstreams, os.environ))
+        store = asyncio.run(probe_store(settings.store, os.environ))
+        if store is not None:
+            findings.append(store)
+        findings += asyncio.run(probe_mcp(settings.mcp))
+    finally:
+        logging.getLogger().removeHandler(log)
+    show(tuple(_findings(findings, secrets)))
     return CLEAN if all(finding.is_ok for finding in findings) else PROBLEMS
+
+
+def _noted(untrusted: list[FoundFile]) -> OnFound:
+    def note(file: FoundFile, environ: Mapping[str, str]) -> None:
+        if not Trusted(environ).has(file):
+            untrusted.append(file)
+
+    return note
+
+
+def _untrusted(file: FoundFile) -> Iterator[Line]:
+    yield ()
+    yield (Span("before you trust it (dragoman trust) it is not used, because it would", "bad"),)
+    for claim in file.claims:
+        yield (Span(f"  {visible_line(claim.line)}"),)
 
 
 def _configuration(settings: Settings, source: str) -> Iterator[Line]:
@@ -64,10 +100,14 @@ def _configuration(settings: Settings, source: str) -> Iterator[Line]:
         yield (Span("# warning: ", "bad"), Span(visible_line(warning)))
 
 
-def _findings(findings: "Sequence[Finding]") -> Iterator[Line]:
+def _findings(findings: "Sequence[Finding]", secrets: Secrets) -> Iterator[Line]:
     width = max(len(finding.upstream) for finding in findings)
     yield ()
     for finding in findings:
         verdict = Span("ok    ", "good") if finding.is_ok else Span("FAILED", "bad")
         name = f"{finding.upstream:<{width}}  "
-        yield (Span(name, "strong"), verdict, Span(f"  {visible_line(finding.detail)}"))
+        yield (
+            Span(name, "strong"),
+            verdict,
+            Span(f"  {visible_line(secrets.hide(finding.detail))}"),
+        )

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from dragoman.cli.loading import add_config_option
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CLEAN, write
+from dragoman.cli.trust import ask_for_trust_in_server
 from dragoman.errors import ConfigError
 from dragoman.inspection.visible import visible
 from dragoman.server.config import load_settings
@@ -27,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _connect(options: Options) -> int:
-    settings = load_settings(options.config, os.environ)
+    settings = load_settings(options.config, os.environ, on_found=ask_for_trust_in_server)
     if options.url is not None:
         _check_url(options.url)
     connection = connection_of(settings, options.url, options.model)

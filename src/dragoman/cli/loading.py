@@ -4,7 +4,8 @@ import argparse
 import os
 
 from dragoman.cli.options import Options
-from dragoman.server.config import Flags, load_settings
+from dragoman.cli.trust import ask_for_trust
+from dragoman.server.config import Flags, OnFound, load_settings
 from dragoman.server.settings import Settings
 
 __all__ = ("add_config_option", "add_serving_options", "settings_of")
@@ -14,7 +15,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="the configuration (default: DRAGOMAN_CONFIG, else ./dragoman.toml if it is there)",
+        help="the configuration (default: DRAGOMAN_CONFIG, else ./dragoman.toml if it is there and trusted)",
     )
 
 
@@ -34,11 +35,11 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
 
 
-def settings_of(options: Options) -> Settings:
-    """What the file, the environment and the options say together.
+def settings_of(options: Options, on_found: OnFound = ask_for_trust) -> Settings:
+    """What the file, the environment and the options say together. `on_found`: see `server.config.load_settings`.
 
     Raises:
-        ConfigError: it cannot work.
+        ConfigError: it cannot work, or the file is not trusted.
     """
     flags = Flags(
         host=options.host,
@@ -48,4 +49,4 @@ def settings_of(options: Options) -> Settings:
         log_format=options.log_format,
         log_level=options.log_level,
     )
-    return load_settings(options.config, os.environ, flags)
+    return load_settings(options.config, os.environ, flags, on_found)

@@ -31,6 +31,10 @@ class Options(argparse.Namespace):
     # check
     offline: bool
 
+    # trust
+    folder: str
+    forget: bool
+
     # connect
     client: str
     url: str | None

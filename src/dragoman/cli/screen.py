@@ -17,6 +17,7 @@ __all__ = (
     "PROBLEMS",
     "complain",
     "discard_output",
+    "is_attended",
     "show",
     "write",
 )
@@ -49,6 +50,14 @@ def show(lines: Sequence[Line]) -> None:
     """Styled lines to standard output."""
     text = (_paint(lines) if _wants_colours() else None) or plain(lines)
     write(text.encode(sys.stdout.encoding, "backslashreplace"))
+
+
+def is_attended() -> bool:
+    """Whether somebody is there to type: standard input is a terminal, and so is a place to ask."""
+    try:
+        return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
+    except (AttributeError, ValueError):  # closed before we were started
+        return False
 
 
 def complain(lines: Iterable[str], source: str | None = None) -> None:

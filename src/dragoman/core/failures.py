@@ -6,7 +6,6 @@ How a dialect spells an error is its own affair (`errors.py` of the dialect); th
 from collections.abc import Mapping
 
 from dragoman.errors import (
-    FrameTooLarge,
     GatewayError,
     RemoteProtocolError,
     RequestRefused,
@@ -103,8 +102,6 @@ def exception_of(info: ErrorInfo) -> GatewayError:
             return StreamTruncated(info.message)
         case "protocol":
             return RemoteProtocolError(info.message)
-        case "too_large":
-            return FrameTooLarge(info.message)
         case _:
             error = UpstreamError(info.message)
             error.kind = info.kind

@@ -489,7 +489,7 @@ class StreamDecoder:
 
     def _break(self, error: FrameTooLarge) -> Step:
         self._broken = True
-        info = ErrorInfo(kind="too_large", message=error.message, status=error.status)
+        info = ErrorInfo(kind="protocol", message=error.message, status=error.status)
         events = () if self._reader.over else self._reader.fail(info)
         problem = Problem(self._count + 1, "frame_too_large", error.message)
         self.problems.append(problem)

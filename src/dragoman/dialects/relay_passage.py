@@ -18,6 +18,7 @@ from dragoman.dialects.watching import Watch
 from dragoman.model.events import (
     Completed,
     Event,
+    Failed,
     Finished,
     InputDelta,
     Noticed,
@@ -230,7 +231,7 @@ class Passage:
         if verdict is _Verdict.REGULAR:
             self.last = data
             self._release(raw)
-        elif verdict is _Verdict.EARLY:
+        elif verdict is _Verdict.EARLY and not _is_end(restored):
             self._held.append((raw, shadow))
             self.is_wary = True
         else:
@@ -377,6 +378,11 @@ class Passage:
             else:
                 told.extend(restore(event))
         return tuple(told)
+
+
+def _is_end(events: Sequence[Event]) -> bool:
+    """Nothing follows that a frame could wait for."""
+    return bool(events) and isinstance(events[-1], Completed | Failed)
 
 
 def _replaced(raw: bytes, data: bytes, line: bytes) -> bytes:

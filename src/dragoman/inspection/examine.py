@@ -33,7 +33,7 @@ from dragoman.sse import parse_lines
 
 __all__ = ("examine", "examine_steps")
 
-_OWN_FAILURES = frozenset(("truncated", "protocol", "too_large"))
+_OWN_FAILURES = frozenset(("truncated", "protocol"))
 """Failures that a decoder concludes by itself and reports as a problem; any other kind is the provider's word."""
 
 _NO_BLANK_LINES = (

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.failures import error_info
+from dragoman.core.secrets import Secrets
 from dragoman.core.tally import Tally
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import (
@@ -138,7 +139,10 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
 
 
 class Answer:
-    """One reply on its way to the client. `tally`, `problems` and `losses` say what it amounted to."""
+    """One reply on its way to the client. `tally`, `problems` and `losses` say what it amounted to.
+
+    secrets: what the upstream was let in with. Only its errors are searched for them, and what ends with one.
+    """
 
     __slots__ = (
         "_client",
@@ -150,6 +154,7 @@ class Answer:
         "_pending",
         "_plan",
         "_rest",
+        "_secrets",
         "_waiting",
         "contract",
         "is_stream",
@@ -159,7 +164,11 @@ class Answer:
     )
 
     def __init__(
-        self, plan: AnswerPlan, client: Client, on_body: Callable[[TranslatedBody], None]
+        self,
+        plan: AnswerPlan,
+        client: Client,
+        on_body: Callable[[TranslatedBody], None],
+        secrets: Secrets,
     ) -> None:
         self.tally = _NOTHING_TOLD
         self.problems: tuple[Problem, ...] = ()
@@ -171,6 +180,7 @@ class Answer:
         self._plan = plan
         self._client = client
         self._on_body = on_body
+        self._secrets = secrets
         self._interpreter: Interpreter | None = None
         # What came of the last read of a stream, for who waits for its end.
         self._is_done = False
@@ -211,7 +221,7 @@ class Answer:
         try:
             first = _beginning(pieces) if pieces else await reply.read()
         except GatewayError as error:
-            return await self._give_up(error_info(error))
+            return await self._give_up(self._info(error))
         # JSON opens with a brace, and no stream does, whatever the content type says.
         if first[:1] != b"{":
             self.is_stream = is_stream(reply.headers.get("content-type", ""), first)
@@ -224,10 +234,10 @@ class Answer:
         try:
             data = b"".join(pieces) or await read_whole(reply, MAX_BODY_BYTES, first)
         except GatewayError as error:
-            return await self._give_up(error_info(error))
+            return await self._give_up(self._info(error))
         if self._plan.wants_stream:
             return await self._tell_as_stream(data)
-        told = await beside(len(data), self._tell_body, data)
+        told = self._hidden(await beside(len(data), self._tell_body, data))
         if self._plan.escrow is not None and told.error is None:
             await beside(len(data), self._plan.escrow.see_body, self._plan.dialect, data)
         told = await self._keep_body(told)
@@ -264,15 +274,17 @@ class Answer:
                     break
                 await self._settle()
         except GatewayError as error:
-            info = error_info(error)
+            info = self._info(error)
             if not client.started:
                 return info
             self._last = interpreter.fail(info)
         finally:
             self.problems = tuple(interpreter.problems)
             self.losses = tuple(interpreter.losses)
-        if not client.started and tally.error is not None and not tally.started:
-            return tally.error
+        if tally.error is not None:
+            tally.error = self._secrets.hide_error(tally.error)
+            if not client.started and not tally.started:
+                return tally.error
         if self._plan.contract is not None:
             self.is_stream = not self._plan.contract.is_cut  # what is cut is not heard to its end
         await settle(client.finish(await self._keep_last()))
@@ -359,6 +371,8 @@ class Answer:
     async def _keep_last(self) -> bytes:
         """Have the answer kept before its end is told. Whoever stops it meanwhile is told of what was not."""
         told, keeper = self._last, self._plan.keeper
+        if self.tally.error is not None:  # the frame that says so came as the upstream wrote it
+            told = self._secrets.hide_bytes(told)
         if keeper is not None:
             told = await keeper.end_stream(told)
         self._last = b""
@@ -408,11 +422,11 @@ class Answer:
             collector.close()
         except GatewayError as error:
             if plan.contract is None:
-                return error_info(error)
-            collector.fail(error_info(error))
+                return self._info(error)
+            collector.fail(self._info(error))
         if plan.contract is not None:
             self.is_stream = not plan.contract.is_cut
-        told = await beside(size, collector.body, plan.door.dialect, plan.encode)
+        told = self._hidden(await beside(size, collector.body, plan.door.dialect, plan.encode))
         told = await self._keep_body(told)
         failed = self._respond(told)
         await settle(self._pending)
@@ -432,6 +446,7 @@ class Answer:
             encode=plan.encode,
             change=plan.change(),
         )
+        told = self._hidden(told)
         if told.error is not None and not self._client.started:
             return told.error
         told = completed(told, plan.contract)
@@ -468,6 +483,22 @@ class Answer:
             scan=scan,
         )
         return told if contract is None else completed(told, contract)
+
+    def _hidden(self, told: TranslatedBody) -> TranslatedBody:
+        """A body that is an error, or ends with one, without what the upstream was let in with."""
+        error = self.tally.error
+        if error is None and told.error is None:
+            return told
+        if error is not None:
+            self.tally.error = self._secrets.hide_error(error)
+        return structs.replace(
+            told,
+            body=self._secrets.hide_bytes(told.body),
+            error=None if told.error is None else self._secrets.hide_error(told.error),
+        )
+
+    def _info(self, error: GatewayError) -> ErrorInfo:
+        return self._secrets.hide_error(error_info(error))
 
     def _respond(self, told: TranslatedBody) -> ErrorInfo | None:
         self.problems, self.losses = told.problems, told.losses

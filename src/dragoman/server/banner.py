@@ -11,6 +11,7 @@ from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.visible import visible_line
 from dragoman.server.config_checks import is_loopback
 from dragoman.server.connect import CLIENTS, Connection, connection_of
+from dragoman.server.masking import mask_command
 from dragoman.server.routing import split_fallback
 from dragoman.server.settings import Settings
 from dragoman.upstream.settings import Route, UpstreamSettings
@@ -68,7 +69,7 @@ def _place(upstream: UpstreamSettings) -> str:
     if upstream.kind == "rehearsal":
         return "answers by itself: no key, no network"
     if upstream.kind == "codex":
-        return f"started here: {' '.join(upstream.command)}"
+        return f"started here: {' '.join(mask_command(upstream.command))}"
     parts = urlsplit(upstream.base_url)
     return parts.netloc.rpartition("@")[2]
 

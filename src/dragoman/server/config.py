@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 from dragoman.errors import ConfigError
 from dragoman.server.config_checks import check_surroundings, complete, config_error
 from dragoman.server.config_proxy import PROXY_VARIABLES
+from dragoman.server.config_trust import FoundFile, claims_of, refuse_untrusted
 from dragoman.server.config_values import read_struct, suggestion, words
 from dragoman.server.masking import PASS_ON, mask_url, masked
 from dragoman.server.settings import Settings
@@ -74,19 +75,42 @@ class Flags(Struct, frozen=True, kw_only=True):
 
 NO_FLAGS = Flags()
 
+OnFound = Callable[[FoundFile, Mapping[str, str]], None]
+
 
 def load_settings(
-    path: Path | str | None, environ: Mapping[str, str], flags: Flags = NO_FLAGS
+    path: Path | str | None,
+    environ: Mapping[str, str],
+    flags: Flags = NO_FLAGS,
+    on_found: OnFound = refuse_untrusted,
+    *,
+    is_named: bool | None = None,
 ) -> Settings:
     """The settings to serve with, complete and checked.
 
     path: the file to read; None: the one DRAGOMAN_CONFIG names, else ./dragoman.toml if there is one.
+    on_found: asked about a file that nobody named and that does what needs trust; it raises if that is not given.
+    is_named: whether somebody named the file, where that is not the same as giving its path.
 
     Raises:
-        ConfigError: they cannot work; every reason is a line of the message.
+        ConfigError: they cannot work, every reason is a line of the message; or they are not trusted.
     """
     file = find_file(path, environ)
-    settings = Settings() if file is None else _read_file(file)
+    data = b"" if file is None else _read_file(file)
+    said = Settings() if file is None else _read_settings(file, data)
+    settings = _combined(said, environ, flags)
+    if is_named is None:
+        is_named = path is not None or bool(environ.get(CONFIG_VARIABLE))
+    if file is not None and not is_named:
+        if flags.upstream is not None:
+            said = structs.replace(said, upstreams={})
+        claims = claims_of(said, settings, environ)
+        if claims:
+            on_found(FoundFile(file, data, claims), environ)
+    return settings
+
+
+def _combined(settings: Settings, environ: Mapping[str, str], flags: Flags) -> Settings:
     complaints: list[str] = []
     settings = _overridden(settings, _said_by_environment(environ), complaints)
     settings = _overridden(settings, _said_by_flags(flags), complaints)
@@ -109,7 +133,8 @@ def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | Non
     return default if default.exists() else None
 
 
-def _read_file(file: Path) -> Settings:
+def _read_file(file: Path) -> bytes:
+    """Once: what is trusted and what is used are the same bytes."""
     try:
         with file.open("rb") as stream:
             data = stream.read(_MAX_FILE + 1)
@@ -117,6 +142,10 @@ def _read_file(file: Path) -> Settings:
         raise ConfigError(f"{file}: expected a readable file: {error.strerror or error}") from error
     if len(data) > _MAX_FILE:
         raise ConfigError(f"{file}: expected at most {_MAX_FILE:,} bytes, got more")
+    return data
+
+
+def _read_settings(file: Path, data: bytes) -> Settings:
     try:
         table = tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
     except UnicodeDecodeError as error:

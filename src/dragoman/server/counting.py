@@ -6,7 +6,7 @@ A count goes to the first planned upstream only: it is asked often (before each 
 from msgspec import Struct, structs
 
 from dragoman._json import dumps
-from dragoman.core.failures import error_info, status_of
+from dragoman.core.failures import status_of
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay_request import relay_request
 from dragoman.errors import GatewayError
@@ -17,7 +17,7 @@ from dragoman.server.client_headers import ClientHeaders
 from dragoman.server.estimates import estimate_tokens
 from dragoman.server.gateway import Gateway
 from dragoman.server.limits import check_json, check_tools
-from dragoman.server.replies import read_whole
+from dragoman.server.replies import no_reply, read_whole
 from dragoman.server.settings import ServerSettings
 from dragoman.server.targets import target_of
 from dragoman.store.working import beside
@@ -78,11 +78,13 @@ async def count_tokens(
         finally:
             reply.close()
     except GatewayError as error:
-        return _failed(error_info(error))
+        return _failed(no_reply(error, upstream.secrets)[0])
     if reply.status == 404:  # compatible servers often lack this endpoint
         return await _estimated(request, len(body))
     if not 200 <= reply.status <= 299:
-        info = codec("messages").decode_error(data, reply.status)
+        secrets = upstream.secrets
+        info = codec("messages").decode_error(secrets.hide_bytes(data), reply.status)
+        info = secrets.hide_error(info)
         after = retry_after(reply.headers, now=gateway.wall_clock())
         return _failed(structs.replace(info, retry_after=after))
     return Counted(200, data, {})

@@ -18,6 +18,7 @@ from time import time
 from msgspec import Struct
 
 from dragoman._json import dumps
+from dragoman.core.secrets import NO_SECRETS, Secrets
 from dragoman.errors import FrameTooLarge
 from dragoman.model.parts import Dialect
 from dragoman.server.dump_events import EventPicker
@@ -37,10 +38,14 @@ _OWN_EYES_ONLY = 0o600
 
 
 class _Piece(Struct, frozen=True):
-    """Bytes of a stream on their way to the thread. None: it is over. `told`: what every line of it begins with."""
+    """Bytes of a stream on their way to the thread. None: it is over. `told`: what every line of it begins with.
+
+    secrets: what its upstream was sent to be let in.
+    """
 
     stream: int
     told: Mapping[str, object]
+    secrets: Secrets
     data: bytes | None
 
 
@@ -57,7 +62,9 @@ class Dump:
         self._numbers = count()
         self._has_complained = False
 
-    def begin(self, request: UpstreamRequest, upstream: str) -> "Tap":
+    def begin(
+        self, request: UpstreamRequest, upstream: str, secrets: Secrets = NO_SECRETS
+    ) -> "Tap":
         """A tap for the answer to a request."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="dragoman-dump", daemon=True)
@@ -70,7 +77,7 @@ class Dump:
             "dialect": request.dialect,
             "model": request.model,
         }
-        return Tap(self, number, told)
+        return Tap(self, number, told, secrets)
 
     def hand_over(self, piece: _Piece) -> bool:
         """Whether the thread will see it; it does not if it is far behind."""
@@ -113,27 +120,33 @@ class Dump:
         at = round(time(), 3)
         for frame, event in events:
             line = {"at": at, **piece.told, "frame": frame, "event": event}
-            self._file.write(dumps(line) + b"\n")
+            self._file.write(piece.secrets.hide_bytes(dumps(line)) + b"\n")
 
 
 class Tap:
     """Where the bytes of one answer are handed over."""
 
-    def __init__(self, dump: Dump, number: int, told: Mapping[str, object]) -> None:
+    def __init__(
+        self, dump: Dump, number: int, told: Mapping[str, object], secrets: Secrets
+    ) -> None:
         self._dump = dump
         self._number = number
         self._told = told
+        self._secrets = secrets
         self._is_open = True
 
     def feed(self, data: bytes) -> None:
         # After a gap the frames could not be told apart.
-        if self._is_open and not self._dump.hand_over(_Piece(self._number, self._told, data)):
+        if self._is_open and not self._dump.hand_over(self._piece(data)):
             self._is_open = False
 
     def close(self) -> None:
         if self._is_open:
             self._is_open = False
-            self._dump.hand_over(_Piece(self._number, self._told, None))
+            self._dump.hand_over(self._piece(None))
+
+    def _piece(self, data: bytes | None) -> _Piece:
+        return _Piece(self._number, self._told, self._secrets, data)
 
 
 class _Stream:
@@ -230,6 +243,10 @@ class DumpingUpstream:
         self._upstream = upstream
         self._dump = dump
 
+    @property
+    def secrets(self) -> Secrets:
+        return self._upstream.secrets
+
     def dialect_for(self, door: Dialect) -> Dialect:
         return self._upstream.dialect_for(door)
 
@@ -239,7 +256,7 @@ class DumpingUpstream:
         # Some backends do not say that they stream; a body that is none has no frames.
         if not is_answer or "json" in reply.headers.get("content-type", ""):
             return reply
-        return _TappedReply(reply, self._dump.begin(request, self.name))
+        return _TappedReply(reply, self._dump.begin(request, self.name, self.secrets))
 
     async def close(self) -> None:
         await self._upstream.close()

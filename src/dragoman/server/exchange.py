@@ -16,6 +16,7 @@ from msgspec import structs
 
 from dragoman.core.failures import error_info, status_of
 from dragoman.core.ids import NOISE_BITS, number_of
+from dragoman.core.secrets import HIDDEN, Secrets
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
 from dragoman.model.outcome import ErrorInfo, Loss
@@ -39,7 +40,7 @@ from dragoman.server.ratelimits import limit_headers
 from dragoman.server.recording import note_answer, note_client
 from dragoman.server.records import RequestRecord
 from dragoman.server.refusals import Refusal
-from dragoman.server.replies import FailedAttempt, let_go, read_error
+from dragoman.server.replies import FailedAttempt, let_go, no_reply, read_error
 from dragoman.server.routing import Attempt
 from dragoman.server.state.escrow import FAMILIES, restore
 from dragoman.server.state.keeping import Keeper
@@ -372,19 +373,20 @@ class Exchange:
             asked = await self._asked_for(asked, way)
         sent, plan = await self._prepare(asked, way)
         del asked
+        upstream = gateway.upstreams[attempt.upstream]
         try:
-            reply = await gateway.upstreams[attempt.upstream].send(sent)
+            reply = await upstream.send(sent)
         except GatewayError as error:
-            info = error_info(error)
-            return info, failure_without_answer(info)
+            return no_reply(error, upstream.secrets, self.request_id)
         del sent
         try:
             if not 200 <= reply.status <= 299:
-                return await self._read_error(reply, way.dialect)
+                return await self._read_error(reply, way.dialect, upstream.secrets)
             self._add_headers(reply, way.dialect)
             if terms is not None:
                 self.client.reply_headers = [*self.client.reply_headers, terms.header]
-            answer = self._answer = Answer(plan, self.client, self._note_body)
+            answer = Answer(plan, self.client, self._note_body, upstream.secrets)
+            self._answer = answer
             told = await answer.tell(reply)
             return None if told is None else (told, failure_without_answer(told))
         finally:
@@ -457,9 +459,9 @@ class Exchange:
             told.append(loss_header(self._losses))
         self.client.reply_headers = told
 
-    async def _read_error(self, reply: Reply, dialect: Dialect) -> FailedAttempt:
+    async def _read_error(self, reply: Reply, dialect: Dialect, secrets: Secrets) -> FailedAttempt:
         now = self._gateway.wall_clock()
-        failed = await read_error(reply, dialect, now=now)
+        failed = await read_error(reply, dialect, secrets, now=now)
         self._limits = limit_headers(self._door.dialect, dialect, reply.headers, now)
         self._gateway.limits.note_headers(self.record.upstream, reply.headers)
         return failed
@@ -532,6 +534,9 @@ class Exchange:
             if answer.tally.limits is not None:
                 self._gateway.limits.note(record.upstream, answer.tally.limits)
             self._losses += answer.losses
+        if record.error and self._caller_key:
+            # An upstream that was sent the caller's own key may quote it: to the caller, but to nobody else.
+            record.error = record.error.replace(self._caller_key, HIDDEN)
         if self._losses:
             record.losses = tuple(self._losses)
         self._gateway.note(record)

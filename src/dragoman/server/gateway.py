@@ -121,7 +121,11 @@ class Gateway:
             for name, upstream in self.upstreams.items()
             if isinstance(upstream, Supervised)
         }
-        return {name: trouble for name, trouble in found.items() if trouble is not None}
+        return {
+            name: self.upstreams[name].secrets.hide(trouble)
+            for name, trouble in found.items()
+            if trouble is not None
+        }
 
     def watch_soon(self, exchange: Exchange) -> None:
         """Have an exchange watch its client unless it is over in a moment, as most small ones are.

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TextIO
 
 from dragoman._json import dumps
+from dragoman.core.secrets import NO_SECRETS, Secrets
 from dragoman.server.records import RequestRecord
 from dragoman.server.redaction import clean, redact
 from dragoman.server.settings import LogSettings
@@ -208,7 +209,21 @@ def _local_second(second: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(second))
 
 
-class JsonFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    """Hides what is secret by its value (`secrets`), then by its look."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        super().__init__()
+        self._secrets = secrets
+
+    def shown(self, text: str) -> str:
+        return redact(self._secrets.hide(text))
+
+    def message(self, record: logging.LogRecord) -> str:
+        return clean(self.shown(record.getMessage()), MAX_LINE)
+
+
+class JsonFormatter(_Formatter):
     """What is not a request's line, as JSON: time, level, logger, message, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -217,35 +232,37 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "event": "log",
             "logger": record.name,
-            "message": _message(record),
+            "message": self.message(record),
         }
         if record.exc_info:
-            line["traceback"] = redact(self.formatException(record.exc_info))
+            line["traceback"] = self.shown(self.formatException(record.exc_info))
         return dumps(line).decode("utf-8")
 
 
-class ConsoleFormatter(logging.Formatter):
+class ConsoleFormatter(_Formatter):
     """What is not a request's line, for a person; a traceback follows on lines of its own, set in."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_local_second(int(record.created))} {record.levelname.lower()} {record.name}: {_message(record)}"
+        level = record.levelname.lower()
+        line = f"{_local_second(int(record.created))} {level} {record.name}: {self.message(record)}"
         if not record.exc_info:
             return line
-        trace = redact(self.formatException(record.exc_info)).splitlines()
+        trace = self.shown(self.formatException(record.exc_info)).splitlines()
         return "\n".join([line, *(f"    {clean(each, MAX_LINE)}" for each in trace)])
-
-
-def _message(record: logging.LogRecord) -> str:
-    return clean(redact(record.getMessage()), MAX_LINE)
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
     """Writes to a stream, one line at a time, in one of the two forms."""
 
-    def __init__(self, stream: TextIO, render: Callable[[RequestRecord, float], str]) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        render: Callable[[RequestRecord, float], str],
+        secrets: Secrets = NO_SECRETS,
+    ) -> None:
         super().__init__(stream)
         self.render = render
-        self.setFormatter(JsonFormatter() if render is json_line else ConsoleFormatter())
+        self.setFormatter((JsonFormatter if render is json_line else ConsoleFormatter)(secrets))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.write_lines([self.format(record)])
@@ -259,15 +276,17 @@ class LineHandler(logging.StreamHandler[TextIO]):
             pass
 
 
-def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
+def configure_logging(
+    settings: LogSettings, stream: TextIO | None = None, secrets: Secrets = NO_SECRETS
+) -> None:
     """Send everything that is logged in this process to one stream, standard error unless told otherwise.
 
-    For a process of our own. A program that embeds the gateway sets up its logging as it likes.
+    secrets: stand in no line, whoever wrote it. For a process of our own. A program that embeds the gateway sets up its logging as it likes.
     """
     target = stream or sys.stderr
     is_json = settings.format == "json" or (settings.format == "auto" and not target.isatty())
     root = logging.getLogger()
-    root.handlers[:] = [LineHandler(target, json_line if is_json else console_line)]
+    root.handlers[:] = [LineHandler(target, json_line if is_json else console_line, secrets)]
     level = _LEVELS[settings.level]
     # Libraries have little to say to an operator below a warning, unless something is being hunted.
     root.setLevel(level if level == logging.DEBUG else max(level, logging.WARNING))

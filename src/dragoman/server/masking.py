@@ -1,37 +1,43 @@
-"""Settings that may be shown: every secret in them replaced by `***`.
+"""Settings that may be shown: every value that may be secret replaced by `***`, by the place it stands in.
 
-Keys are masked wherever they have a field of their own. Headers, queries and addresses are free text, so there a value
-is masked if its name or its shape says credential; one masked needlessly does no harm.
+The look of a name says nothing: `env = {FOO = "…"}` may hold a password as well as `API_KEY` does. So all values of
+headers, queries and variables are masked, all arguments of commands, and of an address all but what it says of the
+server: its user, its password, the values of its query, and the parts of its path but for a few known words. Paths hold
+keys too: hosted MCP servers are commonly addressed as `https://host/s/KEY/mcp`.
+
+Names of headers, variables and query fields are shown, and programs without their arguments.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from msgspec import structs
 
-from dragoman.engine.mcp.settings import McpServerSettings
+from dragoman.core.secrets import Secrets, url_credentials, url_others
+from dragoman.engine.mcp.settings import McpServerSettings, mcp_secrets
 from dragoman.server.settings import Settings
+from dragoman.upstream.secrets import upstream_secrets
 from dragoman.upstream.settings import UpstreamSettings
 
-__all__ = ("MASK", "PASS_ON", "mask_url", "masked")
+__all__ = ("MASK", "PASS_ON", "mask_command", "mask_url", "masked", "secrets_of")
 
 MASK = "***"
 PASS_ON = "client"  # noqa: S105 - the word for having none
 """The `api_key` that is none: the caller's is passed on."""
 
-_SECRET_NAME = re.compile(
-    r"auth|key|token|secret|pass|credential|cookie|session|sig(?:nature)?\b|\bcode\b|jwt",
-    re.IGNORECASE,
-)
-# Key prefixes of the vendors and forges, an HTTP scheme, or a token: long, unbroken, letters and digits mixed.
-_SECRET_VALUE = re.compile(
-    r"(?:bearer|basic|token)\s|(?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|glpat|xox[abp])[-_]|AIza|eyJ"
-    r"|(?=[^\s]*[0-9])(?=[^\s]*[A-Za-z])[A-Za-z0-9+/=_.~-]{24,}$",
-    re.IGNORECASE,
-)
 # All before the last `@`: a password may hold anything, and an address that is not valid is shown too, in complaints.
 _USER = re.compile(r"^([^/?#]*//)?.*@", re.DOTALL)
+# What the paths of these APIs consist of. An operator who has forgotten the `/v1` has to see that it is not there.
+_PATH_WORDS = frozenset(
+    (
+        *("", "v1", "v1beta", "v2", "v3", "v4", "api", "openai", "anthropic", "azure", "llm", "inference"),
+        *("mcp", "sse", "chat", "completions", "responses", "messages", "models", "deployments", "engines"),
+        *("backend-api", "codex", "compatible-mode", "paas", "proxy", "gateway", "serverless", "openapi"),
+    )
+)  # fmt: skip
+# What Codex is started with unless somebody says otherwise.
+_USUAL_COMMAND = UpstreamSettings(kind="codex").command
 
 
 def masked(settings: Settings) -> Settings:
@@ -42,24 +48,57 @@ def masked(settings: Settings) -> Settings:
     upstreams = {name: _masked_upstream(each) for name, each in settings.upstreams.items()}
     store = settings.store
     if store is not None:
-        store = structs.replace(store, url=mask_url(store.url))
+        # What follows its host is a database or a file.
+        store = structs.replace(store, url=mask_url(store.url, has_path=True))
     mcp = tuple(_masked_mcp(each) for each in settings.mcp)
     return structs.replace(settings, server=server, upstreams=upstreams, store=store, mcp=mcp)
 
 
-def mask_url(url: str) -> str:
-    """The address without user, password and query values that look secret. It need not be a valid one."""
+def mask_url(url: str, *, has_path: bool = False) -> str:
+    """The address without user, password, query values and what its path says beyond known words.
+
+    It need not be a valid one. `has_path`: all of the path is shown.
+    """
     bare = _USER.sub(rf"\1{MASK}@", url)
+    bare, hash_sign, fragment = bare.partition("#")
     address, sign, query = bare.partition("?")
     fields = (field.partition("=") for field in query.split("&"))
+    # A field without a name is a value.
+    told = [f"{name}={MASK if value else ''}" if equals else MASK for name, equals, value in fields]
     return (
-        address
-        + sign
-        + "&".join(
-            name + equals + (MASK if value and _is_secret(unquote(name), unquote(value)) else value)
-            for name, equals, value in fields
-        )
+        _masked_address(address, has_path=has_path)
+        + (sign + "&".join(told) if query else sign)
+        + (hash_sign + MASK if fragment else hash_sign)
     )
+
+
+def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
+    """What is masked, as values: none of them may stand in a log line, whoever wrote it."""
+    store = "" if settings.store is None else settings.store.url
+    found = Secrets(
+        (*settings.server.api_keys, *url_credentials(store)), url_others(store, has_path=True)
+    )
+    for upstream in settings.upstreams.values():
+        key = environ.get(upstream.api_key_env) if upstream.api_key_env is not None else None
+        found |= upstream_secrets(upstream, key)
+    for server in settings.mcp:
+        found |= mcp_secrets(server, environ)
+    return found
+
+
+def _masked_address(address: str, *, has_path: bool) -> str:
+    """Of what has no user any more, and no query."""
+    if "//" not in address and has_path:
+        return address  # `sqlite:file`
+    start = address.find("//") + 2 if "//" in address else 0
+    host, slash, path = address[start:].partition("/")
+    name, colon, port = host.rpartition(":")
+    if colon and not port.isdecimal() and "[" not in host:
+        host = f"{name}:{MASK}"  # no port: whoever forgot the `@` has written a password here
+    if not has_path:
+        known = [part if unquote(part).lower() in _PATH_WORDS else MASK for part in path.split("/")]
+        path = "/".join(known)
+    return address[:start] + host + slash + path
 
 
 def _masked_upstream(settings: UpstreamSettings) -> UpstreamSettings:
@@ -71,35 +110,27 @@ def _masked_upstream(settings: UpstreamSettings) -> UpstreamSettings:
         proxy=None if settings.proxy is None else mask_url(settings.proxy),
         headers=_masked_values(settings.headers),
         query=_masked_values(settings.query),
+        command=mask_command(settings.command),
+        env=_masked_values(settings.env),
     )
 
 
 def _masked_mcp(settings: McpServerSettings) -> McpServerSettings:
     return structs.replace(
         settings,
-        command=tuple(_masked_arguments(settings.command)),
+        command=mask_command(settings.command),
         env=_masked_values(settings.env),
         url=mask_url(settings.url),
         headers=_masked_values(settings.headers),
     )
 
 
-def _masked_arguments(command: Sequence[str]) -> Iterator[str]:
-    """A command without what looks secret: by itself, or by the option that it is given to."""
-    option = ""
-    for word in command:
-        name, equals, value = word.partition("=")
-        if word.startswith("-"):
-            option = word
-            yield f"{name}={MASK}" if equals and _is_secret(name, value) else word
-        else:
-            yield MASK if _is_secret(option, word) else mask_url(word)
-            option = ""
+def mask_command(command: Sequence[str]) -> tuple[str, ...]:
+    """The program, and how many arguments it has."""
+    if tuple(command) == _USUAL_COMMAND:
+        return _USUAL_COMMAND
+    return (*command[:1], *(MASK for _ in command[1:]))
 
 
 def _masked_values(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: MASK if _is_secret(name, value) else value for name, value in values.items()}
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.match(value))
+    return {name: MASK if value else "" for name, value in values.items()}

@@ -2,19 +2,22 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ConfigError, StoreError
-from dragoman.server.masking import MASK, PASS_ON
+from dragoman.server.masking import PASS_ON
 from dragoman.store.opening import default_path, open_store
 from dragoman.store.settings import StoreSettings
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
 from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http import HttpUpstream
+from dragoman.upstream.secrets import upstream_secrets
 from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = ("Finding", "probe_all", "probe_mcp", "probe_store")
@@ -65,7 +68,10 @@ async def probe_store(
     except TimeoutError:
         return Finding("store", is_ok=False, detail=f"no answer within {patience:g} s")
     except (ConfigError, StoreError) as error:
-        return Finding("store", is_ok=False, detail=error.message)
+        # The database's own words name the user that it refuses.
+        parts = urlsplit(settings.url)
+        hidden = Secrets((*url_credentials(settings.url), parts.username or ""))
+        return Finding("store", is_ok=False, detail=hidden.hide(error.whole))
     return Finding("store", is_ok=True, detail=engine)
 
 
@@ -138,5 +144,5 @@ async def _probe(
         return Finding(name, is_ok=False, detail=f"no answer within {patience:g} s")
     finally:
         await upstream.close()
-    # What a server says of a key it refuses may repeat it.
-    return Finding(name, found.ok, found.detail.replace(key, MASK) if key else found.detail)
+    # What a server says of a key it refuses may repeat it, and so may what cannot be started.
+    return Finding(name, found.ok, upstream_secrets(settings, key).hide(found.detail))

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import cast
 
-__all__ = ("HIDDEN", "clean", "redact", "redact_headers", "redact_json")
+from dragoman.core.secrets import HIDDEN
 
-HIDDEN = "[redacted]"
+__all__ = ("HIDDEN", "clean", "redact", "redact_headers", "redact_json")
 
 _SECRET_HEADER = re.compile(
     r"auth|key|token|secret|cookie|passw|credential|signature|session|turn-state"

@@ -1,11 +1,14 @@
 """An upstream's reply as the event loop can take it: an error or a body read whole, a read of a stream in slices, its end."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from msgspec import structs
 
+from dragoman.core.failures import error_info
+from dragoman.core.secrets import Secrets
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.model.outcome import ErrorInfo
@@ -13,7 +16,7 @@ from dragoman.model.parts import Dialect
 from dragoman.sse import MAX_FRAME_BYTES
 from dragoman.store.working import beside
 from dragoman.upstream.base import Reply
-from dragoman.upstream.retry import Failure, failure_of
+from dragoman.upstream.retry import Failure, failure_of, failure_without_answer
 from dragoman.upstream.transport import HttpReply
 
 __all__ = (
@@ -24,10 +27,13 @@ __all__ = (
     "is_one_step",
     "is_stream",
     "let_go",
+    "no_reply",
     "read_error",
     "read_whole",
     "slices",
 )
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -50,13 +56,24 @@ FailedAttempt = tuple[ErrorInfo, Failure]
 """An attempt that brought nothing: what the client would be told, and what the policy goes by."""
 
 
-async def read_error(reply: Reply, dialect: Dialect, *, now: float) -> FailedAttempt:
-    """A reply whose status is an error's."""
+def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> FailedAttempt:
+    """An upstream that gave none. Where it is, only the log says."""
+    if error.detail:
+        logger.warning("%s%s", f"request {request_id}: " if request_id else "", error.whole)
+    info = secrets.hide_error(error_info(error))
+    return info, failure_without_answer(info)
+
+
+async def read_error(
+    reply: Reply, dialect: Dialect, secrets: Secrets, *, now: float
+) -> FailedAttempt:
+    """A reply whose status is an error's. What the upstream was let in with is not quoted: its words go to clients."""
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
     except GatewayError:
         data = b""  # an error whose body was cut is still that error
-    info = upstream_codec(dialect).decode_error(data, reply.status)
+    info = upstream_codec(dialect).decode_error(secrets.hide_bytes(data), reply.status)
+    info = secrets.hide_error(info)
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=now)
     if failure.retry_after is not None:
         info = structs.replace(info, retry_after=failure.retry_after)

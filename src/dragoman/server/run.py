@@ -18,7 +18,9 @@ import uvicorn
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
 from dragoman.server.config_checks import warnings_of
+from dragoman.server.config_trust import plain_http
 from dragoman.server.logs import configure_logging
+from dragoman.server.masking import secrets_of
 from dragoman.server.protocol import GatewayProtocol
 from dragoman.server.settings import Settings
 from dragoman.server.shared_metrics import shared_metrics
@@ -145,9 +147,9 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
 
 def _work(settings: Settings, listener: socket.socket) -> None:
     """One process's share: all of it, or that of a worker."""
-    configure_logging(settings.log)
+    configure_logging(settings.log, secrets=secrets_of(settings, os.environ))
     _raise_handles()
-    for warning in warnings_of(settings):
+    for warning in (*warnings_of(settings), *plain_http(settings)):
         logger.warning("%s", warning)
     app = create_app(settings)
     # What was made until now lives for ever: collections need not look at it. The small objects of streams die by

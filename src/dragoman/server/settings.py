@@ -79,6 +79,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics: bool = True
     responses_profile: Literal["default", "required_action"] = "default"
 
+    def __repr__(self) -> str:
+        """Without the keys: traces show this."""
+        return f"ServerSettings(host={self.host!r}, port={self.port}, …)"
+
 
 class ChatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The contract of the Chat door with clients such as Obsidian Copilot; `docs/obsidian.md` says what each means.

@@ -15,6 +15,7 @@ from typing import Protocol, Self
 from msgspec import Struct, field, structs
 
 from dragoman.core.failures import ToldError, error_info
+from dragoman.core.secrets import Secrets
 from dragoman.errors import GatewayError
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import ErrorInfo, Problem
@@ -29,6 +30,7 @@ from dragoman.server.replies import (
     is_one_step,
     is_stream,
     let_go,
+    no_reply,
     read_error,
     read_whole,
     slices,
@@ -221,9 +223,8 @@ class UpstreamModel:
         try:
             reply = await upstream.send(sent)
         except GatewayError as error:
-            info = error_info(error)
-            return info, failure_without_answer(info), way
-        speech = _Speech(reply, reading, way)
+            return *no_reply(error, upstream.secrets, self._behalf.request_id), way
+        speech = _Speech(reply, reading, way, upstream.secrets)
         try:
             self._witness.replied(way, reply)
             failed = await _failure_of(speech, reply, way)
@@ -261,10 +262,11 @@ class UpstreamModel:
 class _Speech:
     """An answer while it arrives: an iterator over the events of its reads."""
 
-    __slots__ = ("_first", "_is_done", "_is_over", "_reading", "_reply", "way")
+    __slots__ = ("_first", "_is_done", "_is_over", "_reading", "_reply", "secrets", "way")
 
-    def __init__(self, reply: Reply, reading: Reading, way: Way) -> None:
+    def __init__(self, reply: Reply, reading: Reading, way: Way, secrets: Secrets) -> None:
         self.way = way
+        self.secrets = secrets
         self._reply = reply
         self._reading = reading
         self._first: Sequence[Event] = ()
@@ -295,14 +297,14 @@ class _Speech:
             if not is_stream(self._reply.headers.get("content-type", ""), first):
                 self._is_done = self._is_over = True
                 data = await read_whole(self._reply, MAX_BODY_BYTES, first)
-                told = await beside(len(data), self._reading.body, data)
+                told = self._hidden(await beside(len(data), self._reading.body, data))
             else:
                 told = await self._hear(first)
                 while not self._has_begun(told):
                     told = [*told, *await self._hear(await self._reply.read())]
                 self._is_over = self._is_over or self._reading.is_over
         except GatewayError as error:
-            return error_info(error)
+            return self.secrets.hide_error(error_info(error))
         self._first = told
         for event in told:
             if isinstance(event, Started):
@@ -326,12 +328,12 @@ class _Speech:
             return await self._hear(await self._reply.read())
         except GatewayError as error:
             self._is_over = self._is_done = True
-            return self._reading.fail(error_info(error))
+            return self._reading.fail(self.secrets.hide_error(error_info(error)))
 
     async def _hear(self, data: bytes) -> Sequence[Event]:
         if not data:
             self._is_over = True
-            return self._reading.close()
+            return self._hidden(self._reading.close())
         reading = self._reading
         if is_one_step([data], reading.waiting):
             told = reading.feed(data)
@@ -341,12 +343,17 @@ class _Speech:
                 events += await feed_slice(reading, lambda some: reading.feed(b"".join(some)), part)
             told = events
         self._is_over = self._reading.is_over
-        return told
+        return self._hidden(told) if self._is_over else told
+
+    def _hidden(self, told: Sequence[Event]) -> Sequence[Event]:
+        """The last of an answer: an error in it does not quote what the upstream was let in with."""
+        hide = self.secrets.hide_error
+        return [structs.replace(each, error=hide(each.error)) if isinstance(each, Failed) else each for each in told]  # fmt: skip
 
 
 async def _failure_of(speech: _Speech, reply: Reply, way: Way) -> FailedAttempt | None:
     """Why there is no answer; None if one has begun."""
     if not 200 <= reply.status <= 299:
-        return await read_error(reply, way.dialect, now=time.time())
+        return await read_error(reply, way.dialect, speech.secrets, now=time.time())
     info = await speech.begin()
     return None if info is None else (info, failure_without_answer(info))

@@ -227,7 +227,7 @@ class KeptStore:
         body = pack_bytes(draft.body)
         size = len(packed) + len(body)
         if size > self._most:
-            check_size(size, self._settings, "a request")
+            check_size(size, self._settings, "a request", is_sent=True)
         parent = None if draft.parent is None else _clean(draft.parent)
         row = Row(
             id=_clean(draft.id),

@@ -90,8 +90,7 @@ def sqlite_place(url: str, environ: Mapping[str, str]) -> tuple[Path, Synchronou
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name != "synchronous" or value not in get_args(Synchronous):
             raise ConfigError(
-                "expected synchronous=full or synchronous=normal after the ? of the store's url, got "
-                f"{name}={value}"
+                f"expected synchronous=full or synchronous=normal after the ? of the store's url, got {name}=…"
             )
         synchronous = "normal" if value == "normal" else "full"
     path = Path(unquote(parts.path)).expanduser() if parts.path else default_path(environ)

@@ -149,14 +149,14 @@ def _is_quiet(connection: Connection) -> bool:
 
 
 def translated(error: psycopg.Error | OSError) -> StoreError:
-    """What an error of the database means here. Its own words name hosts and tables, never passwords."""
-    if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn | errors.DataCorrupted):
-        return StoreDamaged(f"expected the tables of this version in the database: {_words(error)}")
-    return StoreUnavailable(f"expected the database to do as asked: {_words(error)}")
-
-
-def _words(error: psycopg.Error | OSError) -> str:
-    """The first line: further ones are hints, or the same for another address."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+    """What an error of the database means here. Its own words name hosts, users and tables: they are for the log alone."""
     state = getattr(error, "sqlstate", None)
-    return lines[0] if state is None else f"{lines[0]} ({state})"
+    code = type(error).__name__ if state is None else f"{type(error).__name__}, {state}"
+    made: StoreError
+    if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn | errors.DataCorrupted):
+        made = StoreDamaged(f"expected the tables of this version in the database ({code})")
+    else:
+        made = StoreUnavailable(f"expected the database to do as asked ({code})")
+    # The first line: further ones are hints, or the same for another address.
+    made.detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return made

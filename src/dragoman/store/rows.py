@@ -124,14 +124,21 @@ def gives_back(status: EndStatus) -> bool:
     return status in ("failed", "cancelled")
 
 
-def check_size(size: int, settings: StoreSettings, what: str) -> None:
-    """Raises StoreTooLarge."""
+def check_size(size: int, settings: StoreSettings, what: str, *, is_sent: bool = False) -> None:
+    """`is_sent`: the client has sent it. That an answer is too large is no fault of its request.
+
+    Raises:
+        StoreTooLarge: it is larger than the store takes.
+    """
     for name in ("max_record_bytes", "max_bytes"):
         limit: int = getattr(settings, name)
         if size > limit:
-            raise StoreTooLarge(
+            error = StoreTooLarge(
                 f"expected {what} to take at most {limit:,} bytes in the store ({name}), it takes {size:,}"
             )
+            if not is_sent:
+                error.kind, error.status = "server", 500
+            raise error
 
 
 def missing(response_id: str) -> StoreMissing:

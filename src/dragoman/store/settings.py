@@ -28,3 +28,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: int = 4 * 1024 * 1024 * 1024
     max_record_bytes: int = 128 * 1024 * 1024
     pool_size: int = 8
+
+    def __repr__(self) -> str:
+        """Without the address, which may hold a password: traces show this."""
+        return f"StoreSettings({self.url.partition(':')[0]}, …)"

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from dragoman.core.secrets import Secrets
 from dragoman.model.parts import Dialect
 
 __all__ = ("Reply", "Supervised", "Upstream", "UpstreamRequest")
@@ -60,6 +61,11 @@ class Upstream(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def secrets(self) -> Secrets:
+        """What it is sent to be let in, and where it is: clients do not read of either in its errors."""
+        ...
 
     def dialect_for(self, door: Dialect) -> Dialect:
         """The dialect to speak with it when the client speaks `door`."""

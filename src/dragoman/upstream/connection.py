@@ -401,7 +401,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        cause = "the connection was closed" if exc is None else str(exc) or type(exc).__name__
+        cause = "the connection was closed" if exc is None else exc
         if self._state is _HEAD:
             if self.has_received:
                 self._fail(faults.cut_short(self._name, cause))

@@ -52,10 +52,9 @@ def place_of(url: str, what: str) -> Place:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise ConfigError(
-            f"{what}: expected an address such as https://host:443, {error}"
-        ) from error
+    except ValueError:
+        # Its words would quote the address, and with it a password.
+        raise ConfigError(f"{what}: expected an address such as https://host:443") from None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise ConfigError(f"{what}: expected an address such as https://host or http://host:8000")
     credentials = None
@@ -101,7 +100,7 @@ class Dialer:
         except TimeoutError:
             raise
         except (OSError, UnicodeError) as error:
-            raise faults.unreachable(self._name, str(error) or type(error).__name__) from error
+            raise faults.unreachable(self._name, error) from error
 
     async def _connect(self, place: Place, *, tls: ssl.SSLContext | None) -> Connection:
         loop = asyncio.get_running_loop()

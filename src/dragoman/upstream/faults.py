@@ -1,8 +1,12 @@
 """The ways in which a server can fail to answer, as errors: one place for their words, kinds and statuses.
 
-Messages name the upstream as its operator does and say which time ran out. They never quote a header, a query or an
-address with credentials.
+Messages name the upstream as its operator does and say which time ran out. Clients read them: they quote no header and no
+query, and no address. What the system says of a failure names addresses, and goes into `detail`, for the operator's log.
 """
+
+import os
+import socket
+import ssl
 
 from dragoman.core.failures import ToldError
 from dragoman.errors import UpstreamError
@@ -43,8 +47,8 @@ def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
     )
 
 
-def unreachable(name: str, cause: str) -> UpstreamError:
-    return UpstreamError(f"upstream {name!r} cannot be reached: {cause}")
+def unreachable(name: str, cause: str | Exception) -> UpstreamError:
+    return _caused(f"upstream {name!r} cannot be reached", cause)
 
 
 def no_connection(name: str, seconds: float) -> UpstreamError:
@@ -63,12 +67,36 @@ def gone_without_answer(name: str) -> UpstreamError:
     return UpstreamError(f"upstream {name!r} closed the connection without an answer")
 
 
-def cut_short(name: str, cause: str) -> UpstreamError:
-    return _of_kind("truncated", f"upstream {name!r} cut its answer short: {cause}")
+def cut_short(name: str, cause: str | Exception) -> UpstreamError:
+    error = _caused(f"upstream {name!r} cut its answer short", cause)
+    error.kind = "truncated"
+    return error
 
 
 def not_http(name: str, cause: str) -> UpstreamError:
     return _of_kind("protocol", f"upstream {name!r} did not answer in HTTP: {cause}")
+
+
+def reason_of(error: Exception) -> str:
+    """Why a connection failed, without the address that it was to or the name that a certificate was expected to have."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "its certificate is not accepted"
+    if isinstance(error, ssl.SSLError):
+        reason: object = getattr(error, "reason", None)  # which not all have
+        return f"TLS failed ({reason})" if reason else "TLS failed"
+    if not isinstance(error, OSError):
+        return type(error).__name__
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)  # the system's words for it, without the name
+    return os.strerror(error.errno) if error.errno else "no connection could be made"
+
+
+def _caused(what: str, cause: str | Exception) -> UpstreamError:
+    if isinstance(cause, str):
+        return UpstreamError(f"{what}: {cause}")
+    error = UpstreamError(f"{what}: {reason_of(cause)}")
+    error.detail = str(cause) or type(cause).__name__
+    return error
 
 
 def _of_kind(kind: str, message: str, status: int = 502) -> UpstreamError:

@@ -16,6 +16,7 @@ from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.dialing import place_of
 from dragoman.upstream.headers import header_rules, request_headers, usual_lines
+from dragoman.upstream.secrets import hidden_from_clients
 from dragoman.upstream.settings import UpstreamSettings
 from dragoman.upstream.transport import Transport
 
@@ -61,6 +62,7 @@ class HttpUpstream:
         self._dialects = frozenset((kind, *settings.also))
         if settings.api_key == "client" == key:
             key = None
+        self.secrets = hidden_from_clients(settings, key)
         self._rules = {dialect: header_rules(settings, dialect, key) for dialect in DIALECTS}
         for field, value in {**settings.headers, "key": key or ""}.items():
             _check_header(name, field, value)
@@ -103,11 +105,11 @@ class HttpUpstream:
         try:
             reply = await self._transport.send("GET", url, self._transport.lines(headers), b"")
             try:
-                excerpt = (await reply.read())[:_PROBE_BYTES]
+                excerpt = self.secrets.hide_bytes(await reply.read())[:_PROBE_BYTES]
             finally:
                 reply.close()
         except UpstreamError as error:
-            return Probe(ok=False, status=None, detail=error.message)
+            return Probe(ok=False, status=None, detail=error.whole)
         brings_key = self._settings.api_key == "client"
         return _judge(reply.status, excerpt, brings_key=brings_key)
 

@@ -94,6 +94,10 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: dict[str, ModelLimits] = field(default_factory=dict[str, ModelLimits])
     losses: dict[str, LossAction] = field(default_factory=dict[str, LossAction])
 
+    def __repr__(self) -> str:
+        """Its kind alone: addresses, headers, queries, variables and arguments may hold secrets, and traces show this."""
+        return f"UpstreamSettings(kind={self.kind!r}, …)"
+
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where requests for a model go. `model` is a glob over the name the client asks for.

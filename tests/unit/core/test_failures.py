@@ -51,7 +51,7 @@ def test_every_exception_becomes_a_value_with_its_own_message_and_status(
     ("error", "kind"),
     [
         (StreamTruncated("m"), "truncated"),
-        (FrameTooLarge("m"), "too_large"),
+        (FrameTooLarge("m"), "protocol"),
         (UpstreamError("m"), "upstream"),
         (RequestRefused("m"), "invalid_request"),
         (ToolError("m"), "invalid_request"),
@@ -119,7 +119,6 @@ def test_the_error_of_an_answer_can_be_raised_as_what_it_is() -> None:
     kinds = {
         "truncated": StreamTruncated,
         "protocol": RemoteProtocolError,
-        "too_large": FrameTooLarge,
     }
     for kind, expected in kinds.items():
         error = exception_of(error_info(expected("why")))

@@ -118,7 +118,7 @@ def test_a_frame_over_the_limit_fails_the_stream_after_what_came_before() -> Non
     big = b"data: " + b"x" * LIMIT + b"\n\n"
     for stream in (b"data: a\n\n" + big + b"data: b\n\n", b"data: a\n\n" + big):
         events, problems = decoded(stream)
-        error = ErrorInfo(kind="too_large", message=TOO_LARGE, status=502)
+        error = ErrorInfo(kind="protocol", message=TOO_LARGE, status=502)
         assert events == [heard(b"a"), Failed(error)]
         assert problems == [Problem(2, "frame_too_large", TOO_LARGE)]
 

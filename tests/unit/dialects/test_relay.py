@@ -376,6 +376,37 @@ def test_error_after_a_held_finish_is_the_only_end() -> None:
     assert b'"finish_reason": "tool_calls"' not in out
 
 
+@each_dialect
+def test_a_failure_is_told_wherever_it_comes(dialect: str) -> None:
+    """Also while frames are held: an item of a Responses stream is announced before there is anything in it."""
+    failures: dict[str, dict[str, Any]] = {
+        "chat": {"error": {"message": "it broke", "type": "server_error", "code": None}},
+        "messages": {"type": "error", "error": {"type": "api_error", "message": "it broke"}},
+        "responses": {
+            "type": "response.failed",
+            "sequence_number": 99,
+            "response": {
+                "id": "resp_1",
+                "object": "response",
+                "created_at": 1,
+                "status": "failed",
+                "error": {"code": "server_error", "message": "it broke"},
+                "model": "m",
+                "output": [],
+            },
+        },
+    }
+    failure = b"data: " + json.dumps(failures[dialect]).encode() + b"\n\n"
+    if dialect != "chat":
+        failure = f"event: {failures[dialect]['type']}\n".encode() + failure
+    frames = frames_of(wire(dialect, base(dialect)))
+    for count in range(len(frames) - 1):
+        out = passed(relay(dialect), b"".join(frames[:count]) + failure)
+        found = outcome(dialect, out).error
+        assert found is not None, count
+        assert found.message == "it broke", count
+
+
 def test_frame_beyond_the_limit_fails_the_stream() -> None:
     machine = relay("chat")
     sent = machine.feed(frames_of(wire("chat", base("chat")))[0])
@@ -383,7 +414,7 @@ def test_frame_beyond_the_limit_fails_the_stream() -> None:
     out = sent + machine.feed(huge) + machine.close()
     CHECKS["chat"](out)
     assert machine.error is not None
-    assert machine.error.kind == "too_large"
+    assert machine.error.kind == "protocol"
 
 
 # --- keep-alives, the exact mode ----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from vendor_wire import Answer, Said, Thought, Tool, stream
 
+from dragoman.core.secrets import Secrets
 from dragoman.server.dump import Dump
 from dragoman.server.dump_events import MAX_EVENT, EventPicker
 from dragoman.server.redaction import redact_json
@@ -155,6 +156,21 @@ def dump_all(settings: DumpSettings, data: bytes, times: int = 1, cut: int = 50)
             tap.feed(data[start : start + cut])
         tap.close()
     dump.close()
+
+
+def test_an_error_that_quotes_what_the_upstream_was_sent_is_dumped_without_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "dump.jsonl"
+    key = 'own "key" of the gateway'
+    error = {"type": "error", "code": "x", "message": f"no such key: {key}", "sequence_number": 0}
+    dump = Dump(DumpSettings(path=str(path)))
+    tap = dump.begin(REQUEST, "codex", Secrets([key]))
+    tap.feed(b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n")
+    tap.close()
+    dump.close()
+    (line,) = lines(path)
+    assert line["event"]["message"] == "no such key: [redacted]"
 
 
 def test_lines_say_whose_they_are(tmp_path: Path) -> None:

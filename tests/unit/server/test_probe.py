@@ -78,4 +78,8 @@ def test_a_server_that_repeats_the_key_is_not_quoted() -> None:
             return await probe_all({"a": upstream}, {})
 
     (found,) = asyncio.run(run())
-    assert (found.is_ok, "SECRET" in found.detail, "***" in found.detail) == (False, False, True)
+    assert (found.is_ok, "SECRET" in found.detail, "[redacted]" in found.detail) == (
+        False,
+        False,
+        True,
+    )

@@ -73,7 +73,8 @@ def test_a_server_that_nobody_vouches_for_is_refused(loop: str) -> None:
         async with ScriptedUpstream([], tls=server_context()) as server:
             error = await refused(structs.replace(PLAIN, base_url=server.url))
         assert (error.kind, error.status) == ("upstream", 502)
-        assert "certificate verify failed" in error.message
+        assert "certificate is not accepted" in error.message
+        assert "certificate verify failed" in error.detail
 
     play(loop, main())
 
@@ -258,7 +259,8 @@ def test_a_host_without_an_address_is_an_upstream_error(
 
     async def main() -> None:
         error = await refused(structs.replace(PLAIN, base_url="http://far.example"))
-        assert error.message == "upstream 'local' cannot be reached: no address for 'far.example'"
+        assert error.message == "upstream 'local' cannot be reached: no connection could be made"
+        assert error.detail == "no address for 'far.example'"
 
     play(loop, main())
 

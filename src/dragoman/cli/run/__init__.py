@@ -1,6 +1,6 @@
 """`dragoman run`: an agent in the terminal, on any upstream.
 
-command.py        options                                  starting.py: what they lead to   trusting.py: the configuration
+command.py        options                                  starting.py: what they lead to
 conversation.py   questions, answers, interruptions, exit codes
   keeping, asking   sessions.py: conversations as files    questions.py: lines from a person    signals.py: Ctrl-C
   showing           display.py: for a person, on live.py    event_lines.py: `--json`             describing.py: in words

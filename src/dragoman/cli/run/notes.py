@@ -6,6 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from dragoman.cli.run.display import Watcher
+from dragoman.core.secrets import Secrets
+from dragoman.server.redaction import redact
 
 __all__ = ("noted_logs",)
 
@@ -13,8 +15,9 @@ _LONGEST = 500  # of a message; a trace has pages
 
 
 class _Notes(logging.Handler):
-    def __init__(self, watcher: Watcher, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, watcher: Watcher, loop: asyncio.AbstractEventLoop, secrets: Secrets) -> None:
         super().__init__(logging.WARNING)
+        self._secrets = secrets
         self._watcher = watcher
         self._loop = loop
 
@@ -22,15 +25,16 @@ class _Notes(logging.Handler):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]!r}"
+        text = redact(self._secrets.hide(text))
         with suppress(RuntimeError):  # the loop is closed: there is nobody left to tell
             # Whatever thread logs, and in whatever moment: the screen is the loop's.
             self._loop.call_soon_threadsafe(self._watcher.note, text[:_LONGEST])
 
 
 @contextmanager
-def noted_logs(watcher: Watcher) -> Generator[None]:
-    """Warnings and worse become notes. Needs the running loop."""
-    handler = _Notes(watcher, asyncio.get_running_loop())
+def noted_logs(watcher: Watcher, secrets: Secrets) -> Generator[None]:
+    """Warnings and worse become notes without the secrets. Needs the running loop."""
+    handler = _Notes(watcher, asyncio.get_running_loop(), secrets)
     root = logging.getLogger()
     root.addHandler(handler)
     try:

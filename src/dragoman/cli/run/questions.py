@@ -5,7 +5,6 @@ The terminal edits the line; reading waits on the event loop, so that everything
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -13,7 +12,7 @@ from dragoman.cli.run.live import LiveScreen
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.visible import cells
 
-__all__ = ("Person", "TypedLines", "is_attended")
+__all__ = ("Person", "TypedLines")
 
 _PROMPT = "> "
 # Nobody types so fast, and terminals hand on what is pasted much faster.
@@ -21,14 +20,6 @@ _PASTE_SECONDS = 0.03
 _LEAST_ROWS = 8  # of a page, on a screen that is hardly one
 _PAGE_WORDS = {"": "next", "r": "rest", "rest": "rest", "n": "no", "no": "no"}
 _READ_SIZE = 65536  # terminals give one line at a time, and no longer ones than 4,096 bytes
-
-
-def is_attended() -> bool:
-    """Whether somebody is there to type: standard input is a terminal, and so is a place to ask."""
-    try:
-        return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
-    except (AttributeError, ValueError):  # closed before we were started
-        return False
 
 
 class TypedLines:

@@ -18,17 +18,20 @@ from dragoman.cli.run.event_lines import EventLines, SessionStarted
 from dragoman.cli.run.instructions import instructions_for, read_instructions
 from dragoman.cli.run.live import LiveScreen
 from dragoman.cli.run.notes import noted_logs
-from dragoman.cli.run.questions import Person, TypedLines, is_attended
+from dragoman.cli.run.questions import Person, TypedLines
 from dragoman.cli.run.sessions import Session, Sessions, is_session_id, new_session
 from dragoman.cli.run.signals import Signals
 from dragoman.cli.run.tools import Permissions, Toolset, open_tools, permissions_of, servers_of
-from dragoman.cli.run.trusting import load_trusted
-from dragoman.cli.screen import CLEAN, PROBLEMS, complain, show
+from dragoman.cli.screen import CLEAN, PROBLEMS, complain, is_attended, show
+from dragoman.cli.trust import ask_for_trust
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.visible import visible_line
+from dragoman.server.config import Flags, check_surroundings, load_settings
+from dragoman.server.config_trust import plain_http
+from dragoman.server.masking import secrets_of
 from dragoman.server.settings import Settings
 
 __all__ = ("start",)
@@ -78,7 +81,9 @@ def _plan(
 ) -> _Plan:
     if prompt is None and not is_attended():
         raise ConfigError("expected a PROMPT, as an argument or on standard input; got none")
-    settings = load_trusted(options, os.environ)
+    flags = Flags(upstream=options.upstream)
+    settings = load_settings(options.config, os.environ, flags, ask_for_trust)
+    check_surroundings(settings, os.environ)
     model = options.model or _model_of(kept) or os.environ.get(MODEL_VARIABLE)
     model = model or _default_model(settings)
     session = kept or new_session(root, model, time.time())
@@ -133,7 +138,11 @@ async def _run(plan: _Plan) -> int:
 async def _converse(plan: _Plan, signals: Signals) -> int:
     options = plan.options
     watcher, person = _surroundings(options)
-    with noted_logs(watcher), closing(watcher):
+    secrets = secrets_of(structs.replace(plan.settings, mcp=plan.servers), os.environ)
+    with (
+        noted_logs(watcher, secrets),
+        closing(watcher),
+    ):
         async with AsyncExitStack() as stack:
             tools = await stack.enter_async_context(
                 open_tools(plan.root, plan.permissions, plan.servers, person)
@@ -208,7 +217,7 @@ def _introduce(plan: _Plan, tools: Toolset, watcher: Watcher, *, is_attended: bo
             watcher.note(tools.sandbox.summary)
         if approval == "refused":
             watcher.note("nobody can be asked: what needs approval is refused (--yes, --policy)")
-    for warning in tools.warnings():
+    for warning in (*plain_http(plan.settings), *tools.warnings()):
         watcher.note(warning)
 
 

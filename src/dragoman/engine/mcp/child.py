@@ -184,7 +184,7 @@ class _Child:
         with suppress(OSError):
             while data := await self._stderr.read(_READ_BYTES):
                 *lines, rest = (rest + data).split(b"\n")
-                rest = rest[:MAX_LOGGED_CHARS]
+                rest = rest[: 2 * MAX_LOGGED_CHARS]
                 for line in lines:
                     self._log("standard error", line)
         self._log("standard error", rest)
@@ -196,7 +196,9 @@ class _Child:
         messages.close()
 
     def _log(self, where: str, line: bytes) -> None:
-        text = line[:MAX_LOGGED_CHARS].decode("utf-8", "replace").strip()
+        # Hidden before it is cut: half of a secret would not be found.
+        text = line[: 2 * MAX_LOGGED_CHARS].decode("utf-8", "replace").strip()
+        text = self._ending.secrets.hide(text)[:MAX_LOGGED_CHARS]
         if not text:
             return
         if where == "standard error":

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from dragoman.core.secrets import NO_SECRETS, Secrets
+
 __all__ = ("MAX_MESSAGE_BYTES", "Ending")
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -10,13 +12,14 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 class Ending:
     """`reason` goes on after the server's name: `ended with exit status 1`. `detail` is for the operator alone: a
-    server's last words may hold what no model should read.
+    server's last words may hold what no model should read. Whoever quotes others hides `secrets` first.
 
     Of HTTP, where the SDK keeps it to itself: `status`, of the last request that was refused, and `is_forgotten`: the
     server knows our session no more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Secrets = NO_SECRETS) -> None:
+        self.secrets = secrets
         self.reason = ""
         self.detail = ""
         self.status: int | None = None

@@ -6,6 +6,7 @@ whoever waits for one may leave at once while the server is still being told of 
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from dragoman.engine.mcp.ending import Ending
 from dragoman.engine.mcp.http import http_client, open_http
 from dragoman.engine.mcp.listing import list_tools
 from dragoman.engine.mcp.progress import Progress
-from dragoman.engine.mcp.settings import McpServerSettings
+from dragoman.engine.mcp.settings import McpServerSettings, mcp_secrets
 from dragoman.errors import GatewayError, ToolError
 
 __all__ = ("Life", "SessionForgotten", "is_cancelled")
@@ -64,7 +65,7 @@ class Life:
         settings: McpServerSettings,
         on_listing: Callable[[tuple[types.Tool, ...]], None],
     ) -> None:
-        self.ending = Ending()
+        self.ending = Ending(mcp_secrets(settings, os.environ))
         self._settings = settings
         self._on_listing = on_listing
         self._open: tuple[ClientSession, asyncio.TaskGroup] | None = None
@@ -93,7 +94,7 @@ class Life:
                         self._open = None
             except Exception as error:
                 # the outermost edge of a server: whatever it was, it has ended it
-                self.ending.tell(self._why(error))
+                self.ending.tell(*self._why(error))
             finally:
                 self.ending.tell("was stopped")
                 for task in self._tasks:
@@ -145,7 +146,7 @@ class Life:
                 return session, await list_tools(session, self._settings)
         except Exception as error:
             # before a child is ended for it, which would be a reason too
-            self.ending.tell(self._why(error))
+            self.ending.tell(*self._why(error))
             raise
 
     async def _connect(self, stack: AsyncExitStack) -> ClientSession:
@@ -203,12 +204,12 @@ class Life:
             except Exception as error:  # a task's outermost edge, and a stranger's list
                 if isinstance(error, MCPError) and self._is_lost(error):
                     await self._hear_why()
-                    self.ending.tell(f"does not answer any more: {_words(error)}")
+                    self.ending.tell(f"does not answer any more: {self._words(error)}")
                 else:
                     logger.warning(
                         "MCP server %s: its tools cannot be listed again: %s",
                         self._name,
-                        _words(error),
+                        self._words(error),
                     )
             else:
                 self._on_listing(listing)
@@ -231,7 +232,7 @@ class Life:
         except Exception as error:  # a task's outermost edge, and a stranger's answer
             return ToolError(
                 f"the MCP server {self._name!r} answered the call of {name!r} with what the protocol"
-                f" does not allow: {_words(error)}"
+                f" does not allow: {self._words(error)}"
             )
 
     async def _refusal(self, name: str, error: MCPError) -> ToolError:
@@ -240,7 +241,7 @@ class Life:
             return SessionForgotten(self._gone(name).message)
         if error.code != types.CONNECTION_CLOSED:
             return ToolError(
-                f"the MCP server {self._name!r} refused the call of {name!r}: {_words(error)}"
+                f"the MCP server {self._name!r} refused the call of {name!r}: {self._words(error)}"
             )
         self._stale.set()  # whether only this answer was lost, or the server, the next listing shows
         await self._hear_why()
@@ -260,19 +261,23 @@ class Life:
             f"the MCP server {self._name!r} {reason}; its tool {name!r} gave no result"
         )
 
-    def _why(self, error: BaseException) -> str:
-        """What ended a life, for one that goes on after the server's name."""
+    def _why(self, error: BaseException) -> tuple[str, str]:
+        """What ended a life, as words that go on after the server's name; and what only the operator should read of it."""
         error = _innermost(error)
         if isinstance(error, TimeoutError):
-            return f"did not start within {self._settings.start_timeout:g} s"
+            return f"did not start within {self._settings.start_timeout:g} s", ""
         if isinstance(error, GatewayError):
-            return error.message
+            return error.message, error.detail
         if isinstance(error, MCPError):
-            status = self.ending.status
-            return f"refused: {_words(error)}" + (f" (HTTP status {status})" if status else "")
+            status = f" (HTTP status {self.ending.status})" if self.ending.status else ""
+            return f"refused: {self._words(error)}{status}", ""
         if isinstance(error, OSError | ConnectError | ConnectTimeout):
-            return f"cannot be reached: {_words(error)}"
-        return f"failed: {type(error).__name__}: {_words(error)}"
+            return "cannot be reached", self._words(error)  # which name addresses
+        return f"failed: {type(error).__name__}: {self._words(error)}", ""
+
+    def _words(self, error: BaseException) -> str:
+        text = self.ending.secrets.hide(str(error) or type(error).__name__)
+        return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…"
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -280,8 +285,3 @@ def _innermost(error: BaseException) -> BaseException:
     if not isinstance(error, BaseExceptionGroup):
         return error
     return _innermost(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
-
-
-def _words(error: BaseException) -> str:
-    text = str(error) or type(error).__name__
-    return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…"

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field, structs
 
 from dragoman._json import loads
+from dragoman.core.secrets import Secrets, header_credentials, url_credentials, url_others
 from dragoman.errors import ConfigError, MalformedJson
 
 __all__ = (
@@ -21,6 +22,7 @@ __all__ = (
     "RestartSettings",
     "check_names",
     "check_settings",
+    "mcp_secrets",
     "settings_from_file_text",
     "settings_from_short_form",
     "settings_from_values",
@@ -90,6 +92,18 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return f"command {self.command[0]!r}"
         parts = urlsplit(self.url)
         return f"url '{parts.scheme}://{parts.hostname}{'' if _port(self.url) is None else f':{_port(self.url)}'}'"
+
+
+def mcp_secrets(settings: McpServerSettings, environ: Mapping[str, str]) -> Secrets:
+    """What a server is given, by values: none of it is quoted in a message or a log line."""
+    headers = {**settings.headers}
+    headers |= {name: environ.get(held, "") for name, held in settings.headers_from.items()}
+    credentials = {environ.get(name, "") for name in settings.env_from}
+    credentials.update(url_credentials(settings.url))
+    credentials.update(part for value in headers.values() for part in header_credentials(value))
+    others = {*settings.command[1:], *settings.env.values(), *headers.values()}
+    others.update(url_others(settings.url))
+    return Secrets(credentials, others)
 
 
 def check_settings(settings: McpServerSettings, where: str = "mcp") -> McpServerSettings:

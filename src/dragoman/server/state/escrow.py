@@ -22,7 +22,7 @@ from dragoman.core.seals import Family, split_family
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.translate import Change
-from dragoman.errors import MalformedJson, StoreError
+from dragoman.errors import MalformedJson, StoreError, StoreUnavailable
 from dragoman.model.events import Event, PartEnded
 from dragoman.model.parts import Call, Dialect, Part, Reasoning, Seal
 from dragoman.model.request import Request, Turn
@@ -157,9 +157,9 @@ async def _ask(holder: StoreHolder, name: str, work: Callable[[Store], Awaitable
         async with asyncio.timeout(PATIENCE):
             return await holder.ask(name, work)
     except TimeoutError:
-        holder.note_trouble(f"no answer within {PATIENCE:g} seconds")
+        holder.note_trouble(StoreUnavailable(f"no answer within {PATIENCE:g} seconds"))
     except StoreError as error:
-        logger.debug("the escrow was not asked: %s", error.message)
+        logger.debug("the escrow was not asked: %s", error.whole)
     return None
 
 

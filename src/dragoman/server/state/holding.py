@@ -152,7 +152,7 @@ class StoreHolder:
             store = self._store or await self._opened()
             result = await work(store)
         except (StoreUnavailable, StoreDamaged) as error:
-            self.note_trouble(error.message)
+            self.note_trouble(error)
             raise
         except StoreError:
             outcome = "refused"
@@ -177,7 +177,7 @@ class StoreHolder:
                 async with asyncio.timeout(CHECK_PATIENCE):
                     await self.ask(name, work)
             except TimeoutError:
-                self.note_trouble(f"no answer within {CHECK_PATIENCE:g} seconds")
+                self.note_trouble(StoreUnavailable(f"no answer within {CHECK_PATIENCE:g} seconds"))
             except StoreError:
                 pass  # which is noted
         return self.trouble
@@ -228,7 +228,9 @@ class StoreHolder:
         except StoreError:
             raise
         except GatewayError as error:
-            raise StoreUnavailable(f"the store cannot be opened: {error.message}") from error
+            unopened = StoreUnavailable(f"the store cannot be opened: {error.message}")
+            unopened.detail = error.detail
+            raise unopened from error
         self._store = store
         loop = asyncio.get_running_loop()
         self._tending = [
@@ -279,20 +281,20 @@ class StoreHolder:
 
     def _could_not_sweep(self, error: StoreError) -> None:
         if not isinstance(error, StoreMissing):
-            self.note_trouble(error.message)
+            self.note_trouble(error)
 
-    def note_trouble(self, why: str) -> None:
+    def note_trouble(self, error: StoreError) -> None:
         """It does not work. It is tried from time to time until it does."""
         if self._is_closed:
             return
         now = time.monotonic()
         reported, when = self._reported
-        is_new = self.trouble is None and (why != reported or now - when >= PAUSE_SECONDS)
+        is_new = self.trouble is None and (error.whole != reported or now - when >= PAUSE_SECONDS)
         if is_new or now - when >= REPEAT_SECONDS:
-            logger.error("the store does not work, nothing can be stored: %s", why)
-            self._reported = (why, now)
+            logger.error("the store does not work, nothing can be stored: %s", error.whole)
+            self._reported = (error.whole, now)
             self._is_reported = True
-        self.trouble = why
+        self.trouble = error.message
         self._away_until = now + AWAY_SECONDS
         if self._recovering is None or self._recovering.done():
             self._recovering = asyncio.get_running_loop().create_task(self._try_until_it_works())

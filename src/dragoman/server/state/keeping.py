@@ -445,7 +445,7 @@ async def _forget(store: Store, key: Key) -> None:
 
 def _too_large() -> ErrorInfo:
     message = f"expected an answer of at most {MAX_STREAM_BYTES:,} bytes to be kept, got more"
-    return ErrorInfo(kind="too_large", message=message)
+    return ErrorInfo(kind="server", message=message)
 
 
 def _unstored(error: StoreError) -> ErrorInfo:

@@ -11,6 +11,7 @@ from time import time
 from msgspec import structs
 
 from dragoman._json import as_object, loads
+from dragoman.core.secrets import Secrets
 from dragoman.errors import MalformedJson, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
@@ -55,6 +56,8 @@ class ChatGptCodexUpstream:
             public = structs.replace(as_responses, base_url=_API_URL)
             self._api = HttpUpstream(name, public, key=None)
         self._logins = LoginFile(auth_file, now)
+        self._login: Login | None = None
+        self.secrets = self._backend.secrets
         self._configured = frozenset(header.lower() for header in settings.headers)
 
     def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 -- it speaks one
@@ -111,6 +114,9 @@ class ChatGptCodexUpstream:
         return self._api if login.is_api_key else self._backend
 
     def _credentials(self, login: Login) -> dict[str, str]:
+        if login != self._login:
+            self._login = login
+            self.secrets = self._backend.secrets | Secrets((login.token,))
         headers = {"authorization": f"Bearer {login.token}"}
         if login.account_id is not None:
             headers["chatgpt-account-id"] = login.account_id

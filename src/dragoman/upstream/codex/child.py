@@ -98,11 +98,11 @@ class Child:
         return child
 
     @property
-    def last_words(self) -> str:
-        """How it ended, with what it said last."""
-        said = " | ".join(self._murmur.last)
-        how = f"{self._command_words()} {self._process.how_it_ended}"
-        return f"{how}; it said last: {said}" if said else how
+    def end(self) -> UpstreamError:
+        """How it ended; what it said last is in the detail."""
+        error = UpstreamError(f"{self._command_words()} {self._process.how_it_ended}")
+        error.detail = self._last_said()
+        return error
 
     async def request(
         self, method: str, params: object, on_late: Callable[[Message], None] | None = None
@@ -273,18 +273,21 @@ class Child:
         return f"upstream {self._name!r}: app-server {self._process.pid}"
 
     def _lost(self) -> UpstreamError:
-        error = UpstreamError(self.last_words)
+        error = self.end
         error.kind = "truncated"
         return error
 
     def _fault(self, what: str, kind: str) -> UpstreamError:
-        said = " | ".join(self._murmur.last)
-        error = UpstreamError(
-            f"{self._command_words()} {what}" + (f"; it said last: {said}" if said else "")
-        )
+        error = UpstreamError(f"{self._command_words()} {what}")
+        error.detail = self._last_said()
         error.kind = kind
         error.status = 504 if kind == "timeout" else 502
         return error
+
+    def _last_said(self) -> str:
+        """For the log alone: it may be anything, also what stands in its environment."""
+        said = " | ".join(self._murmur.last)
+        return f"it said last: {said}" if said else ""
 
     def _refused(self, method: str, code: int, message: str) -> UpstreamError:
         error = UpstreamError(f"upstream {self._name!r} refused {method}: {message}")

@@ -23,7 +23,7 @@ class Seat:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._child: Child | None = None
-        self._trouble: str | None = None
+        self._trouble: UpstreamError | None = None
         self._resting_until: float | None = None
         self._failures = 0  # in all
         self._changed = asyncio.Event()
@@ -37,7 +37,7 @@ class Seat:
     @property
     def trouble(self) -> str | None:
         """Why there is no child, if there should be one."""
-        return None if self._child is not None else self._trouble
+        return None if self._child is not None or not self._trouble else self._trouble.message
 
     def start(self) -> None:
         if self._keeper is None:
@@ -58,7 +58,7 @@ class Seat:
             if until is not None and (
                 self._failures > failures or until - time.monotonic() > SHORT_REST
             ):
-                raise _unavailable(self._trouble or "there is no app-server")
+                raise _unavailable(self._trouble)
             # The keeper wakes us in any case: a start has a time limit of its own.
             changed = self._changed
             await changed.wait()
@@ -78,7 +78,8 @@ class Seat:
                 failures = 1 if lived >= SETTLED_SECONDS else failures + 1
                 self._failures += 1
                 wait = wait_before(failures)
-                logger.warning("%s; started again in %g s", self._trouble, wait)
+                why = "there is no app-server" if self._trouble is None else self._trouble.whole
+                logger.warning("%s; started again in %g s", why, wait)
                 if wait:
                     self._resting_until = time.monotonic() + wait
                     self._wake()
@@ -94,13 +95,13 @@ class Seat:
         try:
             child = await Child.start(self._launch)
         except UpstreamError as error:
-            self._trouble = error.message
+            self._trouble = error
             return 0.0
         began = time.monotonic()
         self._child = child
         self._wake()
         await child.ended.wait()
-        self._child, self._trouble = None, child.last_words
+        self._child, self._trouble = None, child.end
         await child.close()
         return time.monotonic() - began
 
@@ -109,7 +110,8 @@ class Seat:
         self._changed = asyncio.Event()
 
 
-def _unavailable(message: str) -> UpstreamError:
-    error = UpstreamError(message)
+def _unavailable(trouble: UpstreamError | None) -> UpstreamError:
+    error = UpstreamError("there is no app-server" if trouble is None else trouble.message)
+    error.detail = "" if trouble is None else trouble.detail
     error.status = 503
     return error

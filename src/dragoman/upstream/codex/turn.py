@@ -223,7 +223,7 @@ class Turn:
         if self._size > MAX_BUFFERED:
             self.fail(
                 _of_kind(
-                    "too_large",
+                    "server",
                     f"the client reads too slowly: more than {MAX_BUFFERED:,} bytes of the answer wait for it",
                 )
             )

@@ -29,6 +29,7 @@ from dragoman.upstream.codex.reply import SETTLE_SECONDS, CodexReply
 from dragoman.upstream.codex.seat import Seat
 from dragoman.upstream.codex.turn import Turn
 from dragoman.upstream.http import Probe
+from dragoman.upstream.secrets import hidden_from_clients
 from dragoman.upstream.settings import UpstreamSettings
 
 __all__ = ("CodexUpstream", "child_environment")
@@ -47,6 +48,7 @@ class CodexUpstream:
         self, name: str, settings: UpstreamSettings, environ: Mapping[str, str] | None = None
     ) -> None:
         self.name = name
+        self.secrets = hidden_from_clients(settings)
         self._settings = settings
         self._environ = os.environ if environ is None else environ
         self._folder: str | None = None
@@ -82,7 +84,7 @@ class CodexUpstream:
         try:
             child = await self._all_seats()[0].child()
         except UpstreamError as error:
-            return Probe(ok=False, status=None, detail=error.message)
+            return Probe(ok=False, status=None, detail=error.whole)
         return Probe(ok=True, status=None, detail=f"started; {child.agent or 'it answers'}")
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from dragoman.core.secrets import NO_SECRETS
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.rehearsal.reply import RehearsalReply
@@ -14,7 +15,9 @@ _LARGE = 256 * 1024
 
 
 class RehearsalUpstream:
-    """A `base.Upstream`. It keeps nothing between requests."""
+    """A `base.Upstream`. It keeps nothing between requests, and needs nothing to be let in."""
+
+    secrets = NO_SECRETS
 
     def __init__(self, name: str = "rehearsal") -> None:
         self._name = name

@@ -74,7 +74,7 @@ def test_server_that_nobody_serves_is_reported() -> None:
         async with answering(odd(never)) as settings:
             pass
         async with McpServers([settings]) as servers:
-            assert servers.problems["odd"].startswith("cannot be reached: ")
+            assert servers.problems["odd"].startswith("cannot be reached (")
 
     played(main())
 

@@ -161,9 +161,12 @@ def test_child_that_keeps_dying_is_started_ever_more_rarely(tmp_path: Path) -> N
     async def main() -> None:
         settings = app_server(tmp_path, [], {"exit_on": {"initialize": 3}})
         async with running(settings, tmp_path) as upstream:
-            with pytest.raises(UpstreamError, match="ended with exit code 3"):
+            with pytest.raises(UpstreamError, match="ended with exit code 3") as raised:
                 await upstream.send(asked(request()))
-            assert "it is all too much" in (upstream.trouble or "")
+            assert "ended with exit code 3" in (upstream.trouble or "")
+            # Its last words are the operator's to read.
+            assert "it is all too much" in raised.value.detail
+            assert "it is all too much" not in raised.value.message + (upstream.trouble or "")
             # The second was started at once, the third is half a second away.
             assert len(pids(tmp_path)) == 2
 

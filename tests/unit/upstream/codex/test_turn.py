@@ -140,7 +140,7 @@ def test_answer_that_nobody_reads_ends() -> None:
     finally:
         turn_module.MAX_BUFFERED = before
     assert made.turn.failure is not None
-    assert made.turn.failure.kind == "too_large"
+    assert made.turn.failure.kind == "server"
     assert made.wire.said[-1] == "release t"
 
 

@@ -1,0 +1,109 @@
+"""`dragoman trust`, and the question whether a configuration is trusted that merely lies in the folder.
+
+`serve`, `check`, `run` and `connect` ask it here. What needs trust, and how it is remembered, is in `server.config_trust`.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dragoman.cli.options import Options
+from dragoman.cli.screen import CLEAN, is_attended, show
+from dragoman.errors import ConfigError
+from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.visible import visible_line
+from dragoman.server.config import CONFIG_FILE, load_settings
+from dragoman.server.config_trust import FoundFile, Trusted, refusal
+
+__all__ = ("ask_for_trust", "ask_for_trust_in_server", "configure")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Shows what the file would start, send and write, and remembers that it may, until it changes. "
+        "Exit code: 0 remembered, 2 there is no such file, or it cannot be read."
+    )
+    parser.add_argument(
+        "folder", nargs="?", default=".", metavar="FOLDER", help="where the file is (default: here)"
+    )
+    parser.add_argument(
+        "--forget", action="store_true", help="trust the file in this folder no longer"
+    )
+    parser.set_defaults(run=_trust)
+
+
+def ask_for_trust(file: FoundFile, environ: Mapping[str, str]) -> None:
+    """Ask whoever is at the terminal, once for each content of the file; where nobody is, refuse.
+
+    Raises:
+        ConfigError: it is not trusted.
+    """
+    trusted = Trusted(environ)
+    if trusted.has(file):
+        return
+    has_changed = trusted.has_changed(file)
+    if not is_attended() or not _is_granted(file, has_changed=has_changed):
+        raise refusal(file, has_changed=has_changed)
+    trusted.add(file)
+
+
+def ask_for_trust_in_server(file: FoundFile, environ: Mapping[str, str]) -> None:
+    """The same, if the file says where the gateway is: for who only prints that.
+
+    Raises:
+        ConfigError: it is not trusted.
+    """
+    if any(claim.where.startswith("server.") for claim in file.claims):
+        ask_for_trust(file, environ)
+
+
+def _is_granted(file: FoundFile, *, has_changed: bool) -> bool:
+    since = "has changed since you trusted it" if has_changed else "lies in this folder, unnamed"
+    screen = sys.stderr if sys.stderr.isatty() else sys.stdout
+    print(f"{visible_line(str(file.path))} {since}. It would:", file=screen)
+    for claim in file.claims:
+        print(f"  {visible_line(claim.full_line)}", file=screen)
+    with suppress(ImportError, OSError):
+        import termios  # noqa: PLC0415 - not on every system
+
+        # What was typed before the question answers another, or none.
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    print("Trust it, as it is now? [y/N] ", end="", file=screen, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _trust(options: Options) -> int:
+    trusted = Trusted(os.environ)
+    if options.forget:  # whatever the file is by now
+        forgotten = FoundFile(Path(options.folder) / CONFIG_FILE, b"")
+        trusted.remove(forgotten)
+        show(((Span(f"{visible_line(forgotten.place)} is not trusted"),),))
+        return CLEAN
+    found = _found(Path(options.folder))
+    if not found.claims:
+        show(((Span(f"{visible_line(found.place)} needs no trust"),),))
+        return CLEAN
+    trusted.add(found)
+    show((*_claims(found), (Span(f"{visible_line(found.place)} is trusted until it changes"),)))
+    return CLEAN
+
+
+def _claims(file: FoundFile) -> tuple[Line, ...]:
+    return tuple((Span(f"  {visible_line(claim.full_line)}"),) for claim in file.claims)
+
+
+def _found(folder: Path) -> FoundFile:
+    """The file in a folder, with what it would do; without claims where it needs no trust.
+
+    Raises:
+        ConfigError: there is none, or it cannot work.
+    """
+    file = folder / CONFIG_FILE
+    if not file.exists():
+        raise ConfigError(f"expected a {CONFIG_FILE} in {folder}, there is none")
+    seen: list[FoundFile] = []
+    load_settings(file, os.environ, on_found=lambda each, _: seen.append(each), is_named=False)
+    return seen[0] if seen else FoundFile(file, b"")

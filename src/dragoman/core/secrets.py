@@ -1,0 +1,185 @@
+"""Values that nobody outside may read, and what hides them in a text: exactly these values, wherever they stand.
+
+    credentials   keys, tokens, passwords: hidden from `MIN_CREDENTIAL` characters on
+    others        values of headers, variables, arguments and queries, which may be secret: from `MIN_OTHER` on
+
+A value is found as it is and as the ways of writing text escape it, character by character: JSON (`\\u0026`, `\\/`), HTML
+(`&amp;`), addresses (`%26`). A credential is found in base64 too, as HTTP's basic authentication has it. A short value
+is hidden only where it stands alone: `test` is not hidden in `latest`.
+
+The search is linear, but it is one over the whole text: it is for errors and log lines, not for answers.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as BadBase64
+from collections.abc import Iterable, Iterator
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import structs
+
+from dragoman._json import Raw
+from dragoman.model.outcome import ErrorInfo
+
+__all__ = (
+    "HIDDEN",
+    "NO_SECRETS",
+    "Secrets",
+    "header_credentials",
+    "url_credentials",
+    "url_others",
+)
+
+HIDDEN = "[redacted]"
+
+# Keys of local servers are words such as `none`; shorter ones protect nothing, and hiding them would garble every text.
+MIN_CREDENTIAL = 4
+# `true`, `debug`, `json` and other words that settings consist of are shorter.
+MIN_OTHER = 8
+# Below this a value may be a part of an ordinary word.
+_LONG = 16
+
+_NAMED = {'"': "&quot;", "&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ESCAPES = {
+    '"': '"',
+    "\\": "\\",
+    "/": "/",
+    "'": "'",
+    "\n": "n",
+    "\r": "r",
+    "\t": "t",
+    "\b": "b",
+    "\f": "f",
+}
+
+
+class Secrets:
+    """Values to hide. Made once for a configuration, used for every error."""
+
+    __slots__ = ("_pattern", "credentials", "others")
+
+    def __init__(self, credentials: Iterable[str] = (), others: Iterable[str] = ()) -> None:
+        self.credentials = frozenset(each for each in credentials if len(each) >= MIN_CREDENTIAL)
+        self.others = frozenset(each for each in others if len(each) >= MIN_OTHER)
+        # The longest first: one may be the beginning of another.
+        forms = sorted(self._forms(), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(_pattern_of, forms))) if forms else None
+
+    def __bool__(self) -> bool:
+        return self._pattern is not None
+
+    def __or__(self, more: "Secrets") -> "Secrets":
+        return Secrets(self.credentials | more.credentials, self.others | more.others)
+
+    def hide(self, text: str) -> str:
+        """The text with `HIDDEN` in the place of every one of them."""
+        return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
+
+    def hide_bytes(self, data: bytes) -> bytes:
+        """The same for bytes that are mostly text; all other bytes stay as they are."""
+        if self._pattern is None:
+            return data
+        text = data.decode("utf-8", "surrogateescape")
+        hidden = self._pattern.sub(HIDDEN, text)
+        return data if hidden == text else hidden.encode("utf-8", "surrogateescape")
+
+    def hide_error(self, error: ErrorInfo) -> ErrorInfo:
+        """The same error; what the upstream said of it is still JSON."""
+        if self._pattern is None:
+            return error
+        raw = None if error.raw is None else Raw(self.hide_bytes(bytes(error.raw)))
+        return structs.replace(
+            error,
+            message=self.hide(error.message),
+            code=None if error.code is None else self.hide(error.code),
+            param=None if error.param is None else self.hide(error.param),
+            raw=raw,
+        )
+
+    def _forms(self) -> set[str]:
+        found = {*self.credentials, *self.others}
+        for value in self.credentials:
+            for text in (value, f"{value}:", f":{value}"):
+                encoded = b64encode(text.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+                found.add(encoded)
+        return found
+
+
+NO_SECRETS = Secrets()
+
+
+def header_credentials(value: str) -> Iterator[str]:
+    """What a header's value lets in with: `Bearer x` is `x`, `Basic …` the pair in it and its password."""
+    scheme, space, rest = value.partition(" ")
+    if not space:
+        return
+    yield rest.strip()
+    if scheme.lower() == "basic":
+        try:
+            pair = b64decode(rest.strip() + "==").decode("utf-8", "replace")
+        except (BadBase64, ValueError):
+            return
+        yield pair
+        yield pair.partition(":")[2]
+
+
+def url_credentials(url: str) -> Iterator[str]:
+    """What an address lets in with: its password, or a user name that stands in the place of one; as written and as meant."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # such an address is refused elsewhere
+        return
+    held = parts.password or parts.username
+    if held:
+        user = f"{parts.username}:{held}" if parts.password else held
+        for text in (held, user):
+            yield text
+            yield unquote(text)
+
+
+def url_others(url: str, *, has_path: bool = False) -> Iterator[str]:
+    """What else an address holds that may be secret: its user, the values of its query and fragment, and its path.
+
+    Of the path only long parts that are no known words: a short one is the name of something, which errors have to say.
+    has_path: its path is a database or a file, and counts not at all.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    if not has_path:
+        yield from (part for part in parts.path.split("/") if len(part) >= _LONG)
+    yield parts.username or ""
+    yield parts.fragment
+    for name, value in parse_qsl(parts.query):
+        yield value or name
+
+
+def _pattern_of(value: str) -> str:
+    body = "".join(map(_letter, value))
+    if len(value) >= _LONG:
+        return body
+    return rf"(?<![A-Za-z0-9]){body}(?![A-Za-z0-9])"
+
+
+def _letter(letter: str) -> str:
+    """One character in any of the ways it may be written in."""
+    code = ord(letter)
+    if letter.isascii() and letter.isalnum():
+        return letter  # nobody escapes these
+    forms = [re.escape(letter)]
+    if letter in _ESCAPES:
+        forms.insert(0, rf"\\{re.escape(_ESCAPES[letter])}")
+    if letter == " ":
+        forms.append(r"\+")  # of a query
+    if letter in _NAMED:
+        forms.append(_NAMED[letter])
+    if code < 0x80:
+        forms.append(rf"%(?i:{code:02x})")
+    else:
+        forms.append("".join(f"%(?i:{byte:02x})" for byte in letter.encode("utf-8", "replace")))
+    forms.append(rf"&\#(?:{code}|[xX]0*(?i:{code:x}));")
+    units = letter.encode("utf-16-be", "surrogatepass")
+    pairs = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
+    forms.append("".join(rf"\\u(?i:{unit})" for unit in pairs))
+    return f"(?:{'|'.join(forms)})"
