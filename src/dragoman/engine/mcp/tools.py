@@ -13,6 +13,9 @@ from dragoman.errors import MalformedJson, ToolError
 
 __all__ = ("McpTool",)
 
+PERSON_SECONDS = 86_400.0
+"""As long as a person may take to approve of a call."""
+
 
 class McpTool:
     """Its namespace is the server's name. It runs beside others if the server says that it only reads."""
@@ -30,7 +33,8 @@ class McpTool:
                 schema=raw(listed.input_schema),
             ),
             is_parallel=annotations is not None and annotations.read_only_hint is True,
-            timeout=server.settings.call_timeout,
+            # a person who is asked in the middle of a call takes their time: the server's own limit stands still then
+            timeout=server.settings.call_timeout if server.host is None else PERSON_SECONDS,
         )
 
     @property
