@@ -23,7 +23,7 @@ from dragoman.engine.mcp.http import http_client, open_http
 from dragoman.engine.mcp.listing import list_tools
 from dragoman.engine.mcp.oauth import Authorization
 from dragoman.engine.mcp.progress import Progress
-from dragoman.engine.mcp.session import Session, call_tool, introduce
+from dragoman.engine.mcp.session import Session, call_tool, introduce, is_lost
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.engine.mcp.time_limits import TimeLimits
 from dragoman.errors import GatewayError, ToolError
@@ -259,7 +259,7 @@ class Life:
         if self.ending.is_forgotten and error.code in _UNKNOWN_SESSION:
             self.ending.tell("has forgotten the session")
             return SessionForgotten(self._gone(name).message)
-        if error.code != types.CONNECTION_CLOSED:
+        if not is_lost(error):
             return ToolError(
                 f"the MCP server {self._name!r} refused the call of {name!r}: {_words(error)}{self._about_login()}"
             )
@@ -273,7 +273,7 @@ class Life:
                 await self.ending.wait()
 
     def _is_lost(self, error: MCPError) -> bool:
-        return error.code == types.CONNECTION_CLOSED or self.ending.is_forgotten
+        return is_lost(error) or self.ending.is_forgotten
 
     def _gone(self, name: str) -> ToolError:
         reason = self.ending.reason or "broke off the answer"

@@ -122,15 +122,18 @@ class Authorization(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        # The SDK's flow handles one request at a time, until its answer begins. One that has a token need not wait for that.
+        # The SDK's flow handles one request at a time, until its answer begins; most requests need nothing of it.
+        self._storage.load()
         token = self._storage.valid_token()
-        if token is not None:
-            request.headers["Authorization"] = f"Bearer {token}"
+        if token is not None or not self._context.can_refresh_token():
+            if token is not None:
+                request.headers["Authorization"] = f"Bearer {token}"
             response = yield request
             if not _is_refused(response):
                 self._accept(response)
                 return
-            self._storage.expire(token, is_known_bad=response.status_code == 401)
+            if token is not None and response.status_code == 401:
+                self._storage.expire(token)
         flow = self._log_in(request)
         try:
             outgoing = await anext(flow)
@@ -339,23 +342,38 @@ class _Storage(TokenStorage):
         self._kept: dict[str, object] = {}
         self._is_loaded = False
 
+    def load(self) -> None:
+        """Once, before the first request."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        context = self.context
+        self._kept = {} if self._file is None else _read(self._file)
+        context.client_info = self._registered or self._client()
+        context.current_tokens = self._tokens()
+        # without these a token could not be renewed after a restart, and a person would have to log in again
+        with suppress(ValueError):
+            context.oauth_metadata = OAuthMetadata.model_validate(self._kept.get("metadata"))
+        with suppress(ValueError):
+            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+                self._kept.get("resource")
+            )
+
     def valid_token(self) -> str | None:
         context = self.context
-        if not self._is_loaded:
-            return None  # the SDK's flow loads it
         if context.token_expiry_time and time.time() > context.token_expiry_time - EARLY_SECONDS:
             return None
         return context.current_tokens.access_token if context.current_tokens else None
 
-    def expire(self, token: str, *, is_known_bad: bool) -> None:
+    def expire(self, token: str) -> None:
         """The server took it no more. One that can be renewed is; unless another request has renewed it meanwhile."""
         current = self.context.current_tokens
-        if is_known_bad and current is not None and current.access_token == token:
+        if current is not None and current.access_token == token:
             self.context.token_expiry_time = 1.0
 
     def reload(self) -> None:
         """Take over what another process has written, if it is newer."""
-        if not self._is_loaded or self._file is None:
+        if self._file is None:
             return
         found = _read(self._file)
         if found.get("tokens") not in (None, self._kept.get("tokens")):
@@ -363,20 +381,8 @@ class _Storage(TokenStorage):
             self.context.current_tokens = self._tokens()
 
     async def get_tokens(self) -> OAuthToken | None:
-        if not self._is_loaded and self._file is not None:
-            self._kept = _read(self._file)
-        self._is_loaded = True
-        tokens = self._tokens()
-        if tokens is None:
-            return None
-        # without these a token could not be renewed after a restart, and a person would have to log in again
-        with suppress(ValueError):
-            self.context.oauth_metadata = OAuthMetadata.model_validate(self._kept.get("metadata"))
-        with suppress(ValueError):
-            self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                self._kept.get("resource")
-            )
-        return tokens
+        # asked for by the SDK where it has none, or could not renew them: the latter are not worth another try
+        return self.context.current_tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self.context
@@ -390,12 +396,7 @@ class _Storage(TokenStorage):
         self._save()
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        if self._registered is not None:
-            return self._registered
-        try:
-            return OAuthClientInformationFull.model_validate(self._kept["client"])
-        except (KeyError, ValueError):
-            return None
+        return self._registered or self.context.client_info or self._client()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         if self._registered is not None:
@@ -404,6 +405,12 @@ class _Storage(TokenStorage):
             )
         self._kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
         self._save()
+
+    def _client(self) -> OAuthClientInformationFull | None:
+        try:
+            return OAuthClientInformationFull.model_validate(self._kept["client"])
+        except (KeyError, ValueError):
+            return None
 
     def _tokens(self) -> OAuthToken | None:
         ends = self._kept.get("expires_at")

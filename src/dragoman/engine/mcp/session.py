@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
     from mcp.shared.message import SessionMessage
 
-__all__ = ("Session", "call_tool", "introduce")
+__all__ = ("Session", "call_tool", "introduce", "is_lost")
 
 MAX_ROUNDS = 10
 """Questions that a server may answer a call with, one after the other: as many as the other SDKs allow."""
@@ -35,6 +35,7 @@ MAX_PAUSE = 1.0
 _MISSING: Mapping[str, Mapping[str, object]] = {
     "tools/list": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"},
 }
+_LOST = ("Connection closed", "SSE stream ")
 _MISSING_ELSEWHERE: Mapping[str, object] = {"resultType": "complete"}
 
 
@@ -102,7 +103,7 @@ async def introduce(session: Session, *, is_http: bool) -> None:
         await first()
     except (MCPError, ValueError, RuntimeError) as error:
         # refused; or answered with no result of that request, or with a version that is not one of this protocol
-        if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
+        if isinstance(error, MCPError) and is_lost(error):
             raise
         refusal = error
     else:
@@ -112,6 +113,11 @@ async def introduce(session: Session, *, is_http: bool) -> None:
     except (MCPError, ValueError, RuntimeError) as error:
         # the handshake is what an old server fails at, and a new one refuses with the versions it has
         raise error if is_http and not _names_versions(refusal) else refusal from None
+
+
+def is_lost(error: MCPError) -> bool:
+    """Whether it is the SDK's word for an answer that cannot come any more: servers use its number for what they like."""
+    return error.code == types.CONNECTION_CLOSED and str(error).startswith(_LOST)
 
 
 def _names_versions(error: Exception) -> bool:
