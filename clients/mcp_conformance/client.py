@@ -55,10 +55,10 @@ async def main(url: str, scenario: str, context: Table) -> int:
     async with McpServers([settings], host=Obliging()) as servers:
         for name, problem in servers.problems.items():
             print(f"{name} {problem}", file=sys.stderr)
-        failures = len(servers.problems)
+        # A call that fails is for a model to read, and no failure of the program: the suite sees what was sent.
         for tool, arguments in calls(servers.tools(), context):
-            failures += not await succeeds(tool, arguments)
-    return 1 if failures else 0
+            await call(tool, arguments)
+        return 1 if servers.problems else 0
 
 
 async def oauth_settings(url: str, scenario: str, context: Table) -> OAuthSettings:
@@ -97,7 +97,9 @@ def calls(tools: Sequence[Tool], context: Table) -> Iterator[tuple[Tool, Table]]
     by_name = {tool.offer.declaration.name: tool for tool in tools}
     wanted = cast("list[Table]", context.get("toolCalls", []))
     if wanted:
-        yield from ((by_name[str(each["name"])], cast("Table", each["arguments"])) for each in wanted)
+        yield from (
+            (by_name[str(each["name"])], cast("Table", each["arguments"])) for each in wanted
+        )
         return
     for name, tool in by_name.items():
         if name == "json_schema_echo":  # to be told what became of the schema of the other tool
@@ -108,22 +110,19 @@ def calls(tools: Sequence[Tool], context: Table) -> Iterator[tuple[Tool, Table]]
             yield tool, arguments_for(tool.offer.declaration, Words())
 
 
-async def succeeds(tool: Tool, arguments: Table) -> bool:
+async def call(tool: Tool, arguments: Table) -> None:
     declaration = tool.offer.declaration
-    call = Call(call_id="call_1", name=declaration.name, input=dumps(arguments).decode())
-    problem = check_arguments(declaration, call.input)
+    made = Call(call_id="call_1", name=declaration.name, input=dumps(arguments).decode())
+    problem = check_arguments(declaration, made.input)
     if problem is None:
         try:
-            await tool.run(Invocation(call, print))
+            await tool.run(Invocation(made, print))
         except ToolError as error:
             problem = error.message
     if problem is not None:
         print(problem, file=sys.stderr)
-    return problem is None
 
 
 if __name__ == "__main__":
     known = cast("Table", loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}"))
-    sys.exit(
-        asyncio.run(main(sys.argv[-1], os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), known))
-    )
+    sys.exit(asyncio.run(main(sys.argv[-1], os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), known)))

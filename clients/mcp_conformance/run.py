@@ -55,16 +55,21 @@ async def run_scenario(node: str, suite: str, scenario: str) -> Result:
         except TimeoutError:
             process.kill()
             said, _ = await process.communicate()
-        counts: Checks = {}
-        words = [] if process.returncode == 0 else [said.decode("utf-8", "replace")]
-        for file in Path(folder).rglob("checks.json"):
-            for check in cast("list[dict[str, object]]", loads(file.read_bytes())):
-                status = str(check["status"])
-                counts[status] = counts.get(status, 0) + 1
-                if status == "FAILURE":
-                    words.append(f"{check['id']}: {check.get('errorMessage') or check['description']}")
-        words += [file.read_text("utf-8") for file in Path(folder).rglob("stderr.txt")]
-        return Result(scenario, process.returncode or 0, counts, "\n".join(words))
+        code = 1 if process.returncode is None else process.returncode
+        return read_result(scenario, code, said.decode("utf-8", "replace"), Path(folder))
+
+
+def read_result(scenario: str, code: int, said: str, folder: Path) -> Result:
+    counts: Checks = {}
+    words = [said] if code else []
+    for file in folder.rglob("checks.json"):
+        for check in cast("list[dict[str, object]]", loads(file.read_bytes())):
+            status = str(check["status"])
+            counts[status] = counts.get(status, 0) + 1
+            if status == "FAILURE":
+                words.append(f"{check['id']}: {check.get('errorMessage') or check['description']}")
+    words += [file.read_text("utf-8") for file in folder.rglob("stderr.txt")]
+    return Result(scenario, code, counts, "\n".join(words))
 
 
 async def scenarios(node: str, suite: str) -> list[str]:
@@ -91,8 +96,12 @@ async def main(node: str, suite: str, wanted: list[str]) -> int:
     bad = 0
     for result in results:
         is_excused = result.scenario in excused
-        word = "nothing to check" if result.is_empty else "passed" if result.has_passed else "failed"
-        counts = ", ".join(f"{count} {status.lower()}" for status, count in sorted(result.checks.items()))
+        word = (
+            "nothing to check" if result.is_empty else "passed" if result.has_passed else "failed"
+        )
+        counts = ", ".join(
+            f"{count} {status.lower()}" for status, count in sorted(result.checks.items())
+        )
         if is_excused:
             word += f", does not apply ({excused[result.scenario]})"
         is_bad = result.has_passed == is_excused

@@ -1,6 +1,7 @@
 """Trying the upstreams of a configuration: does each answer, and take its key? And the store and the MCP servers: are they there?"""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from msgspec import Struct
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ConfigError, StoreError
+from dragoman.server.hosted.servers import tokens_folder
 from dragoman.server.masking import MASK, PASS_ON
 from dragoman.store.opening import default_path, open_store
 from dragoman.store.settings import StoreSettings
@@ -77,7 +79,8 @@ async def probe_mcp(
         return []
     found: list[Finding] = []
     try:
-        async with McpServers(settings, patience=patience) as servers:
+        tokens = tokens_folder(os.environ)
+        async with McpServers(settings, patience=patience, tokens=tokens) as servers:
             for server in settings:
                 names = [
                     tool.offer.declaration.name for tool in servers.selected((server.name,)).tools()

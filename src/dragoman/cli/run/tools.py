@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dragoman.cli.options import Options
 from dragoman.cli.run.approving import asking
+from dragoman.cli.run.mcp_host import TerminalHost
 from dragoman.cli.run.questions import Person
 from dragoman.core.aliases import flat_name
 from dragoman.engine.approval import Policy, read_policy
@@ -24,6 +25,7 @@ from dragoman.engine.mcp.settings import (
 )
 from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError
+from dragoman.server.hosted.servers import tokens_folder
 from dragoman.server.settings import Settings
 
 __all__ = ("Permissions", "Toolset", "open_tools", "permissions_of", "servers_of")
@@ -117,7 +119,7 @@ async def open_tools(
 ) -> AsyncGenerator[Toolset]:
     """The tools, while the context lasts; the processes of MCP servers end with it.
 
-    person: who is asked for approval; None: what needs it is refused.
+    person: who is asked for approval, and by MCP servers; None: what needs approval is refused, and questions are declined.
 
     Raises:
         ConfigError: the root is no folder, or the MCP SDK is not installed.
@@ -132,7 +134,8 @@ async def open_tools(
         sandbox="auto" if permissions.has_sandbox else "off",
         options=TerminalOptions(network=permissions.has_network),
     )
-    async with McpServers(servers) as started:
+    host = None if person is None else TerminalHost(person)
+    async with McpServers(servers, host=host, tokens=tokens_folder(os.environ)) as started:
         yield Toolset(terminal, started, permissions.policy)
 
 
