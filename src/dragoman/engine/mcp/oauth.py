@@ -361,9 +361,8 @@ class _Storage(TokenStorage):
 
     def valid_token(self) -> str | None:
         context = self.context
-        if context.token_expiry_time and time.time() > context.token_expiry_time - EARLY_SECONDS:
-            return None
-        return context.current_tokens.access_token if context.current_tokens else None
+        tokens = context.current_tokens
+        return tokens.access_token if tokens is not None and context.is_token_valid() else None
 
     def expire(self, token: str) -> None:
         """The server took it no more. One that can be renewed is; unless another request has renewed it meanwhile."""
@@ -386,7 +385,10 @@ class _Storage(TokenStorage):
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self.context
-        ends = None if tokens.expires_in is None else time.time() + tokens.expires_in
+        lifetime = tokens.expires_in
+        early = 0.0 if lifetime is None else min(EARLY_SECONDS, lifetime / 10)
+        ends = None if lifetime is None else time.time() + lifetime - early
+        context.token_expiry_time = ends
         self._kept |= {
             "tokens": tokens.model_dump(mode="json", exclude_none=True),
             "expires_at": ends,
