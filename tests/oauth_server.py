@@ -2,18 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 
 from dragoman.engine.mcp.host import Answer, Form, Link
 from dragoman.engine.mcp.settings import McpServerSettings, OAuthSettings
-from mcp_help import QUICK
+from mcp_help import PATIENCE, QUICK
 
-__all__ = ("Browser", "Guarded", "guarded")
+__all__ = ("Browser", "Guarded", "guarded", "guarded_in_thread")
 
+T = TypeVar("T")
 Table = dict[str, object]
 _REASONS = {
     200: "OK",
@@ -165,6 +168,26 @@ async def guarded() -> AsyncGenerator[Guarded]:
     async with server:
         held.port = server.sockets[0].getsockname()[1]
         yield held
+
+
+@contextmanager
+def guarded_in_thread() -> Generator[Guarded]:
+    """The same in a loop of its own, for other processes."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def play(step: Coroutine[object, object, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(step, loop).result(PATIENCE)
+
+    opened = guarded()
+    try:
+        yield play(opened.__aenter__())
+        play(opened.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 class Browser:

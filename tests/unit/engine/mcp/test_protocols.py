@@ -132,13 +132,17 @@ def test_refusal_with_the_number_of_a_lost_connection_keeps_its_words(tmp_path: 
 
 
 def test_null_for_an_optional_argument_is_left_out_and_no_error(tmp_path: Path) -> None:
-    given = {"needed": None, "days": None, "note": None, "inner": {"depth": None}}
+    inner: dict[str, object] = {"depth": None}
 
     async def main() -> None:
         async with McpServers([rough("repeats", tmp_path)]) as servers:
             declaration = tool_named(servers, "repeat").offer.declaration
+            given = {"needed": None, "days": None, "note": None, "inner": inner}
             assert check_arguments(declaration, json.dumps(given)) is None
-            got = json.loads(said(await call_tool(servers, "repeat", **given)))
+            output = await call_tool(
+                servers, "repeat", needed=None, days=None, note=None, inner=inner
+            )
+            got = json.loads(said(output))
             assert got == {"needed": None, "note": None, "inner": {}}
 
     played(main())
