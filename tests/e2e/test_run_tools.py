@@ -107,7 +107,8 @@ def test_file_in_the_folder_starts_no_program_unless_it_is_named(tmp_path: Path)
     )
     assert run_piped(tmp_path, "hello").returncode == 0
     assert not (tmp_path / "started").exists()
-    assert run_piped(tmp_path, "hello", "--config", "dragoman.toml").returncode == 0
+    # it is no MCP server, and has failed
+    assert run_piped(tmp_path, "hello", "--config", "dragoman.toml").returncode == 4
     assert (tmp_path / "started").exists()
 
 

@@ -35,12 +35,16 @@ def _object(draw: st.DrawFn, depth: int = 2) -> tuple[Value, Value, Value]:
     written: Value = {}
     meant: Value = {}
     for name in draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=4)):
+        member: object
+        value: object
+        kept: object
         if depth and draw(st.booleans()):
-            inner, inside, understood = draw(_object(depth - 1))
-            properties[name], value, kept, nullable = inner, inside, understood, False
+            member, value, kept = draw(_object(depth - 1))
+            nullable = False
         else:
-            member, plain, nullable = draw(st.sampled_from(_PLAIN))
-            properties[name], value, kept = member, plain, plain
+            member, value, nullable = draw(st.sampled_from(_PLAIN))
+            kept = value
+        properties[name] = member
         is_required = draw(st.booleans())
         is_null = draw(st.booleans()) and (nullable or not is_required)
         if is_required:
