@@ -220,8 +220,8 @@ def serve_2026(
             case "initialize":
                 initialize(request)
             case "server/discover":
-                known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
-                answer(request, {**known, **more})
+                can: Message = {"tools": {}}
+                answer(request, {"supportedVersions": ["2026-07-28"], "capabilities": can, **more})
             case "tools/list":
                 answer(request, {"tools": tools, **more})
             case "tools/call":
@@ -244,8 +244,9 @@ def echoes_version() -> None:
 
     def initialize(request: Message) -> None:
         info = {"name": "rough", "version": "1"}
-        version = {"protocolVersion": "2026-07-28", "capabilities": {"tools": {}}}
-        answer(request, {**version, "serverInfo": info})
+        can: Message = {"tools": {}}
+        version = "2026-07-28"
+        answer(request, {"protocolVersion": version, "capabilities": can, "serverInfo": info})
 
     def call(request: Message) -> None:
         answer(request, {**say("worked"), "resultType": "complete"})
@@ -283,7 +284,7 @@ def asks_first() -> None:
 
 def wants_a_model() -> None:
     """Answers a call with a request for what we do not offer."""
-    params = {"messages": [], "maxTokens": 1}
+    params: Message = {"messages": [], "maxTokens": 1}
     wanted = {"think": {"method": "sampling/createMessage", "params": params}}
 
     def call(request: Message) -> None:

@@ -116,14 +116,17 @@ class _Check:
             listed = cast("list[object]", value)
             return [self.without_nulls(items, each, depth + 1) for each in listed]
         properties = known.get("properties")
-        if not isinstance(value, dict) or not isinstance(properties, dict):
+        if not isinstance(value, dict):
             return value
+        members = cast("_Schema", value)
+        if not isinstance(properties, dict):
+            return members
         named = cast("_Schema", properties)
         required = known.get("required")
         needed = cast("list[object]", required) if isinstance(required, list) else []
         return {
             name: self.without_nulls(named.get(name), member, depth + 1)
-            for name, member in cast("_Schema", value).items()
+            for name, member in members.items()
             if member is not None
             or name in needed
             or name not in named

@@ -25,6 +25,10 @@ class Screen:
         )
         self._terminal = Terminal(WIDTH)
 
+    def fail(self) -> None:
+        """Something else is written to the same terminal."""
+        self.stream.write("dragoman: it failed\n")
+
     @property
     def text(self) -> str:
         whole = self.stream.getvalue()
@@ -145,14 +149,14 @@ def test_what_is_written_by_another_way_stands_between_whole_lines_and_the_rows(
     screen = Screen()
     screen.live.set_row("1", "sleep")
     screen.live.say("one")
-    screen.live.aside(lambda: screen.stream.write("dragoman: it failed\n") and None)
+    screen.live.aside(screen.fail)
     assert screen.text == "one\ndragoman: it failed\n⠋ sleep  0.0 s"
 
 
 def test_what_is_written_by_another_way_waits_for_an_answer() -> None:
     screen = Screen()
     screen.live.ask("allow it? ")
-    screen.live.aside(lambda: screen.stream.write("dragoman: it failed\n") and None)
+    screen.live.aside(screen.fail)
     assert "failed" not in screen.text
     screen.stream.write("y\n")  # as the terminal echoes it
     screen.live.answered()

@@ -5,6 +5,7 @@ import logging
 import socket
 import stat
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec import structs
@@ -23,9 +24,7 @@ CREDENTIALS = OAuthSettings(
 
 def kept(folder: Path) -> dict[str, object]:
     (file,) = folder.iterdir()
-    value = loads(file.read_bytes())
-    assert isinstance(value, dict)
-    return value
+    return cast("dict[str, object]", loads(file.read_bytes()))
 
 
 def spoil(folder: Path) -> None:
