@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve run venv test test-clients check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash house examples lock clean
+.PHONY: help serve run venv test test-clients conformance check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash house examples lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: ## run every test
 
 test-clients: ## tool round trips of the real Codex, Claude Code and Node SDKs through the gateway (npm)
 	@scripts/test-clients
+
+conformance: ## the public conformance suite for MCP clients (npm)
+	@scripts/conformance
 
 check: ## formatting, lint, mypy, pyright and the import rules
 	@scripts/check

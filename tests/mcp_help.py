@@ -53,9 +53,11 @@ def rough(kind: str, records: Path, *, name: str = "rough") -> McpServerSettings
 
 
 @contextmanager
-def served_workshop(records: Path | None = None, port: int = 0) -> Generator["Served"]:
-    """The well-behaved server, over streamable HTTP on a port of its own."""
-    served = Served(records, port)
+def served_workshop(
+    records: Path | None = None, port: int = 0, *, is_old: bool = False
+) -> Generator["Served"]:
+    """The well-behaved server, over streamable HTTP on a port of its own. `is_old`: it knows no protocol without a handshake."""
+    served = Served(records, port, is_old=is_old)
     try:
         yield served
     finally:
@@ -65,10 +67,10 @@ def served_workshop(records: Path | None = None, port: int = 0) -> Generator["Se
 class Served:
     """A process that serves MCP over HTTP."""
 
-    def __init__(self, records: Path | None, port: int) -> None:
+    def __init__(self, records: Path | None, port: int, *, is_old: bool) -> None:
         env = dict(os.environ) if records is None else {**os.environ, "RECORDS": str(records)}
         self._process = subprocess.Popen(
-            [sys.executable, str(SERVERS / "workshop.py"), "http", str(port)],
+            [sys.executable, str(SERVERS / "workshop.py"), "old" if is_old else "http", str(port)],
             stdout=subprocess.PIPE,
             env=env,
         )

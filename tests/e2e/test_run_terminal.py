@@ -1,6 +1,7 @@
 """`dragoman run` in a terminal: what is seen, Ctrl-C, approval, questions one after the other."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Generator
@@ -25,6 +26,7 @@ from dragoman.testing import (
     ScriptedUpstream,
     Wait,
 )
+from oauth_server import guarded_in_thread
 
 SPINNER = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
 
@@ -336,3 +338,78 @@ def wait_for(file: Path, running: InTerminal) -> None:
         assert time.monotonic() < deadline, running.raw
         assert running.process.poll() is None, running.raw
         time.sleep(0.01)
+
+
+ROUGH = Path(__file__).parents[1] / "mcp_servers" / "rough.py"
+
+
+def test_question_of_an_mcp_server_is_asked_field_by_field_and_answered(tmp_path: Path) -> None:
+    server = f"shop={sys.executable} -S {ROUGH} asks_first"
+    script = [call("shop__ask", {}), answer("Done.")]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "ask", "--yes", "--mcp", server, *options(upstream)) as running,
+    ):
+        running.until("the MCP server shop ")
+        running.until("asks for some values")
+        running.until("Who is it for")
+        running.until("answer it")
+        running.type("y\n")
+        running.until(r"name \[Ada\]: ")
+        running.type("\n")
+        running.until(r"sure \(yes or no\): ")
+        running.type("perhaps\n")
+        running.until("expected yes or no, got 'perhaps'")
+        running.until(r"sure \(yes or no\): ")
+        running.type("y\n")
+        running.until("send it")
+        running.type("y\n")
+        assert running.wait() == 0
+    told = json.loads(messages(upstream.requests[1])[-1]["content"])
+    given = {"action": "accept", "content": {"name": "Ada", "sure": True}}
+    assert told == {"inputResponses": {"who": given}, "requestState": "état 1"}
+
+
+@pytest.mark.parametrize(("typed", "action"), [("n\n", "decline"), ("\x04", "cancel")])
+def test_question_of_an_mcp_server_can_be_declined_and_left(
+    typed: str, action: str, tmp_path: Path
+) -> None:
+    server = f"shop={sys.executable} -S {ROUGH} asks_first"
+    script = [call("shop__ask", {}), answer("Done.")]
+    with (
+        ScriptedUpstream.in_thread(script) as upstream,
+        in_terminal(tmp_path, "ask", "--yes", "--mcp", server, *options(upstream)) as running,
+    ):
+        running.until("answer it")
+        running.type(typed)
+        assert running.wait() == 0
+    told = json.loads(messages(upstream.requests[1])[-1]["content"])
+    assert told["inputResponses"] == {"who": {"action": action}}
+
+
+def test_login_at_an_mcp_server_goes_by_the_browser_and_is_needed_once(tmp_path: Path) -> None:
+    browser = tmp_path / "browser.py"
+    browser.write_text("import sys, urllib.request as r; r.urlopen(sys.argv[1]).read()\n", "utf-8")
+    environ = {"BROWSER": f"{sys.executable} {browser} %s"}
+    with guarded_in_thread() as far, ScriptedUpstream.in_thread([answer("Fine.")] * 2) as upstream:
+        server = ("--mcp", f"far={far.url}", *options(upstream))
+        with in_terminal(tmp_path, "hello", *server, env=environ) as running:
+            running.until("the MCP server far wants you to log in: open")
+            running.until("Fine")
+            assert running.wait() == 0
+        assert far.paths().count("/tenant/authorize") == 1
+        again = run_piped(tmp_path, "hello", *server)
+        assert (again.returncode, again.stderr) == (0, "")
+        assert far.paths().count("/tenant/authorize") == 1
+    tools = [each["function"]["name"] for each in json.loads(upstream.requests[1].body)["tools"]]
+    assert "far__work" in tools
+
+
+def test_login_that_nobody_can_make_is_reported(tmp_path: Path) -> None:
+    with guarded_in_thread() as far, ScriptedUpstream.in_thread([answer("Fine.")]) as upstream:
+        done = run_piped(
+            tmp_path, "hello", "--quiet", "--mcp", f"far={far.url}", *options(upstream)
+        )
+    assert (done.returncode, done.stdout) == (4, "Fine.\n")
+    assert "MCP server far" in done.stderr
+    assert "wants a login" in done.stderr

@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 from pty_command import (
     answer,
     call,
@@ -16,7 +17,7 @@ from pty_command import (
 )
 from vendor_wire import Answer, Tool, stream
 
-from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, sse
+from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply, sse
 
 WORKSHOP = Path(__file__).parents[1] / "mcp_servers" / "workshop.py"
 
@@ -59,12 +60,41 @@ def test_tools_of_an_mcp_server_are_offered_called_and_gone_at_the_end(tmp_path:
     assert processes_with(str(tmp_path)) == []
 
 
-def test_server_that_cannot_be_started_is_told_and_the_rest_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [(), ("--quiet",), ("--json",)])
+def test_server_that_failed_is_in_the_exit_code_and_on_standard_error(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
     with ScriptedUpstream.in_thread([answer("Fine.")]) as upstream:
-        done = run_piped(tmp_path, "hello", "--mcp", "broken=/bin/false", *options(upstream))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("MCP server broken") == 1
+        done = run_piped(tmp_path, "hello", *how, "--mcp", "broken=/bin/false", *options(upstream))
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.count("MCP server broken ended with exit status 1") == 1
+    assert "MCP server broken" not in done.stdout
     assert "Fine." in done.stdout
+    if how == ("--quiet",):
+        assert done.stdout == "Fine.\n"
+
+
+def test_server_that_ends_for_good_in_the_middle_is_in_the_exit_code_too(tmp_path: Path) -> None:
+    once = "test -e started && exit 1; touch started; exec"
+    server = f"{once} {sys.executable} -S {WORKSHOP.parent / 'rough.py'} crashes"
+    entry = {"command": "sh", "args": ["-c", server], "cwd": str(tmp_path)}
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"shop": entry}}), encoding="utf-8")
+    script = [call("shop__crash", {}), answer("It broke.")]
+    with ScriptedUpstream.in_thread(script) as upstream:
+        done = run_piped(
+            tmp_path, "try it", "--quiet", "--yes", "--mcp", str(file), *options(upstream)
+        )
+    assert (done.returncode, done.stdout) == (4, "It broke.\n")
+    assert "MCP server shop ended with exit status 3" in done.stderr
+
+
+def test_failure_of_the_model_counts_more_than_that_of_a_server(tmp_path: Path) -> None:
+    with ScriptedUpstream.in_thread(
+        [json_reply({"error": {"message": "no"}}, status=400)]
+    ) as upstream:
+        done = run_piped(tmp_path, "hello", "--mcp", "broken=/bin/false", *options(upstream))
+    assert done.returncode == 1
 
 
 def test_file_in_the_folder_starts_no_program_unless_it_is_named(tmp_path: Path) -> None:
@@ -79,7 +109,8 @@ def test_file_in_the_folder_starts_no_program_unless_it_is_named(tmp_path: Path)
     assert refused.returncode == 2
     assert "mcp[0].command: start /bin/sh" in refused.stderr
     assert not (tmp_path / "started").exists()
-    assert run_piped(tmp_path, "hello", "--config", "dragoman.toml").returncode == 0
+    # it is no MCP server, and has failed
+    assert run_piped(tmp_path, "hello", "--config", "dragoman.toml").returncode == 4
     assert (tmp_path / "started").exists()
 
 

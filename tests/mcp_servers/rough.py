@@ -203,6 +203,127 @@ def modern() -> None:
                 pass
 
 
+def serve_2026(
+    call: Callable[[Message], None],
+    *,
+    initialize: Callable[[Message], None],
+    whole: Message | None = None,
+    tools: object = (TOOL,),
+) -> None:
+    """A server without a handshake. `whole`: what the protocol demands of each result."""
+    more = (
+        {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if whole is None else whole
+    )
+    for line in sys.stdin:
+        request: Message = json.loads(line)
+        match request.get("method"):
+            case "initialize":
+                initialize(request)
+            case "server/discover":
+                can: Message = {"tools": {}}
+                answer(request, {"supportedVersions": ["2026-07-28"], "capabilities": can, **more})
+            case "tools/list":
+                answer(request, {"tools": tools, **more})
+            case "tools/call":
+                call(request)
+            case _:
+                pass
+
+
+def refuse(request: Message, code: int, message: str) -> None:
+    error = {"code": code, "message": message}
+    write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}) + "\n")
+
+
+def no_handshake(request: Message) -> None:
+    refuse(request, -32601, "Method not found")
+
+
+def echoes_version() -> None:
+    """Knows only the protocol of 2026, and answers the handshake with its version all the same."""
+
+    def initialize(request: Message) -> None:
+        info = {"name": "rough", "version": "1"}
+        can: Message = {"tools": {}}
+        version = "2026-07-28"
+        answer(request, {"protocolVersion": version, "capabilities": can, "serverInfo": info})
+
+    def call(request: Message) -> None:
+        answer(request, {**say("worked"), "resultType": "complete"})
+
+    serve_2026(call, initialize=initialize)
+
+
+def bare() -> None:
+    """Of 2026, and leaves out what its results could say of themselves."""
+    serve_2026(works, initialize=no_handshake, whole={})
+
+
+def asks_first() -> None:
+    """Answers a call with a question, and the answer to that with what it was told."""
+    form = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "default": "Ada"}, "sure": {"type": "boolean"}},
+    }
+    question = {"message": "Who is it for?", "requestedSchema": form}
+    wanted = {"who": {"method": "elicitation/create", "params": question}}
+
+    def call(request: Message) -> None:
+        params = cast("Table", request["params"])
+        if called(request) == "endless" or "inputResponses" not in params:
+            state = {"requestState": "état 1"} if called(request) != "stateless" else {}
+            answer(request, {"resultType": "input_required", "inputRequests": wanted, **state})
+            return
+        told = {key: params.get(key) for key in ("inputResponses", "requestState")}
+        answer(request, {**say(json.dumps(told, sort_keys=True)), "resultType": "complete"})
+
+    serve_2026(
+        call, initialize=no_handshake, tools=[tool("ask"), tool("stateless"), tool("endless")]
+    )
+
+
+def wants_a_model() -> None:
+    """Answers a call with a request for what we do not offer."""
+    params: Message = {"messages": [], "maxTokens": 1}
+    wanted = {"think": {"method": "sampling/createMessage", "params": params}}
+
+    def call(request: Message) -> None:
+        answer(request, {"resultType": "input_required", "inputRequests": wanted})
+
+    serve_2026(call, initialize=no_handshake)
+
+
+def own_codes() -> None:
+    """Refuses a call with the number that the SDK has for a lost connection."""
+
+    def call(request: Message) -> None:
+        refuse(request, -32000, "the saw is out of order")
+
+    serve(call)
+
+
+def repeats() -> None:
+    """Says which arguments it got."""
+
+    def call(request: Message) -> None:
+        params = cast("Table", request["params"])
+        answer(request, say(json.dumps(params["arguments"], sort_keys=True)))
+
+    schema = {
+        "type": "object",
+        "properties": {
+            "needed": {"type": ["string", "null"]},
+            "days": {"type": "integer"},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "inner": {"type": "object", "properties": {"depth": {"$ref": "#/$defs/number"}}},
+        },
+        "required": ["needed"],
+        "$defs": {"number": {"type": "number"}},
+        "additionalProperties": False,
+    }
+    serve(call, [tool("repeat", inputSchema=schema)])
+
+
 def notify(listener: object, method: str, notifications: object) -> None:
     params: Message = {"_meta": {"io.modelcontextprotocol/subscriptionId": listener}}
     if notifications is not None:

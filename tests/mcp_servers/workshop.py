@@ -2,6 +2,7 @@
 
     python workshop.py          over its standard input and output
     python workshop.py http 0   over streamable HTTP on that port; the one it has is the first line that it prints
+    python workshop.py old 0    the same, as a server of 2025: it does not know `server/discover`
 
 What must be seen from outside is written into the folder RECORDS, one file an event.
 """
@@ -18,6 +19,8 @@ from mcp import MCPError, types
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.types import ToolAnnotations
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 server = MCPServer("workshop", log_level="ERROR")
 READS = ToolAnnotations(read_only_hint=True)
@@ -111,7 +114,8 @@ async def ask(ctx: Context) -> str:
     except MCPError as error:
         answers.append(f"refused: {error}")
     try:
-        await ctx.session.elicit_form("who are you?", {"type": "object", "properties": {}})
+        answer = await ctx.session.elicit_form("who are you?", {"type": "object", "properties": {}})
+        answers.append(answer.action)
     except MCPError as error:
         answers.append(f"refused: {error}")
     try:
@@ -126,7 +130,8 @@ async def ask(ctx: Context) -> str:
 async def grow(name: str, ctx: Context) -> str:
     """Makes a new tool."""
     server.add_tool(lambda: name, name=name, description="new", structured_output=False)
-    await ctx.session.send_tool_list_changed()
+    await ctx.session.send_tool_list_changed()  # in a session
+    await ctx.notify_tools_changed()  # to those who listen, where there are no sessions
     return "made"
 
 
@@ -159,17 +164,29 @@ def header(name: str, ctx: Context) -> str:
     return (ctx.headers or {}).get(name, "(not sent)")
 
 
-def serve_http(port: int) -> None:
+def of_2025(app: ASGIApp) -> ASGIApp:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers", ()))
+        if b"mcp-method" in headers:
+            await PlainTextResponse("no session", 400)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return serve
+
+
+def serve_http(port: int, *, is_old: bool) -> None:
     listener = socket.create_server(("127.0.0.1", port))
     print(listener.getsockname()[1], flush=True)
+    app = server.streamable_http_app()
     config = uvicorn.Config(
-        server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1
+        of_2025(app) if is_old else app, log_level="error", timeout_graceful_shutdown=1
     )
     asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["http"]:
-        serve_http(int(sys.argv[2]))
+    if sys.argv[1:2] in (["http"], ["old"]):
+        serve_http(int(sys.argv[2]), is_old=sys.argv[1] == "old")
     else:
         server.run()

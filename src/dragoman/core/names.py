@@ -14,7 +14,7 @@ from dragoman.core.pointers import resolve
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
 
-__all__ = ("resolve_name", "satisfies")
+__all__ = ("resolve_name", "satisfies", "without_nulls")
 
 # A schema may refer to itself, and alternatives multiply: past these limits nothing is satisfied.
 MAX_DEPTH = 64
@@ -59,6 +59,13 @@ def satisfies(schema: object, value: object) -> bool:
     return _Check(schema).satisfies(schema, value, 0)
 
 
+def without_nulls(schema: object, value: object) -> object:
+    """The value less every null of an optional member that may not be null. Models write one for what they do not give:
+    strict modes have them name all members.
+    """
+    return _Check(schema).without_nulls(schema, value, 0)
+
+
 def _fits(tool: Tool, arguments: str) -> bool:
     try:
         value: object = loads(arguments) if arguments.strip() else {}
@@ -96,6 +103,36 @@ class _Check:
             and self._has_members(known, value, depth)
             and self._has_items(known, value, depth)
         )
+
+    def without_nulls(self, schema: object, value: object, depth: int) -> object:
+        if depth > MAX_DEPTH or not isinstance(schema, dict):
+            return value
+        known = cast("_Schema", schema)
+        reference = known.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            value = self.without_nulls(resolve(self._root, reference), value, depth + 1)
+        if isinstance(value, list):
+            items = known.get("items")
+            listed = cast("list[object]", value)
+            return [self.without_nulls(items, each, depth + 1) for each in listed]
+        properties = known.get("properties")
+        if not isinstance(value, dict):
+            return value
+        members = cast("_Schema", value)
+        if not isinstance(properties, dict):
+            return members
+        named = cast("_Schema", properties)
+        required = known.get("required")
+        needed = cast("list[object]", required) if isinstance(required, list) else []
+        return {
+            name: self.without_nulls(named.get(name), member, depth + 1)
+            for name, member in members.items()
+            if member is not None
+            or name in needed
+            or name not in named
+            or self.satisfies(named[name], None, depth + 1)
+            or self._steps < 0  # it could not be told
+        }
 
     def _combines(self, schema: _Schema, value: object, depth: int) -> bool:
         reference = schema.get("$ref")

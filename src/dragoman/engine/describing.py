@@ -14,10 +14,19 @@ from typing import Annotated, Generic, TypeVar, cast, get_args, get_origin, get_
 
 from msgspec import Struct
 
-from dragoman._json import FAST_FAILURES, REQUIRED, Raw, dumps_document, record_type, schema_of
+from dragoman._json import (
+    FAST_FAILURES,
+    REQUIRED,
+    Raw,
+    dumps_document,
+    loads,
+    record_type,
+    schema_of,
+)
 from dragoman._json import typed_decoder as decoder_of
+from dragoman.core.names import without_nulls
 from dragoman.engine.tools import Declaration, Invocation
-from dragoman.errors import ConfigError, ToolError
+from dragoman.errors import ConfigError, MalformedJson, ToolError
 
 __all__ = ("Arguments", "Described", "describe", "describe_record")
 
@@ -42,10 +51,24 @@ class Arguments(Struct, Generic[S], frozen=True):
             ToolError: they are not what the tool takes.
         """
         try:
-            return self.decode((text if text.strip() else "{}").encode("utf-8", "replace"))
+            return self.decode(
+                (self._given(text) if text.strip() else "{}").encode("utf-8", "replace")
+            )
         except FAST_FAILURES as error:
             name = self.declaration.name
             raise ToolError(f"{name} cannot take these arguments: {error}") from error
+
+    def _given(self, text: str) -> str:
+        """Less what is null for want of a value: its default counts."""
+        schema = self.declaration.schema
+        if "null" not in text or schema is None:
+            return text
+        try:
+            value: object = loads(text)
+        except MalformedJson:
+            return text
+        given = without_nulls(loads(bytes(schema)), value)
+        return text if given == value else dumps_document(given).decode()
 
 
 def describe_record(name: str, description: str, kind: type[S]) -> Arguments[S]:

@@ -12,12 +12,12 @@ from functools import lru_cache
 from typing import cast
 
 from dragoman._json import loads
-from dragoman.core.names import satisfies
+from dragoman.core.names import satisfies, without_nulls
 from dragoman.engine.excerpts import shown
 from dragoman.engine.tools import Declaration
 from dragoman.errors import MalformedJson
 
-__all__ = ("MAX_ARGUMENTS", "check_arguments")
+__all__ = ("MAX_ARGUMENTS", "check_arguments", "given_arguments")
 
 # A whole file may be an argument; nothing a model writes in one answer comes near.
 MAX_ARGUMENTS = 8_388_608
@@ -37,7 +37,7 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
     """None if the arguments fit the tool's schema, else what is wrong with them, for the model to read.
 
     Only functions have arguments that can be checked; the input of any other kind is its tool's own matter. No text at
-    all is an empty object.
+    all is an empty object. A null for a member that may be left out, and may not be null, counts as left out.
     """
     if declaration.kind != "function":
         return None
@@ -57,11 +57,21 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
     if wrong is not None:
         return f"The arguments of {name} have a property name of {wrong:,} characters; expected at most {MAX_NAME}."
     source = b"" if declaration.schema is None else bytes(declaration.schema)
+    if source and "null" in text:
+        value = given_arguments(source, cast("_Schema", value))
     problems = _problems(source, cast("_Schema", value)) if source else []
     if not problems:
         return None
     lines = "\n".join(f"- {problem}" for problem in problems)
     return f"The arguments do not fit the schema of {name}:\n{lines}"
+
+
+def given_arguments(source: bytes, value: _Schema) -> _Schema:
+    """The arguments less those that are null for want of a value: see `without_nulls`."""
+    try:
+        return cast("_Schema", without_nulls(loads(source), value))
+    except MalformedJson:
+        return value
 
 
 def _problems(source: bytes, value: _Schema) -> list[str]:

@@ -482,6 +482,10 @@ def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterato
                     f"{path}.headers_from.{header}: expected a value in the environment variable {variable}, "
                     "it is not set"
                 )
+        for key in ("client_secret_from", "private_key_from"):
+            variable = getattr(server.oauth, key, "")
+            if variable and not environ.get(variable):
+                yield f"{path}.oauth.{key}: expected a value in the environment variable {variable}, it is not set"
 
 
 def _hosted(hosted: HostedSettings) -> Iterator[str]:

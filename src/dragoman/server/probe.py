@@ -1,6 +1,7 @@
 """Trying the upstreams of a configuration: does each answer, and take its key? And the store and the MCP servers: are they there?"""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ConfigError, StoreError
+from dragoman.server.hosted.servers import tokens_folder
 from dragoman.server.masking import PASS_ON
 from dragoman.store.opening import default_path, open_store
 from dragoman.store.settings import StoreSettings
@@ -83,7 +85,8 @@ async def probe_mcp(
         return []
     found: list[Finding] = []
     try:
-        async with McpServers(settings, patience=patience) as servers:
+        tokens = tokens_folder(os.environ)
+        async with McpServers(settings, patience=patience, tokens=tokens) as servers:
             for server in settings:
                 names = [
                     tool.offer.declaration.name for tool in servers.selected((server.name,)).tools()

@@ -25,6 +25,10 @@ class Screen:
         )
         self._terminal = Terminal(WIDTH)
 
+    def fail(self) -> None:
+        """Something else is written to the same terminal."""
+        self.stream.write("dragoman: it failed\n")
+
     @property
     def text(self) -> str:
         whole = self.stream.getvalue()
@@ -139,3 +143,31 @@ def test_text_that_the_terminal_has_no_letters_for_is_escaped() -> None:
     live.set_row("1", "x")
     stream.flush()
     assert written.getvalue() == b"\\xe9\n| x  0.0 s"
+
+
+def test_what_is_written_by_another_way_stands_between_whole_lines_and_the_rows() -> None:
+    screen = Screen()
+    screen.live.set_row("1", "sleep")
+    screen.live.say("one")
+    screen.live.aside(screen.fail)
+    assert screen.text == "one\ndragoman: it failed\n⠋ sleep  0.0 s"
+
+
+def test_what_is_written_by_another_way_waits_for_an_answer() -> None:
+    screen = Screen()
+    screen.live.ask("allow it? ")
+    screen.live.aside(screen.fail)
+    assert "failed" not in screen.text
+    screen.stream.write("y\n")  # as the terminal echoes it
+    screen.live.answered()
+    assert screen.text == "allow it? y\ndragoman: it failed"
+
+
+def test_where_there_is_no_terminal_nothing_is_put_between_the_words() -> None:
+    screen = Screen(is_live=False)
+    screen.live.say("one")
+    failures: list[str] = []
+    screen.live.aside(lambda: failures.append("it failed"))
+    screen.live.say(" two\n")
+    assert screen.stream.getvalue() == "one two\n"
+    assert failures == ["it failed"]

@@ -424,3 +424,12 @@ def test_work_that_is_run_to_its_end_is_waited_for_when_cancelled() -> None:
 def test_a_made_tool_is_a_tool() -> None:
     made: Tool = forecast
     assert isinstance(made, FunctionTool)
+
+
+def test_null_for_a_parameter_with_a_default_is_the_default() -> None:
+    @tool
+    def count(start: int, step: int = 2, note: str | None = "none said") -> str:
+        """Counts."""
+        return f"{start} {step} {note}"
+
+    assert said(run(count, '{"start":1,"step":null,"note":null}')) == "1 2 None"

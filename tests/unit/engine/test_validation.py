@@ -255,3 +255,12 @@ def test_any_schema_and_any_arguments_give_an_answer(
         Tool(name="any", schema=raw(schema)), dumps_document(value).decode("utf-8")
     )
     assert found is None or len(found) < 10_000
+
+
+@pytest.mark.parametrize("text", ['{"count":1,"mode":null}', '{"count":1,"one":null,"note":null}'])
+def test_null_for_what_may_be_left_out_is_no_error(text: str) -> None:
+    assert check(SCHEMA, text) is None
+
+
+def test_null_for_what_is_required_is_an_error() -> None:
+    assert "count: expected integer" in complaint(SCHEMA, '{"count":null}')

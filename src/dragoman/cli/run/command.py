@@ -18,6 +18,7 @@ exit codes:
   1    the model or its upstream failed
   2    it cannot be started: options, configuration, a conversation that cannot be read
   3    a limit was reached: turns, tokens, time, or the same call again and again
+  4    answered, but an MCP server failed; standard error says which, and why
   130  interrupted"""
     parser.add_argument(
         "prompt",

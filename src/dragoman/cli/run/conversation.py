@@ -3,6 +3,7 @@
 0    answered                       2    it could not be started (told by whoever starts it)
 1    the model or its upstream failed
 3    a limit was reached: turns, tokens, time, or no progress
+4    answered, but an MCP server was not there
 130  interrupted
 """
 
@@ -21,10 +22,13 @@ from dragoman.cli.screen import CLEAN, INTERRUPTED, PROBLEMS
 from dragoman.engine.events import EngineEvent, RunEnded, TurnEnded
 from dragoman.model.outcome import FinishReason, Usage
 
-__all__ = ("LIMITED", "Conversation", "Keeping")
+__all__ = ("LIMITED", "SERVER_FAILED", "Conversation", "Keeping")
 
 LIMITED = 3
 """A limit was reached before the model was done."""
+
+SERVER_FAILED = 4
+"""Answered, but without a server whose tools were asked for: at the first request, or at the end."""
 
 _CODES: dict[str, int] = {
     "answered": CLEAN,

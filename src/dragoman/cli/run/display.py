@@ -20,6 +20,7 @@ from dragoman.cli.run.describing import (
     usage_in_words,
 )
 from dragoman.cli.run.live import LiveScreen
+from dragoman.cli.screen import complain
 from dragoman.engine.events import (
     CallReported,
     CallSettled,
@@ -58,6 +59,10 @@ class Watcher(Protocol):
 
     def note(self, text: str, style: Style = "faint") -> None:
         """Something that is not the engine's to tell."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """A failure that is reported whatever else is: on standard error."""
         ...
 
     def end(self, ended: RunEnded, session_id: str) -> None:
@@ -137,6 +142,9 @@ class Display:
     def note(self, text: str, style: Style = "faint") -> None:
         if not self._is_quiet or style == "bad":
             self._screen.show((Span(visible_line(text), style),))
+
+    def warn(self, text: str) -> None:
+        self._screen.aside(lambda: complain([text]))
 
     def end(self, ended: RunEnded, session_id: str) -> None:
         """Why it ended if that is not plain, then the counts."""

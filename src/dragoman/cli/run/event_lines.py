@@ -50,6 +50,9 @@ class EventLines:
         del style
         complain([text])
 
+    def warn(self, text: str) -> None:
+        complain([text])
+
     def end(self, ended: RunEnded, session_id: str) -> None:
         del ended, session_id  # the last event has said so
 

@@ -60,6 +60,9 @@ class LiveScreen:
         self._tail = ""  # of the text, below which rows are drawn
         self._is_mid_line = False
         self._held: list[str] | None = None  # what is said while somebody is being asked
+        self._late: list[
+            Callable[[], None]
+        ] = []  # what is written elsewhere, once they have answered
 
     @property
     def width(self) -> int:
@@ -99,6 +102,18 @@ class LiveScreen:
         else:
             self._redraw(shown=text)
 
+    def aside(self, write: Callable[[], None]) -> None:
+        """Let something be written to the same terminal by another way, between whole lines."""
+        if self._held is not None:
+            self._late.append(write)
+            return
+        if not self._is_live:
+            write()
+            return
+        self._end_line()
+        write()
+        self._redraw()
+
     def set_row(self, key: str, label: str) -> None:
         """Something goes on. The time that it takes is counted from the first time it is told of."""
         if not self._is_live:
@@ -135,13 +150,7 @@ class LiveScreen:
 
         Asked again before that, it stands below what was asked.
         """
-        self._erase()
-        if self._tail:
-            self._write(f"{self._tail}\n")
-            self._tail = ""
-        elif self._is_mid_line:
-            self._write("\n")
-        self._is_mid_line = False
+        self._end_line()
         self._held = [] if self._held is None else self._held
         question = "".join(f"{self._painted(line)}\n" for line in lines) + prompt
         self._write(self._written(question, "backslashreplace"))
@@ -149,9 +158,21 @@ class LiveScreen:
     def answered(self) -> None:
         """The cursor is at the beginning of a line again: a person has ended it."""
         held, self._held = self._held or [], None
+        late, self._late = self._late, []
+        for write in late:
+            write()
         if held:
             self.say("".join(held))
         self._redraw()
+
+    def _end_line(self) -> None:
+        self._erase()
+        if self._tail:
+            self._write(f"{self._tail}\n")
+            self._tail = ""
+        elif self._is_mid_line:
+            self._write("\n")
+        self._is_mid_line = False
 
     def _redraw(self, said: str = "", shown: str = "") -> None:
         if self._held is not None or not self._is_live:

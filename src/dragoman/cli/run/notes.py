@@ -1,4 +1,6 @@
-"""What libraries log while an agent runs, as notes beside it rather than across its screen."""
+"""What libraries log while an agent runs, as notes beside it rather than across its screen; failures of MCP servers, which no
+`--quiet` hides, as warnings.
+"""
 
 import asyncio
 import logging
@@ -11,6 +13,7 @@ from dragoman.server.redaction import redact
 
 __all__ = ("noted_logs",)
 
+_SERVERS = "dragoman.engine.mcp."
 _LONGEST = 500  # of a message; a trace has pages
 
 
@@ -26,9 +29,11 @@ class _Notes(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]!r}"
         text = redact(self._secrets.hide(text))
+        is_server = record.name.startswith(_SERVERS)
+        tell = self._watcher.warn if is_server else self._watcher.note
         with suppress(RuntimeError):  # the loop is closed: there is nobody left to tell
             # Whatever thread logs, and in whatever moment: the screen is the loop's.
-            self._loop.call_soon_threadsafe(self._watcher.note, text[:_LONGEST])
+            self._loop.call_soon_threadsafe(tell, text[:_LONGEST])
 
 
 @contextmanager

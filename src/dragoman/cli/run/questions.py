@@ -5,12 +5,12 @@ The terminal edits the line; reading waits on the event loop, so that everything
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from dragoman.cli.run.live import LiveScreen
 from dragoman.inspection.layout import Line, Span
-from dragoman.inspection.visible import cells
+from dragoman.inspection.visible import cells, visible_line
 
 __all__ = ("Person", "TypedLines")
 
@@ -105,6 +105,10 @@ class Person:
     def width(self) -> int:
         return self._screen.width
 
+    def tell(self, *lines: Line) -> None:
+        """Something they should see, whatever else is shown."""
+        self._screen.show(*lines)
+
     async def choose(self, words: Mapping[str, str], prompt: str, *lines: Line) -> str | None:
         """One of several answers, by any of their words; None if the person ends the input.
 
@@ -146,6 +150,33 @@ class Person:
             line = await self._lines.read()
             if line is None or line.strip().lower() in words:
                 return None if line is None else words[line.strip().lower()]
+
+    async def fill_in(self, prompt: str, read: Callable[[str], object], *lines: Line) -> object:
+        """What `read` makes of a line; asked for again while it raises ValueError.
+
+        Raises:
+            EOFError: the person has ended the input.
+        """
+        async with self._turn:
+            self._lines.forget()
+            while True:
+                line = await self._typed(prompt, *lines)
+                if line is None:
+                    raise EOFError
+                try:
+                    return read(line)
+                except ValueError as error:
+                    lines = ((Span(f"    {visible_line(str(error))}", "bad"),),)
+
+    async def _typed(self, prompt: str, *lines: Line) -> str | None:
+        self._screen.ask(prompt, *lines)
+        try:
+            return await self._lines.read()
+        except BaseException:
+            self._screen.say("\n")
+            raise
+        finally:
+            self._screen.answered()
 
 
 def _pages(lines: Sequence[Line], width: int, height: int) -> list[list[Line]]:

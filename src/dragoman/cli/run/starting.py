@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from dragoman.agent import Agent, Observer, default_model, open_model
 from dragoman.cli.options import Options
-from dragoman.cli.run.conversation import Conversation, Keeping
+from dragoman.cli.run.conversation import SERVER_FAILED, Conversation, Keeping
 from dragoman.cli.run.display import Display, Watcher
 from dragoman.cli.run.event_lines import EventLines, SessionStarted
 from dragoman.cli.run.instructions import instructions_for, read_instructions
@@ -166,10 +166,15 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
             _introduce(plan, tools, watcher, is_attended=person is not None)
             keeping = Keeping(plan.sessions, plan.session, time.time)
             conversation = Conversation(make_agent, watcher, keeping, signals)
+            # Told of in words when it happened. One that came too late for the first request counts as well.
+            failed = set(tools.servers.problems)
             if plan.prompt is not None:
-                return await conversation.answer(plan.prompt)
-            assert person is not None  # noqa: S101 - `_plan` has seen to it
-            return await conversation.talk(person)
+                code = await conversation.answer(plan.prompt)
+            else:
+                assert person is not None  # noqa: S101 - `_plan` has seen to it
+                code = await conversation.talk(person)
+            failed |= set(tools.servers.problems)
+            return SERVER_FAILED if code == CLEAN and failed else code
 
 
 def _surroundings(options: Options) -> tuple[Watcher, Person | None]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from dragoman._json import loads
 from dragoman.cli.options import Options
 from dragoman.cli.run.approving import asking
+from dragoman.cli.run.mcp_host import TerminalHost
 from dragoman.cli.run.questions import Person
 from dragoman.core.aliases import flat_name
 from dragoman.engine.approval import Policy, read_policy
@@ -29,6 +30,7 @@ from dragoman.engine.mcp.settings import (
 from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError, MalformedJson
 from dragoman.server.config import CONFIG_FILE, find_file
+from dragoman.server.hosted.servers import tokens_folder
 from dragoman.server.settings import Settings
 from dragoman.store.opening import sqlite_place
 
@@ -174,7 +176,7 @@ async def open_tools(
 ) -> AsyncGenerator[Toolset]:
     """The tools, while the context lasts; the processes of MCP servers end with it.
 
-    person: who is asked for approval; None: what needs it is refused.
+    person: who is asked for approval, and by MCP servers; None: what needs approval is refused, and questions are declined.
 
     Raises:
         ConfigError: the root is no folder, or the MCP SDK is not installed.
@@ -189,7 +191,8 @@ async def open_tools(
         sandbox="auto" if permissions.has_sandbox else "off",
         options=TerminalOptions(network=permissions.has_network, hidden=permissions.hidden),
     )
-    async with McpServers(servers) as started:
+    host = None if person is None else TerminalHost(person)
+    async with McpServers(servers, host=host, tokens=tokens_folder(os.environ)) as started:
         yield Toolset(terminal, started, permissions.policy)
 
 

@@ -3,6 +3,9 @@
     settings.py   what is said of a server; needs no SDK
     child.py      a server that is started here, spoken to by its pipes
     http.py       a server that is reached by streamable HTTP
+    oauth.py      access tokens for it
+    session.py    which protocol is spoken with it, and calls that it answers with questions
+    host.py       what it may ask of a person
     server.py     one server, kept alive
     results.py    what its tools gave back, in the engine's words
     tools.py      one of its tools, as the engine has it

@@ -38,23 +38,29 @@ def http_headers(settings: McpServerSettings, environ: Mapping[str, str]) -> dic
     return headers
 
 
-def http_client(settings: McpServerSettings, ending: Ending) -> httpx2.AsyncClient:
+def http_client(
+    settings: McpServerSettings, ending: Ending, auth: httpx2.Auth | None = None
+) -> httpx2.AsyncClient:
     """A client for one server, to be entered and left by its owner. `ending` is told of refusals."""
+    address = httpx2.URL(settings.url)
     headers = http_headers(settings, os.environ)
     # packed bodies could be of any size once unpacked
     headers["accept-encoding"] = "identity"
 
     async def note_refusal(response: httpx2.Response) -> None:
         # the SDK tells that there was one, and not which; a GET may be refused by a server that has no news to tell
-        if not response.is_error or response.request.method != "POST":
+        request = response.request
+        is_login = request.url.host != address.host or request.url.path != address.path
+        if not response.is_error or request.method != "POST" or is_login:
             return
         ending.status = response.status_code
         # by the protocol this status means that, whatever the body says
-        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+        if response.status_code == 404 and "mcp-session-id" in request.headers:
             ending.is_forgotten = True
 
     return httpx2.AsyncClient(
         headers=headers,
+        auth=auth,
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=settings.call_timeout + CALL_GRACE),
         event_hooks={"request": [_set_times], "response": [note_refusal, _bound]},
     )

@@ -13,17 +13,20 @@ from importlib.metadata import version
 from typing import cast
 
 from httpx2 import ConnectError, ConnectTimeout
-from mcp import ClientSession, MCPError, types
-from mcp.client import IncomingMessage, Transport
+from mcp import MCPError, types
+from mcp.client import ClientRequestContext, IncomingMessage, Transport
 from mcp.client.subscriptions import SubscriptionLost, listen
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from dragoman.engine.mcp.child import open_child
 from dragoman.engine.mcp.ending import Ending
+from dragoman.engine.mcp.host import Answer, Host, Link, form_from_schema
 from dragoman.engine.mcp.http import http_client, open_http
 from dragoman.engine.mcp.listing import list_tools
+from dragoman.engine.mcp.oauth import Authorization
 from dragoman.engine.mcp.progress import Progress
+from dragoman.engine.mcp.session import Session, call_tool, introduce, is_lost
 from dragoman.engine.mcp.settings import McpServerSettings, mcp_secrets
+from dragoman.engine.mcp.time_limits import TimeLimits
 from dragoman.errors import GatewayError, ToolError
 
 __all__ = ("Life", "SessionForgotten", "is_cancelled")
@@ -58,17 +61,28 @@ class SessionForgotten(ToolError):
 
 
 class Life:
-    """`on_listing` is told which tools there are: once when the server is ready, and again when they have changed."""
+    """`on_listing` is told which tools there are: once when the server is ready, and again when they have changed.
+
+    host: who answers what the server asks of a person; None: questions are declined.
+    authorize: gives what authorizes requests by HTTP; None: nothing but the headers.
+    """
 
     def __init__(
         self,
         settings: McpServerSettings,
         on_listing: Callable[[tuple[types.Tool, ...]], None],
+        *,
+        host: Host | None = None,
+        authorize: Callable[[], Authorization | None] = lambda: None,
     ) -> None:
         self.ending = Ending(mcp_secrets(settings, os.environ))
         self._settings = settings
         self._on_listing = on_listing
-        self._open: tuple[ClientSession, asyncio.TaskGroup] | None = None
+        self._host = host
+        self._authorize = authorize
+        self._authorization: Authorization | None = None
+        self._limits = TimeLimits()
+        self._open: tuple[Session, asyncio.TaskGroup] | None = None
         self._tasks: set[asyncio.Task[object]] = set()
         self._stale = asyncio.Event()
 
@@ -84,7 +98,7 @@ class Life:
                     session, listing = await self._start(stack)
                     self._open = (session, group)
                     self._hold(group.create_task(self._keep_listing(session)))
-                    if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                    if _announces_changes(session):
                         self._hold(group.create_task(self._subscribe(session)))
                     self._on_listing(listing)
                     try:
@@ -116,7 +130,7 @@ class Life:
         self._hold(task)
         seconds = self._settings.call_timeout
         try:
-            async with asyncio.timeout(seconds + CALL_GRACE):
+            async with self._limits.within(seconds + CALL_GRACE):
                 await asyncio.wait({task})
         except TimeoutError:
             raise ToolError(
@@ -138,45 +152,58 @@ class Life:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _start(self, stack: AsyncExitStack) -> tuple[ClientSession, tuple[types.Tool, ...]]:
+    async def _start(self, stack: AsyncExitStack) -> tuple[Session, tuple[types.Tool, ...]]:
         session = await self._connect(stack)
         try:
-            async with asyncio.timeout(self._settings.start_timeout):
-                await self._introduce(session)
+            async with self._limits.within(self._settings.start_timeout):
+                await introduce(session, is_http=not self._settings.command)
+                self.ending.status = None  # of the request that was not the right one
                 return session, await list_tools(session, self._settings)
         except Exception as error:
             # before a child is ended for it, which would be a reason too
             self.ending.tell(*self._why(error))
             raise
 
-    async def _connect(self, stack: AsyncExitStack) -> ClientSession:
+    async def _connect(self, stack: AsyncExitStack) -> Session:
         if self._settings.command:
             transport: Transport = open_child(self._settings, self.ending)
         else:
-            client = await stack.enter_async_context(http_client(self._settings, self.ending))
+            self._authorization = self._authorize()
+            if self._authorization is not None:
+                self._authorization.limits = self._limits
+            client = http_client(self._settings, self.ending, self._authorization)
+            await stack.enter_async_context(client)
             transport = open_http(self._settings, client)
         read, write = await stack.enter_async_context(transport)
-        session = ClientSession(
+        session = Session(
             read,
             write,
             client_info=_CLIENT,
+            elicitation_callback=self._elicit,
             logging_callback=self._log,
             message_handler=self._notice,
         )
-        # Sampling, elicitation and roots are not offered: the SDK refuses requests for them.
         return await stack.enter_async_context(session)
 
-    async def _introduce(self, session: ClientSession) -> None:
-        """By the handshake that nearly all servers know; by `server/discover` with those that know only that."""
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """What a person answers to the server. Where there is none, the answer is no."""
+        del context
+        if self._host is None:
+            logger.info("MCP server %s asked for input; there is nobody to ask", self._name)
+            return types.ElicitResult(action="decline")
         try:
-            await session.initialize()
-        except MCPError as refusal:
-            if self.ending.has_come or refusal.code == types.CONNECTION_CLOSED:
-                raise
-            try:
-                await session.discover()
-            except MCPError:
-                raise refusal from None
+            question = (
+                form_from_schema(params.message, params.requested_schema)
+                if isinstance(params, types.ElicitRequestFormParams)
+                else Link(message=params.message[:MAX_WORDS], url=params.url)
+            )
+        except ValueError as error:
+            return types.ErrorData(code=types.INVALID_PARAMS, message=str(error))
+        with self._limits.paused():
+            answer = await self._host.elicit(self._name, question)
+        return _elicit_result(answer, has_values=not isinstance(question, Link))
 
     async def _notice(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -187,19 +214,19 @@ class Life:
             words = str(params.data)[:MAX_WORDS]
             logger.debug("MCP server %s, %s: %s", self._name, params.level, words)
 
-    async def _subscribe(self, session: ClientSession) -> None:
+    async def _subscribe(self, session: Session) -> None:
         """From the protocol of 2026 on, changes are told only to those who asked."""
         with suppress(MCPError, SubscriptionLost, TimeoutError):
             async with listen(session, tools_list_changed=True) as changes:
                 async for _ in changes:
                     self._stale.set()
 
-    async def _keep_listing(self, session: ClientSession) -> None:
+    async def _keep_listing(self, session: Session) -> None:
         while not self.ending.has_come:
             await self._stale.wait()
             self._stale.clear()
             try:
-                async with asyncio.timeout(self._settings.start_timeout):
+                async with self._limits.within(self._settings.start_timeout):
                     listing = await list_tools(session, self._settings)
             except Exception as error:  # a task's outermost edge, and a stranger's list
                 if isinstance(error, MCPError) and self._is_lost(error):
@@ -216,17 +243,11 @@ class Life:
             await asyncio.sleep(LISTING_PAUSE)
 
     async def _perform(
-        self, session: ClientSession, name: str, arguments: dict[str, object], progress: Progress
+        self, session: Session, name: str, arguments: dict[str, object], progress: Progress
     ) -> types.CallToolResult | ToolError:
         """What came of a call; errors as values, since an exception would end the group and the server with it."""
-        # Not the SDK's `call_tool`, which checks results against a schema of the server's: its patterns may take for ever.
-        params = types.CallToolRequestParams(name=name, arguments=arguments)
         try:
-            return await session.send_request(
-                types.CallToolRequest(params=params),
-                types.CallToolResult,
-                progress_callback=progress.tell,
-            )
+            return await call_tool(session, name, arguments, progress)
         except MCPError as error:
             return await self._refusal(name, error)
         except Exception as error:  # a task's outermost edge, and a stranger's answer
@@ -239,9 +260,10 @@ class Life:
         if self.ending.is_forgotten and error.code in _UNKNOWN_SESSION:
             self.ending.tell("has forgotten the session")
             return SessionForgotten(self._gone(name).message)
-        if error.code != types.CONNECTION_CLOSED:
+        if not is_lost(error):
             return ToolError(
-                f"the MCP server {self._name!r} refused the call of {name!r}: {self._words(error)}"
+                f"the MCP server {self._name!r} refused the call of {name!r}: "
+                f"{self._words(error)}{self._about_login()}"
             )
         self._stale.set()  # whether only this answer was lost, or the server, the next listing shows
         await self._hear_why()
@@ -253,13 +275,17 @@ class Life:
                 await self.ending.wait()
 
     def _is_lost(self, error: MCPError) -> bool:
-        return error.code == types.CONNECTION_CLOSED or self.ending.is_forgotten
+        return is_lost(error) or self.ending.is_forgotten
 
     def _gone(self, name: str) -> ToolError:
         reason = self.ending.reason or "broke off the answer"
         return ToolError(
             f"the MCP server {self._name!r} {reason}; its tool {name!r} gave no result"
         )
+
+    def _about_login(self) -> str:
+        problem = "" if self._authorization is None else self._authorization.problem
+        return f"; it {problem}" if problem else ""
 
     def _why(self, error: BaseException) -> tuple[str, str]:
         """What ended a life, as words that go on after the server's name; and what only the operator should read of it."""
@@ -270,7 +296,7 @@ class Life:
             return error.message, error.detail
         if isinstance(error, MCPError):
             status = f" (HTTP status {self.ending.status})" if self.ending.status else ""
-            return f"refused: {self._words(error)}{status}", ""
+            return f"refused: {self._words(error)}{status}{self._about_login()}", ""
         if isinstance(error, OSError | ConnectError | ConnectTimeout):
             return "cannot be reached", self._words(error)  # which name addresses
         return f"failed: {type(error).__name__}: {self._words(error)}", ""
@@ -278,6 +304,20 @@ class Life:
     def _words(self, error: BaseException) -> str:
         text = self.ending.secrets.hide(str(error) or type(error).__name__)
         return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…"
+
+
+def _announces_changes(session: Session) -> bool:
+    capabilities = session.server_capabilities
+    tools = None if capabilities is None else capabilities.tools
+    return session.is_modern and tools is not None and tools.list_changed is True
+
+
+def _elicit_result(answer: Answer, *, has_values: bool) -> types.ElicitResult:
+    values = {key: value for key, value in answer.values.items() if value is not None}
+    is_given = has_values and answer.action == "accept"
+    return types.ElicitResult.model_validate(
+        {"action": answer.action, **({"content": values} if is_given else {})}
+    )
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -6,12 +6,16 @@ starting ─► ready ─► ended ─┬─► starting, after a delay that gro
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from mcp import types
 
+from dragoman.engine.mcp.host import Host
 from dragoman.engine.mcp.life import Life, SessionForgotten, is_cancelled
+from dragoman.engine.mcp.oauth import Authorization, authorization_for
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ToolError
 
@@ -25,10 +29,20 @@ class McpServer:
 
     listing: the tools it has; those of a server that is being started again are still there, of one that is down none.
     problem: why it is not there, as words that go on after its name; None when it is.
+    host: who answers what it asks of a person; None: nobody. tokens: the folder of access tokens; None: in memory.
     """
 
-    def __init__(self, settings: McpServerSettings) -> None:
+    def __init__(
+        self,
+        settings: McpServerSettings,
+        *,
+        host: Host | None = None,
+        tokens: Path | None = None,
+    ) -> None:
         self.settings = settings
+        self.host = host
+        self._tokens = tokens
+        self._authorization: Authorization | None = None
         self.listing: tuple[types.Tool, ...] = ()
         self.problem: str | None = "is being started"
         # the same for a model, which need not read a server's last words
@@ -63,7 +77,8 @@ class McpServer:
         while True:
             self._wanted.clear()
             began = clock()
-            self._life = life = Life(self.settings, self._list)
+            life = Life(self.settings, self._list, host=self.host, authorize=self._authorize)
+            self._life = life
             await life.live()
             if is_cancelled():
                 raise asyncio.CancelledError
@@ -76,6 +91,18 @@ class McpServer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._delay()):
                     await self._wanted.wait()
+
+    def _authorize(self) -> Authorization | None:
+        """One for all lives: tokens outlast a connection.
+
+        Raises:
+            ConfigError: a variable that the settings name is not set.
+        """
+        if self._authorization is None:
+            self._authorization = authorization_for(
+                self.settings, folder=self._tokens, host=self.host, environ=os.environ
+            )
+        return self._authorization
 
     async def call(
         self, name: str, arguments: Mapping[str, object], report: Callable[[str], None]

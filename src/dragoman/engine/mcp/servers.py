@@ -7,9 +7,11 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from dragoman.engine.mcp.host import Host
 from dragoman.engine.mcp.settings import McpServerSettings, check_names, check_settings
 from dragoman.engine.tools import Tool
 from dragoman.errors import ConfigError
@@ -24,6 +26,8 @@ __all__ = ("McpServers", "SelectedServers")
 
 # Where no log is set up, Python prints warnings on the standard error; what the SDK warns of is told in our own words.
 _SDK_LOGGERS = ("mcp", "client")
+# Its errors hold the answers of authorization servers, and those may hold tokens.
+_LOGIN_LOGGER = "mcp.client.auth"
 
 
 class McpServers:
@@ -32,16 +36,26 @@ class McpServers:
     A server that does not start stops no other: `problems` tells of it, and it is tried again. Entering waits until each is
     ready or has failed once, but no longer than `patience` seconds; None: as long as their own limits allow.
 
+    host: who logs in and answers what servers ask of a person; None: nobody, and questions are declined.
+    tokens: the folder where access tokens are kept; None: in memory.
+
     Raises:
         ConfigError: the settings cannot work; on entering: the MCP SDK is not installed.
     """
 
     def __init__(
-        self, settings: Iterable[McpServerSettings], *, patience: float | None = None
+        self,
+        settings: Iterable[McpServerSettings],
+        *,
+        patience: float | None = None,
+        host: Host | None = None,
+        tokens: Path | None = None,
     ) -> None:
         self._settings = tuple(check_settings(each, f"mcp.{each.name}") for each in settings)
         check_names(self._settings)
         self._patience = patience
+        self._host = host
+        self._tokens = tokens
         self._servers: tuple[McpServer, ...] = ()
         self._group: asyncio.TaskGroup | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,7 +90,9 @@ class McpServers:
         if not self._settings:
             return self
         server_type = _server_type()
-        self._servers = tuple(server_type(each) for each in self._settings)
+        self._servers = tuple(
+            server_type(each, host=self._host, tokens=self._tokens) for each in self._settings
+        )
         self._group = await asyncio.TaskGroup().__aenter__()
         self._tasks = [
             self._group.create_task(server.run(), name=f"mcp {server.name}")
@@ -141,8 +157,9 @@ def _server_type() -> "type[McpServer]":
         raise ConfigError(
             "MCP servers need the MCP SDK: install the extra `engine` (dragoman[engine])"
         ) from error
-    for name in _SDK_LOGGERS:
+    for name in (*_SDK_LOGGERS, _LOGIN_LOGGER):
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
+    logging.getLogger(_LOGIN_LOGGER).propagate = False
     return McpServer

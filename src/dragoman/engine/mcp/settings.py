@@ -8,7 +8,7 @@ variables and headers may hold secrets: no message and no `repr` here shows them
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field, structs
@@ -19,6 +19,7 @@ from dragoman.errors import ConfigError, MalformedJson
 
 __all__ = (
     "McpServerSettings",
+    "OAuthSettings",
     "RestartSettings",
     "check_names",
     "check_settings",
@@ -37,6 +38,8 @@ _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]*[A-Za-z0-9-]")
 _PREFIX = "mcp"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+# Of a scope, by RFC 6749, less the spaces between several of them.
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
 _SHORT_FORM = '"name=command arguments" or "name=http://host/path"'
 
 
@@ -56,6 +59,38 @@ class RestartSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     again_after: float = 60.0
 
 
+Grant = Literal["authorization_code", "client_credentials"]
+ClientAuthentication = Literal["client_secret_basic", "client_secret_post"]
+SigningAlgorithm = Literal[
+    "ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA"
+]
+
+
+class OAuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an access token for a server is obtained. Secrets are named by the variable that holds them.
+
+    grant: `authorization_code`: a person logs in with a browser; `client_credentials`: this program has credentials.
+    client_id: of a client that was registered beforehand; without it we register ourselves.
+    client_secret_from: the variable that holds its secret; token_endpoint_auth_method: how the secret is sent.
+    private_key_from, signing_algorithm: the variable that holds a private key (PEM), which signs in place of a secret.
+    client_metadata_url: of our client metadata document, which is the client id where the server takes one.
+    issuer: the authorization server that the credentials are for; they are sent to no other.
+    scope: the scopes to ask for, with spaces between them, where the server does not name any.
+    redirect_port: the port of 127.0.0.1 that the browser is sent back to; 0: any.
+    """
+
+    grant: Grant = "authorization_code"
+    client_id: str = ""
+    client_secret_from: str = ""
+    token_endpoint_auth_method: ClientAuthentication = "client_secret_basic"  # noqa: S105 - a word of RFC 7591
+    private_key_from: str = ""
+    signing_algorithm: SigningAlgorithm = "ES256"
+    client_metadata_url: str = ""
+    issuer: str = ""
+    scope: str = ""
+    redirect_port: int = 0
+
+
 class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One MCP server, reached by its pipes (`command`) or by streamable HTTP (`url`).
 
@@ -63,6 +98,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     command: the program and its arguments; env: what is added to the little that it inherits of our environment;
         env_from: names of variables that it inherits too; cwd: the folder it is started in.
     url: of the server; headers: sent with every request; headers_from: headers by the variable that holds the value.
+    oauth: how an access token is obtained when the server asks for one; None: a person logs in, where there is one.
     allow, deny: globs over its tools' names; denied is denied.
     start_timeout: seconds from the start until it has listed its tools: a launcher may download the server first.
     call_timeout: seconds that a call may take.
@@ -76,6 +112,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     url: str = ""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     headers_from: dict[str, str] = field(default_factory=dict[str, str])
+    oauth: OAuthSettings | None = None
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
     start_timeout: float = 30.0
@@ -259,7 +296,7 @@ def _expand(value: object, environ: Mapping[str, str], where: str) -> object:
 
 
 _CHILD_FIELDS = ("env", "env_from", "cwd")
-_HTTP_FIELDS = ("headers", "headers_from")
+_HTTP_FIELDS = ("headers", "headers_from", "oauth")
 _TEXTS = ("name", "cwd", "url")
 _LISTS = ("command", "env_from", "allow", "deny")
 _TABLES = ("env", "headers", "headers_from")
@@ -277,6 +314,8 @@ def _read(key: str, value: object, where: str) -> object:
         return {name: _text(each, f"{where}.{name}") for name, each in _table(value, where).items()}
     if key == "restart":
         return _restart(value, where)
+    if key == "oauth":
+        return _oauth(value, where)
     return _number(value, where)
 
 
@@ -297,6 +336,24 @@ def _restart(value: object, where: str) -> RestartSettings:
         stable_after=read.get("stable_after", usual.stable_after),
         again_after=read.get("again_after", usual.again_after),
     )
+
+
+def _oauth(value: object, where: str) -> OAuthSettings:
+    if isinstance(value, OAuthSettings):
+        return value
+    table = _table(value, where)
+    known = OAuthSettings.__struct_fields__
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{where}.{key}: unknown key; known here: {', '.join(known)}")
+    read: dict[str, object] = {
+        key: _whole(_number(each, f"{where}.{key}"), f"{where}.{key}")
+        if key == "redirect_port"
+        else _text(each, f"{where}.{key}")
+        for key, each in table.items()
+    }
+    # each value was read as the type its field has, but for the words, which `check_settings` looks at
+    return OAuthSettings(**read)  # type: ignore[arg-type]
 
 
 def _text(value: object, where: str) -> str:
@@ -338,6 +395,7 @@ def _foreign_fields(settings: McpServerSettings) -> list[str]:
         "cwd": settings.cwd,
         "headers": settings.headers,
         "headers_from": settings.headers_from,
+        "oauth": settings.oauth,
     }
     return [key for key in (_HTTP_FIELDS if settings.command else _CHILD_FIELDS) if held[key]]
 
@@ -361,6 +419,81 @@ def _check_url(settings: McpServerSettings, where: str) -> None:
             raise ConfigError(f"{where}.headers: expected the name of a header, got {name!r}")
     for name, value in settings.headers.items():
         check_header_value(name, value, where)
+    if settings.oauth is not None:
+        if any(
+            name.lower() == "authorization" for name in (*settings.headers, *settings.headers_from)
+        ):
+            raise ConfigError(
+                f"{where}.oauth: has no meaning beside a header `authorization`, which holds a token already"
+            )
+        _check_oauth(settings.oauth, f"{where}.oauth")
+
+
+def _check_oauth(oauth: OAuthSettings, where: str) -> None:
+    for key, kind in (
+        ("grant", Grant),
+        ("token_endpoint_auth_method", ClientAuthentication),
+        ("signing_algorithm", SigningAlgorithm),
+    ):
+        value: str = getattr(oauth, key)
+        if value not in get_args(kind):
+            raise ConfigError(
+                f"{where}.{key}: expected one of {', '.join(get_args(kind))}, got {value!r}"
+            )
+    if not 0 <= oauth.redirect_port < 65536:
+        raise ConfigError(
+            f"{where}.redirect_port: expected a port, or 0 for any, got {oauth.redirect_port}"
+        )
+    if oauth.scope and not _SCOPE.fullmatch(oauth.scope):
+        raise ConfigError(f"{where}.scope: expected scopes with one space between them")
+    if oauth.issuer and not _is_url(oauth.issuer, "http", "https"):
+        raise ConfigError(f"{where}.issuer: expected an address that begins with https://")
+    if oauth.client_metadata_url and not (
+        _is_url(oauth.client_metadata_url, "https")
+        and urlsplit(oauth.client_metadata_url).path.strip("/")
+    ):
+        raise ConfigError(f"{where}.client_metadata_url: expected an https:// address with a path")
+    if oauth.grant == "client_credentials":
+        _check_credentials(oauth, where)
+    elif oauth.private_key_from:
+        raise ConfigError(
+            f'{where}.private_key_from: has no meaning without grant = "client_credentials"'
+        )
+    elif oauth.client_secret_from and not oauth.client_id:
+        raise ConfigError(
+            f"{where}.client_id: expected the client that the secret belongs to, it is missing"
+        )
+
+
+def _check_credentials(oauth: OAuthSettings, where: str) -> None:
+    if not oauth.client_id:
+        raise ConfigError(
+            f"{where}.client_id: expected a string for client_credentials, it is missing"
+        )
+    if bool(oauth.client_secret_from) == bool(oauth.private_key_from):
+        came = "both" if oauth.client_secret_from else "neither"
+        raise ConfigError(
+            f"{where}: expected `client_secret_from` or `private_key_from` for client_credentials, got {came}"
+        )
+    if not oauth.issuer:
+        # else the MCP server would say who is sent the credentials
+        raise ConfigError(
+            f"{where}.issuer: expected the address of the authorization server, the only one that is sent the"
+            " credentials; it is missing"
+        )
+    for key in ("client_metadata_url", "redirect_port"):
+        if getattr(oauth, key):
+            raise ConfigError(
+                f"{where}.{key}: has no meaning with client_credentials: nobody is sent to a browser"
+            )
+
+
+def _is_url(text: str, *schemes: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in schemes and bool(parts.hostname) and _port(text) != -1
 
 
 def check_header_value(name: str, value: str, where: str) -> None:

@@ -1,6 +1,5 @@
 """A tool of an MCP server, as the engine has it."""
 
-from collections.abc import Mapping
 from typing import cast
 
 from mcp import types
@@ -9,9 +8,13 @@ from dragoman._json import loads, raw
 from dragoman.engine.mcp.results import output_from_result
 from dragoman.engine.mcp.server import McpServer
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output
+from dragoman.engine.validation import given_arguments
 from dragoman.errors import MalformedJson, ToolError
 
 __all__ = ("McpTool",)
+
+PERSON_SECONDS = 86_400.0
+"""As long as a person may take to approve of a call."""
 
 
 class McpTool:
@@ -30,7 +33,8 @@ class McpTool:
                 schema=raw(listed.input_schema),
             ),
             is_parallel=annotations is not None and annotations.read_only_hint is True,
-            timeout=server.settings.call_timeout,
+            # a person who is asked in the middle of a call takes their time: the server's own limit stands still then
+            timeout=server.settings.call_timeout if server.host is None else PERSON_SECONDS,
         )
 
     @property
@@ -39,6 +43,10 @@ class McpTool:
 
     async def run(self, invocation: Invocation) -> Output:
         arguments = _arguments(invocation.call.input)
+        if "null" in invocation.call.input:
+            # servers refuse a null that their schema does not allow, and take what is left out
+            schema = self._offer.declaration.schema
+            arguments = given_arguments(b"" if schema is None else bytes(schema), arguments)
         result = await self._server.call(self._name, arguments, invocation.report)
         try:
             return output_from_result(result, self._promised)
@@ -49,7 +57,7 @@ class McpTool:
             ) from error
 
 
-def _arguments(text: str) -> Mapping[str, object]:
+def _arguments(text: str) -> dict[str, object]:
     if not text.strip():
         return {}
     try:

@@ -1,17 +1,29 @@
-"""The MCP servers of a configuration, kept running as long as the gateway."""
+"""The MCP servers of a configuration, kept running as long as the gateway.
+
+There is no person here: a server that wants a login gets a token by client credentials, or the one that `dragoman run` of the
+same user has obtained; what it asks of a person is declined.
+"""
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from dragoman.engine.mcp.servers import McpServers, SelectedServers
 from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ConfigError
 from dragoman.server.hosted.memory import Memory
+from dragoman.store.opening import default_path
 
-__all__ = ("Hosting",)
+__all__ = ("Hosting", "tokens_folder")
 
 logger = logging.getLogger(__name__)
+
+
+def tokens_folder(environ: Mapping[str, str]) -> Path:
+    """Where the access tokens for MCP servers are kept, in the user's state directory."""
+    return default_path(environ).parent / "mcp"
 
 
 class Hosting:
@@ -23,7 +35,7 @@ class Hosting:
             ConfigError: the settings cannot work.
         """
         self.memory = Memory()
-        self._servers = McpServers(settings)
+        self._servers = McpServers(settings, tokens=tokens_folder(os.environ))
         self.names = frozenset(self._servers.names)
         self._is_ready = asyncio.Event()
         self._is_ending = asyncio.Event()

@@ -44,12 +44,16 @@ def response(body: str, status: str = "200 OK", *, more: str = "") -> bytes:
 
 
 INTRODUCTION = (
-    '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},'
+    '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},'
     '"serverInfo":{"name":"odd","version":"1"}}}'
 )
 LISTING = (
-    '{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"work","inputSchema":{"type":"object"}}]}}'
+    '{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"work","inputSchema":{"type":"object"}}]}}'
 )
+
+
+def id_of(body: str) -> str:
+    return body.partition('"id":')[2].partition(",")[0]
 
 
 def odd(call: Answer) -> Answer:
@@ -57,9 +61,9 @@ def odd(call: Answer) -> Answer:
 
     async def answer(body: str, writer: asyncio.StreamWriter) -> None:
         if '"initialize"' in body:
-            writer.write(response(INTRODUCTION))
+            writer.write(response(INTRODUCTION % id_of(body)))
         elif '"tools/list"' in body:
-            writer.write(response(LISTING))
+            writer.write(response(LISTING % id_of(body)))
         elif '"tools/call"' in body:
             await call(body, writer)
         else:
@@ -133,9 +137,8 @@ def test_bad_answer_fails_its_call_and_the_server_can_be_called_again(
 
     async def call(body: str, writer: asyncio.StreamWriter) -> None:
         calls.append(body)
-        number = body.partition('"id":')[2].partition(",")[0]
         good = '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"good"}]}}'
-        writer.write(answer if len(calls) == 1 else response(good % number))
+        writer.write(answer if len(calls) == 1 else response(good % id_of(body)))
 
     async def main() -> None:
         async with answering(odd(call)) as settings, McpServers([settings]) as servers:
@@ -160,14 +163,14 @@ def test_silent_server_holds_up_neither_a_caller_nor_the_end() -> None:
 
 
 def test_server_that_forgot_the_session_is_introduced_again_and_the_call_is_run() -> None:
-    with served_workshop() as first:
+    with served_workshop(is_old=True) as first:
         port = first.port
 
         async def main() -> None:
             async with McpServers([first.settings]) as servers:
                 assert said(await call_tool(servers, "echo", text="one")) == "one"
                 first.end()
-                with served_workshop(port=port):
+                with served_workshop(port=port, is_old=True):
                     assert said(await call_tool(servers, "echo", text="two")) == "two"
                 with pytest.raises(ToolError, match="'workshop'"):
                     await call_tool(servers, "echo", text="three")

@@ -10,6 +10,7 @@ import pytest
 
 from dragoman.engine.mcp.settings import (
     McpServerSettings,
+    OAuthSettings,
     RestartSettings,
     check_names,
     check_settings,
@@ -184,8 +185,77 @@ def test_settings_can_be_read_where_the_sdk_is_not_installed() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [*McpServerSettings.__struct_fields__, *RestartSettings.__struct_fields__]
+    "key",
+    [
+        *McpServerSettings.__struct_fields__,
+        *OAuthSettings.__struct_fields__,
+        *RestartSettings.__struct_fields__,
+    ],
 )
 def test_every_key_has_its_line_in_the_documentation(key: str) -> None:
     page = Path(__file__).parents[4] / "docs" / "mcp.md"
     assert re.search(rf"\b{key}\b(` ?)? ?=|\[mcp\.{key}\]", page.read_text(encoding="utf-8"))
+
+
+FAR = {"name": "far", "url": "https://tools.example/mcp"}
+ROBOT = {
+    "grant": "client_credentials",
+    "client_id": "robot",
+    "client_secret_from": "ROBOT_SECRET",
+    "issuer": "https://login.example",
+}
+
+
+def test_oauth_is_read_from_a_table() -> None:
+    read = settings_from_values({**FAR, "oauth": ROBOT}).oauth
+    assert read == OAuthSettings(
+        grant="client_credentials",
+        client_id="robot",
+        client_secret_from="ROBOT_SECRET",
+        issuer="https://login.example",
+    )
+    assert settings_from_values({**FAR, "oauth": {}}).oauth == OAuthSettings()
+
+
+@pytest.mark.parametrize(
+    ("oauth", "complaint"),
+    [
+        (5, "oauth: expected a table"),
+        ({"secret": "x"}, "oauth.secret: unknown key; known here: grant"),
+        ({"grant": "password"}, "oauth.grant: expected one of authorization_code"),
+        ({"redirect_port": 70000}, "oauth.redirect_port: expected a port"),
+        ({"redirect_port": "x"}, "oauth.redirect_port: expected a number"),
+        ({"scope": "a  b"}, "oauth.scope: expected scopes"),
+        ({"issuer": "login.example"}, "oauth.issuer: expected an address"),
+        (
+            {"client_metadata_url": "http://a.example/c"},
+            "client_metadata_url: expected an https://",
+        ),
+        (
+            {"client_metadata_url": "https://a.example/"},
+            "client_metadata_url: expected an https://",
+        ),
+        ({"client_secret_from": "X"}, "oauth.client_id: expected the client"),
+        ({"private_key_from": "X"}, "private_key_from: has no meaning without"),
+        ({**ROBOT, "client_id": ""}, "oauth.client_id: expected a string for client_credentials"),
+        (
+            {**ROBOT, "client_secret_from": ""},
+            "or `private_key_from` for client_credentials, got neither",
+        ),
+        ({**ROBOT, "private_key_from": "X"}, "got both"),
+        ({**ROBOT, "issuer": ""}, "oauth.issuer: expected the address of the authorization server"),
+        ({**ROBOT, "redirect_port": 5}, "redirect_port: has no meaning with client_credentials"),
+        ({**ROBOT, "signing_algorithm": "HS256"}, "oauth.signing_algorithm: expected one of ES256"),
+    ],
+)
+def test_oauth_that_cannot_work_is_refused(oauth: object, complaint: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        settings_from_values({**FAR, "oauth": oauth})
+    assert complaint in raised.value.message
+
+
+def test_oauth_belongs_to_servers_behind_http_that_have_no_token_yet() -> None:
+    with pytest.raises(ConfigError, match="oauth: has no meaning beside `command`"):
+        settings_from_values({"name": "a", "command": ["x"], "oauth": {}})
+    with pytest.raises(ConfigError, match="beside a header `authorization`"):
+        settings_from_values({**FAR, "oauth": {}, "headers": {"Authorization": "Bearer hush"}})

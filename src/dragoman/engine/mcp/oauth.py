@@ -1,0 +1,603 @@
+"""Access tokens for servers that are reached by HTTP. The protocol is the SDK's OAuth client; this is what it leaves open.
+
+    who logs in        a person, in a browser that comes back to a port of this machine; or this program, by credentials
+    where tokens stay  in a file of their owner, mode 0600, or in memory; with what is needed to renew them after a restart
+    when               a request that has a token waits for nobody; one that is refused renews it, or logs in
+
+Tokens, codes and secrets are in no message and in no log. The SDK's own log of this would show some: `servers` keeps it quiet.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import cast
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthTokenError, TokenStorage
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+
+from dragoman._json import dumps_document, loads
+from dragoman.engine.mcp.host import Host
+from dragoman.engine.mcp.settings import McpServerSettings, OAuthSettings
+from dragoman.engine.mcp.time_limits import TimeLimits
+from dragoman.errors import ConfigError, GatewayError, MalformedJson, ToolError
+
+__all__ = ("Authorization", "authorization_for")
+
+logger = logging.getLogger(__name__)
+
+LOGIN_SECONDS = 300.0
+"""For a person to log in: passwords are looked up and second factors found."""
+MAX_LOGINS = 3
+LOGIN_WINDOW = 600.0
+"""Seconds in which a person is sent to a browser `MAX_LOGINS` times at most: a server may refuse every token it gave."""
+EARLY_SECONDS = 10.0
+"""A token is renewed so long before it ends: the request takes its time, and clocks differ."""
+MAX_WORDS = 300
+"""Characters of an authorization server's words in a message."""
+
+_REQUEST_BYTES = 16 * 1024
+_REQUEST_SECONDS = 10.0
+_PATH = "/callback"
+# A link in the way of the new file is nobody's of ours.
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_VERSION = 1
+
+
+def authorization_for(
+    settings: McpServerSettings,
+    *,
+    folder: Path | None,
+    host: Host | None,
+    environ: Mapping[str, str],
+) -> "Authorization | None":
+    """For requests to this server; None where it is none of HTTP, or its headers hold a token already.
+
+    folder: where tokens are kept; None: in memory.
+
+    Raises:
+        ConfigError: a variable that the settings name is not set.
+    """
+    headers = (*settings.headers, *settings.headers_from)
+    if not settings.url or any(name.lower() == "authorization" for name in headers):
+        return None
+    return Authorization(settings, folder, host, environ)
+
+
+class Authorization(httpx2.Auth):
+    """Lives as long as the server's settings, over all of its restarts.
+
+    problem: why there is no token, in words that go on after the server's name; empty if nothing is known against it.
+    limits: of the server's present life; they stand still while a person logs in.
+    """
+
+    def __init__(
+        self,
+        settings: McpServerSettings,
+        folder: Path | None,
+        host: Host | None,
+        environ: Mapping[str, str],
+    ) -> None:
+        self.problem = ""
+        self.limits = TimeLimits()
+        self._name = settings.name
+        self._oauth = settings.oauth or OAuthSettings()
+        self._host = host
+        self._secret = _held(self._oauth.client_secret_from, environ)
+        key = _held(self._oauth.private_key_from, environ)
+        self._storage = _Storage(_file(folder, settings), self._registered())
+        self._provider = self._make_provider(settings.url, key)
+        self._context = self._provider.context
+        self._context.client_metadata = self._metadata("http://127.0.0.1/callback")
+        self._storage.context = self._context
+        self._receiver: _Receiver | None = None
+        self._logins: deque[float] = deque(maxlen=MAX_LOGINS)
+        self._has_failed = False
+        self._scopes_in_vain: set[str] = set()
+
+    @property
+    def _is_personal(self) -> bool:
+        return self._oauth.grant == "authorization_code"
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        # The SDK's flow handles one request at a time, until its answer begins; most requests need nothing of it.
+        self._storage.load()
+        token = self._storage.valid_token()
+        if token is not None or not self._context.can_refresh_token():
+            if token is not None:
+                request.headers["Authorization"] = f"Bearer {token}"
+            response = yield request
+            if not _is_refused(response):
+                self._accept(response)
+                return
+            if token is not None and response.status_code == 401:
+                self._storage.expire(token)
+        flow = self._log_in(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                outgoing = await flow.asend((yield outgoing))
+        except StopAsyncIteration:
+            return
+        except GatewayError:
+            raise
+        except OAuthFlowError as error:
+            self.problem = f"cannot be logged in to: {_words(error)}"
+            raise ToolError(self.problem) from None
+        except Exception as error:  # of a key that cannot sign, or an answer that no RFC allows; either may hold a secret
+            kind = type(error).__name__
+            self.problem = f"cannot be logged in to: an answer, or the key, cannot be used ({kind})"
+            raise ToolError(self.problem) from None
+        finally:
+            await flow.aclose()
+
+    async def _log_in(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """The SDK's flow, with a port to come back to before it needs one; without it where nobody can log in."""
+        self._storage.reload()  # another process may have renewed the token
+        flow = self._provider.async_auth_flow(request)
+        is_first = True
+        try:
+            outgoing = await anext(flow)
+            while True:
+                response = yield outgoing
+                if outgoing is request and not _is_refused(response):
+                    self._accept(response)
+                elif outgoing is request and is_first:
+                    is_first = False
+                    if not await self._can_log_in(response):
+                        return
+                elif outgoing is request:
+                    self._refuse_again(response)
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        except OAuthFlowError:
+            self._has_failed = True
+            raise
+        finally:
+            await flow.aclose()
+            if self._receiver is not None:
+                self._receiver.close()
+                self._receiver = None
+
+    def _accept(self, response: httpx2.Response) -> None:
+        if response.is_success:
+            self.problem = ""
+
+    def _refuse_again(self, response: httpx2.Response) -> None:
+        """Refused with a token that is a moment old: another of the kind would not help."""
+        self.problem = "refuses the token that it was given"
+        if response.status_code == 403:
+            self._scopes_in_vain.add(_challenged_scope(response))
+
+    async def _can_log_in(self, response: httpx2.Response) -> bool:
+        if response.status_code == 403 and _challenged_scope(response) in self._scopes_in_vain:
+            self.problem = "refuses the scopes of the token that it was given"
+            return False
+        if not self._is_personal:
+            return True
+        if self._host is None:
+            self.problem = (
+                "wants a login, and nobody can log in here: log in once with `dragoman run`, or set"
+                ' `oauth` with grant = "client_credentials"'
+            )
+            return False
+        if self._has_failed:
+            self.problem = self.problem or "wants a login, which has failed before"
+            return False
+        now = time.monotonic()
+        if len(self._logins) == MAX_LOGINS and now - self._logins[0] < LOGIN_WINDOW:
+            self.problem = "asks for a login again and again"
+            return False
+        self._logins.append(now)
+        await self._open_receiver()
+        return True
+
+    async def _open_receiver(self) -> None:
+        """Listen where the browser is to come back to, on the port that a registration of ours was made with."""
+        registered = self._context.client_info
+        known = _ports_of(registered)
+        fixed = self._oauth.redirect_port
+        self._receiver = receiver = _Receiver()
+        for port in (fixed,) if fixed else (*known, 0):
+            try:
+                await receiver.open(port)
+                break
+            except OSError as error:
+                if port in (fixed, 0):
+                    raise ToolError(
+                        f"cannot be logged in to: the port {port} of 127.0.0.1 is not free ({error.strerror})"
+                    ) from error
+        self._context.client_metadata = self._metadata(receiver.url)
+        is_ours = registered is not None and registered.client_id not in (
+            self._oauth.client_id,
+            self._oauth.client_metadata_url,
+        )
+        if is_ours and receiver.port not in known:
+            self._context.client_info = None  # to be registered anew, with the address there is
+
+    def _make_provider(self, url: str, key: str) -> OAuthClientProvider:
+        oauth = self._oauth
+        if self._is_personal:
+            return OAuthClientProvider(
+                server_url=url,
+                client_metadata=self._metadata("http://127.0.0.1/callback"),
+                storage=self._storage,
+                redirect_handler=self._send_to_browser,
+                callback_handler=self._come_back,
+                client_metadata_url=oauth.client_metadata_url or None,
+            )
+        if self._secret:
+            return ClientCredentialsOAuthProvider(
+                server_url=url,
+                storage=self._storage,
+                client_id=oauth.client_id,
+                client_secret=self._secret,
+                token_endpoint_auth_method=oauth.token_endpoint_auth_method,
+                scope=oauth.scope or None,
+                issuer=oauth.issuer,
+            )
+        signing = SignedJWTParameters(
+            issuer=oauth.client_id,
+            subject=oauth.client_id,
+            signing_key=key,
+            signing_algorithm=oauth.signing_algorithm,
+        )
+        return PrivateKeyJWTOAuthProvider(
+            server_url=url,
+            storage=self._storage,
+            client_id=oauth.client_id,
+            assertion_provider=signing.create_assertion_provider(),
+            scope=oauth.scope or None,
+            issuer=oauth.issuer,
+        )
+
+    def _metadata(self, redirect_url: str) -> "_ClientMetadata":
+        oauth = self._oauth
+        metadata = _ClientMetadata.model_validate(
+            {
+                "client_name": "Dragoman",
+                "redirect_uris": [redirect_url],
+                "grant_types": ["authorization_code", "refresh_token"]
+                if self._is_personal
+                else ["client_credentials"],
+                "scope": oauth.scope or None,
+            }
+        )
+        if not self._is_personal:
+            metadata.redirect_uris = None
+        return metadata
+
+    def _registered(self) -> OAuthClientInformationFull | None:
+        oauth = self._oauth
+        if not oauth.client_id or not self._is_personal:
+            return None
+        return OAuthClientInformationFull(
+            client_id=oauth.client_id,
+            client_secret=self._secret or None,
+            token_endpoint_auth_method=oauth.token_endpoint_auth_method if self._secret else "none",
+            issuer=oauth.issuer or None,
+        )
+
+    async def _send_to_browser(self, url: str) -> None:
+        assert self._host is not None  # noqa: S101 - asked in `_can_log_in`
+        assert self._receiver is not None  # noqa: S101
+        self._receiver.expect(_first(parse_qs(urlsplit(url).query), "state"))
+        with self.limits.paused():
+            await self._host.open_login(self._name, url)
+
+    async def _come_back(self) -> AuthorizationCodeResult:
+        assert self._receiver is not None  # noqa: S101 - see above
+        try:
+            with self.limits.paused():
+                async with asyncio.timeout(LOGIN_SECONDS):
+                    return await self._receiver.result()
+        except TimeoutError:
+            raise OAuthFlowError(f"nobody logged in within {LOGIN_SECONDS:g} s") from None
+
+
+class _ClientMetadata(OAuthClientMetadata):
+    """The SDK asks for the scopes that the server names. Where it names none, it forgets those that were set: these stay."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "scope" or value is not None:
+            super().__setattr__(name, value)
+
+
+class _Storage(TokenStorage):
+    """What is kept of one server: the tokens, until when they are good, the client that they are for, and where to renew them.
+
+    context: the SDK's, which learns from here what it does not ask for.
+    """
+
+    context: OAuthContext
+
+    def __init__(self, file: Path | None, registered: OAuthClientInformationFull | None) -> None:
+        self._file = file
+        self._registered = registered
+        self._kept: dict[str, object] = {}
+        self._is_loaded = False
+
+    def load(self) -> None:
+        """Once, before the first request."""
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        context = self.context
+        self._kept = {} if self._file is None else _read(self._file)
+        context.client_info = self._registered or self._client()
+        context.current_tokens = self._tokens()
+        # without these a token could not be renewed after a restart, and a person would have to log in again
+        with suppress(ValueError):
+            context.oauth_metadata = OAuthMetadata.model_validate(self._kept.get("metadata"))
+        with suppress(ValueError):
+            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+                self._kept.get("resource")
+            )
+
+    def valid_token(self) -> str | None:
+        context = self.context
+        tokens = context.current_tokens
+        return tokens.access_token if tokens is not None and context.is_token_valid() else None
+
+    def expire(self, token: str) -> None:
+        """The server took it no more. One that can be renewed is; unless another request has renewed it meanwhile."""
+        current = self.context.current_tokens
+        if current is not None and current.access_token == token:
+            self.context.token_expiry_time = 1.0
+
+    def reload(self) -> None:
+        """Take over what another process has written, if it is newer."""
+        if self._file is None:
+            return
+        found = _read(self._file)
+        if found.get("tokens") not in (None, self._kept.get("tokens")):
+            self._kept = found
+            self.context.current_tokens = self._tokens()
+
+    async def get_tokens(self) -> OAuthToken | None:
+        # asked for by the SDK where it has none, or could not renew them: the latter are not worth another try
+        return self.context.current_tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        context = self.context
+        lifetime = tokens.expires_in
+        early = 0.0 if lifetime is None else min(EARLY_SECONDS, lifetime / 10)
+        ends = None if lifetime is None else time.time() + lifetime - early
+        context.token_expiry_time = ends
+        self._kept |= {
+            "tokens": tokens.model_dump(mode="json", exclude_none=True),
+            "expires_at": ends,
+            "metadata": _dumped(context.oauth_metadata),
+            "resource": _dumped(context.protected_resource_metadata),
+        }
+        self._save()
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._registered or self.context.client_info or self._client()
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        if self._registered is not None:
+            raise OAuthFlowError(
+                "it names another authorization server than the `issuer` of the settings"
+            )
+        self._kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
+        self._save()
+
+    def _client(self) -> OAuthClientInformationFull | None:
+        try:
+            return OAuthClientInformationFull.model_validate(self._kept["client"])
+        except (KeyError, ValueError):
+            return None
+
+    def _tokens(self) -> OAuthToken | None:
+        ends = self._kept.get("expires_at")
+        try:
+            tokens = OAuthToken.model_validate(self._kept["tokens"])
+        except (KeyError, ValueError):
+            return None
+        self.context.token_expiry_time = float(ends) if isinstance(ends, int | float) else None
+        return tokens
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        try:
+            _write(self._file, dumps_document({**self._kept, "version": _VERSION}))
+        except OSError as error:
+            logger.warning("%s: an access token cannot be kept: %s", self._file, error.strerror)
+
+
+class _Receiver:
+    """Listens on a port of 127.0.0.1 for the browser that comes back with a code. Other visitors are sent away."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._visits: set[asyncio.Task[None]] = set()
+        self._state = ""
+        self._came: asyncio.Future[AuthorizationCodeResult] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{_PATH}"
+
+    async def open(self, port: int) -> None:
+        """Raises:
+        OSError: the port is not free.
+        """
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", port, limit=_REQUEST_BYTES
+        )
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    def expect(self, state: str) -> None:
+        self._state = state
+
+    async def result(self) -> AuthorizationCodeResult:
+        """Raises:
+        OAuthFlowError: the authorization server refused.
+        """
+        return await self._came
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for visit in self._visits:
+            visit.cancel()
+        if self._came.done() and not self._came.cancelled():
+            self._came.exception()  # seen, also where nobody waited for it
+        self._came.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = cast("asyncio.Task[None]", asyncio.current_task())
+        self._visits.add(visit)
+        visit.add_done_callback(self._visits.discard)
+        try:
+            with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+                async with asyncio.timeout(_REQUEST_SECONDS):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(self._answer(head.split(b"\r\n", 1)[0].decode("ascii", "replace")))
+                    await writer.drain()
+        finally:
+            writer.close()
+
+    def _answer(self, line: str) -> bytes:
+        method, _, rest = line.partition(" ")
+        target = urlsplit(rest.partition(" ")[0])
+        query = parse_qs(target.query)
+        if method != "GET" or target.path != _PATH:
+            return _page("404 Not Found", "There is nothing here.")
+        if not self._state or _first(query, "state") != self._state:
+            return _page("400 Bad Request", "This is not the login that was asked for.")
+        if not self._came.done():
+            self._settle(query)
+        return _page("200 OK", "You may close this window and go back to the terminal.")
+
+    def _settle(self, query: dict[str, list[str]]) -> None:
+        error = _first(query, "error")
+        if error or "code" not in query:
+            words = " ".join(filter(None, (error, _first(query, "error_description"))))
+            self._came.set_exception(OAuthFlowError(f"the login was refused: {words or 'no code'}"))
+            return
+        self._came.set_result(
+            AuthorizationCodeResult(
+                code=query["code"][0], state=self._state, iss=_first(query, "iss") or None
+            )
+        )
+
+
+def _page(status: str, text: str) -> bytes:
+    body = f"<!doctype html><meta charset=utf-8><title>Dragoman</title><p>{text}</p>\n".encode()
+    head = f"HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}cache-control: no-store\r\nconnection: close\r\n\r\n".encode() + body
+
+
+def _is_refused(response: httpx2.Response) -> bool:
+    """For want of a token, or of a better one."""
+    challenge = response.headers.get("www-authenticate", "")
+    return response.status_code == 401 or (
+        response.status_code == 403 and "insufficient_scope" in challenge
+    )
+
+
+def _challenged_scope(response: httpx2.Response) -> str:
+    return (
+        str(response.headers.get("www-authenticate", "")).partition("scope=")[2].partition(",")[0]
+    )
+
+
+def _words(error: OAuthFlowError) -> str:
+    """What went wrong. The words of a token's answer are not passed on: they may hold the token."""
+    text = str(error)
+    if isinstance(error, OAuthTokenError):
+        text = text.partition(":")[0]
+    if text.startswith("State parameter mismatch"):
+        text = "the browser came back from another login"
+    return text[:MAX_WORDS]
+
+
+def _held(variable: str, environ: Mapping[str, str]) -> str:
+    if not variable:
+        return ""
+    if not environ.get(variable):
+        raise ConfigError(f"the environment variable {variable} is not set")
+    return environ[variable]
+
+
+def _ports_of(client: OAuthClientInformationFull | None) -> tuple[int, ...]:
+    listed = (client.redirect_uris or ()) if client else ()
+    return tuple(port for each in listed if (port := urlsplit(str(each)).port))
+
+
+def _first(query: Mapping[str, list[str]], key: str) -> str:
+    return query.get(key, [""])[0]
+
+
+def _dumped(model: OAuthMetadata | ProtectedResourceMetadata | None) -> object:
+    return None if model is None else model.model_dump(mode="json", exclude_none=True)
+
+
+def _file(folder: Path | None, settings: McpServerSettings) -> Path | None:
+    """One for each server and each client that asks it. Their names are in none: the folder shows nothing to a reader."""
+    if folder is None:
+        return None
+    oauth = settings.oauth or OAuthSettings()
+    parts = (settings.url, oauth.grant, oauth.client_id, oauth.client_metadata_url, oauth.issuer)
+    return folder / f"{blake2b(chr(0).join(parts).encode(), digest_size=16).hexdigest()}.json"
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        value = loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, MalformedJson) as error:
+        logger.warning(
+            "%s: expected an access token, it cannot be read: %s", file, type(error).__name__
+        )
+        return {}
+    kept = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    return kept if kept.get("version") == _VERSION else {}
+
+
+def _write(file: Path, data: bytes) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = file.with_name(f".{file.stem}.{os.getpid()}.part")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(file)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
