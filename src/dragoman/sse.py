@@ -40,6 +40,7 @@ _LF, _CR = b"\n\r"
 # hides from the compiler which bytes a match can begin with, and costs four times as much.
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_FIELDS = frozenset((b"", b"data", b"event", b"id", b"retry"))  # a comment has the empty name
 _LONGEST_DONE = 64  # `[DONE]` with all the blanks that anybody was seen to add, and more
 _PORTION = 32_768  # bytes of a large read that are split into frames at a time
 _MAX_RETRY_DIGITS = 9  # a billion milliseconds; more is no reconnection time but an attack on int()
@@ -69,6 +70,14 @@ class Frame(Struct, frozen=True, gc=False):
         """The comment lines, joined by LF."""
         values = self._values(b"")
         return b"\n".join(values) if values else None
+
+    @property
+    def unknown_field(self) -> bytes | None:
+        """The first line that is neither a comment nor a field of an event. Readers pass over it."""
+        lines = _LINE_END.split(self.raw.removeprefix(_BOM) if self.is_first else self.raw)
+        return next(
+            (line for line in lines if line.partition(b":")[0].strip() not in _FIELDS), None
+        )
 
     @property
     def id(self) -> bytes | None:

@@ -13,6 +13,7 @@ from dragoman.core.slots import CallName, Extent
 from dragoman.core.surrogates import join_halves, replace_lone
 from dragoman.dialects.chat.entries import CallEntry, merge_objects
 from dragoman.dialects.chat.telling import Telling
+from dragoman.errors import MalformedJson
 from dragoman.model.events import InputDelta, PartEnded, SealAdded
 from dragoman.model.parts import Call, CallKind, Extra, PartStatus, Seal
 
@@ -153,14 +154,13 @@ class OpenCall:
         self._tell(increment)
 
     def _add_value(self, value: Raw) -> None:
-        """Objects are kept until the end, for more may come; anything else is text."""
+        """An object. It is kept until the end, for more may come."""
+        if not self.buffer.is_empty:
+            raise MalformedJson("expected more of a call's input as a string, got an object")
         text = bytes(value).decode("utf-8")
         message = f"expected a call's input as a string, got {text[:40]}"
         self._telling.odd("object_input", message)
-        if self.buffer.is_empty and text.startswith("{"):
-            self._values.append(value)
-        else:
-            self._add(text)
+        self._values.append(value)
 
     def _seal(self, seal: Seal) -> None:
         if seal in self._seals:

@@ -5,6 +5,7 @@ is the business of the modules that call them.
 """
 
 from dragoman._json import FAST_FAILURES, Raw, is_strict
+from dragoman.core.fields import expect_list, expect_object, expect_text
 from dragoman.core.seals import seals_from_encrypted
 from dragoman.dialects.responses.fields import (
     Fields,
@@ -12,6 +13,7 @@ from dragoman.dialects.responses.fields import (
     find_call_id,
     find_input,
     find_name,
+    first_byte,
     is_present,
     own_fields,
     read_items,
@@ -88,6 +90,27 @@ _LIKE_FIELDS = frozenset(
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def check_item(fields: Fields) -> None:
+    """Raises MalformedJson for an item of which something that a call consists of is of a type that it never has."""
+    kind = expect_text(fields.get("type"), "the type of an item")
+    expect_text(fields.get("id"), "the id of an item")
+    expect_text(fields.get("status"), "the status of an item")
+    spec = CALL_ITEMS.get(kind or "")
+    if spec is not None:
+        expect_text(fields.get("name"), "the name of a call")
+        if spec.form == "text":
+            check_input(fields.get(spec.field), spec.field)
+    elif kind == "message":
+        for part in expect_list(fields.get("content"), "content"):
+            expect_object(part, "a part of the content")
+
+
+def check_input(value: Raw | None, what: str) -> None:
+    """Input that is text on the wire. Backends send objects too; anything else cannot be read."""
+    if value is not None and first_byte(value) not in (b'"', b"{"):
+        expect_text(value, what)
 
 
 def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> ItemPart:

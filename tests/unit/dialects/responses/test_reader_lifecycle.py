@@ -265,9 +265,18 @@ def test_unknown_events_are_carried_whole() -> None:
     assert problems == ["unknown_event"]
 
 
-def test_frame_that_is_no_json_is_skipped() -> None:
-    events, problems = read([created(), b"data: {oops\n\n", completed([])])
-    assert isinstance(events[-1], Completed)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"data: {oops\n\n",
+        b"event: response.output_text.delta\n\n",
+        b"event: response.output_text.delta\ndata:\n\n",
+        b'data: {"type": 5}\n\n',
+    ],
+)
+def test_frame_that_is_no_event_fails_the_answer(frame: bytes) -> None:
+    events, problems = read([created(), frame, completed([])])
+    assert isinstance(events[-1], Failed)
     assert problems == ["malformed_frame"]
     with pytest.raises(MalformedJson):
         ResponsesReader().read(Frame(b"", b"[1]"))
@@ -296,10 +305,6 @@ def test_nulls_are_absent_everywhere() -> None:
         {"type": "response.output_item.done", "output_index": 0},
         {"type": "response.content_part.added", "output_index": 0, "item_id": "msg_1"},
         {"type": "response.content_part.done", "output_index": 0, "item_id": "msg_1"},
-        {"type": "response.output_text.delta", "output_index": 0, "item_id": "msg_1"},
-        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": {"x": 1}},
-        {"type": "response.function_call_arguments.delta", "output_index": 0},
-        {"type": "response.reasoning_text.delta", "output_index": 0},
         {"type": "response.output_text.annotation.added", "item_id": "msg_1", "annotation": {}},
         {"type": "response.web_search_call.searching", "output_index": 3, "item_id": "ws_1"},
         {"type": "response.image_generation_call.partial_image", "item_id": "ig_1"},
@@ -311,6 +316,31 @@ def test_event_that_is_about_nothing_known_is_passed_on_unread(event: Json) -> N
     assert isinstance(events[1], Noticed)
     assert events[1].kind == "unknown"
     assert "unplaced_event" in problems
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "response.output_text.delta", "output_index": 0, "item_id": "msg_1"},
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": {"x": 1}},
+        {"type": "response.function_call_arguments.delta", "output_index": 0},
+        {"type": "response.function_call_arguments.delta", "output_index": "x", "delta": "a"},
+        {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": 5},
+        {"type": "response.reasoning_text.delta", "output_index": 0},
+        {"type": "response.content_part.added", "item_id": "msg_1", "part": 5},
+        {"type": "response.output_item.done", "output_index": 0, "item": "text"},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**F, "arguments": 5}},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**F, "name": 5}},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**F, "status": 5}},
+        {"type": "response.completed", "response": 5},
+        {"type": "response.completed", "response": {"output": 5}},
+        {"type": "response.completed", "response": {"output": [5]}},
+    ],
+)
+def test_field_that_may_hold_a_piece_of_a_call_is_never_passed_over(event: Json) -> None:
+    events, problems = read([created(), event, completed([])])
+    assert isinstance(events[-1], Failed)
+    assert "malformed_frame" in problems
 
 
 def test_progress_of_an_ended_item_is_passed_on_unread() -> None:
@@ -468,7 +498,7 @@ def test_item_that_is_announced_or_ended_twice_is_one_item() -> None:
     assert problems == ["repeated_item"]
 
 
-@pytest.mark.parametrize("item", [{}, {"id": "x"}, "text", None, {"type": None}])
+@pytest.mark.parametrize("item", [{}, {"id": "x"}, None, {"type": None}])
 def test_item_without_type_is_reported(item: Any) -> None:
     event = {"type": "response.output_item.added", "output_index": 0, "item": item}
     finished = {"type": "response.output_item.done", "output_index": 0, "item": item}
