@@ -226,6 +226,16 @@ def _relay(stream: Stream, reads: list[bytes]) -> Calls:
     return decoded(stream.dialect, [_through(machine, reads)])
 
 
+def _relay_exactly(stream: Stream, reads: list[bytes]) -> Calls:
+    """Seen by a client that passes over what it cannot read."""
+    encode = EncodeContext()
+    machine = StreamRelay(stream.dialect, decode=stream.context, encode=encode, exact=True)
+    frames = frames_of(_through(machine, reads))
+    is_read = [not payload_of(frame) or is_readable(payload_of(frame)) for frame in frames]
+    kept = [frame for frame, is_one in zip(frames, is_read, strict=True) if is_one]
+    return decoded(stream.dialect, kept)
+
+
 def _collect(target: str) -> Way:
     def way(stream: Stream, reads: list[bytes]) -> Calls:
         stage = stream.stage()
@@ -270,6 +280,7 @@ def _parse(stream: Stream, reads: list[bytes]) -> Calls:
 WAYS: dict[str, Way] = {
     "decode": _decode,
     "relay": _relay,
+    "relay exactly": _relay_exactly,
     **{f"translate to {target}": _translate(target) for target in DIALECTS},
     **{f"collect for {target}": _collect(target) for target in DIALECTS},
     "aggregate": _aggregate,

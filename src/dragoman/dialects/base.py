@@ -510,7 +510,8 @@ def check_frame(frame: Frame) -> None:
     if frame.invalid_utf8 and frame.data is not None:
         raise MalformedJson("expected UTF-8, got other bytes")
     if frame.data is None and frame.unknown_field is not None:
-        raise MalformedJson(f"expected a data line, got {frame.unknown_field[:40]!r}")
+        size = len(frame.unknown_field)  # not its words: they may be anybody's
+        raise MalformedJson(f"expected a data line, got another of {size} bytes")
 
 
 def _say_nothing(_piece: bytes, _data: bytes, /) -> None:

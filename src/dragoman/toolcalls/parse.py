@@ -74,13 +74,18 @@ class ToolCallParser:
         if dialect != "auto" and dialect not in PROVIDERS:
             known = ", ".join(("auto", *PROVIDERS))
             raise ConfigError(f"expected a dialect, one of {known}; got {dialect!r}")
-        self.failure: ErrorInfo | None = None
+        self._failure: ErrorInfo | None = None
         self._router = Router(context, None if dialect == "auto" else dialect)
         self._clock = clock
         self._frames: FrameParser | None = None
         self._open: dict[_PartKey, _OpenPart] = {}
         self._texts: dict[_PartKey, list[str]] = {}
         self._lacking: set[int] = set()
+
+    @property
+    def failure(self) -> ErrorInfo | None:
+        """Why the answer failed, if it did."""
+        return self._failure or self._router.failure
 
     @property
     def text(self) -> str:
@@ -183,7 +188,7 @@ class ToolCallParser:
             case PartEnded():
                 return self._end((channel, event.part), event, reading)
             case Failed():
-                self.failure = event.error
+                self._failure = event.error
             case _:
                 pass
         return ()

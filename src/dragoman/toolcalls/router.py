@@ -60,7 +60,10 @@ _Key = tuple[int, Dialect, str]
 
 
 class Router:
-    """`dialect`: what every payload speaks, where the caller knows; None to recognise each by its shape."""
+    """`dialect`: what every payload speaks, where the caller knows; None to recognise each by its shape.
+
+    failure: why nothing but whole messages is read any more in this turn.
+    """
 
     def __init__(self, context: DecodeContext, dialect: Dialect | None = None) -> None:
         self.problems: deque[Problem] = deque(maxlen=MAX_PROBLEMS)
@@ -69,7 +72,7 @@ class Router:
         self._channels: dict[_Key, _Channel] = {}
         self._channel_count = 0
         self._payload_count = 0
-        self._is_broken = False
+        self.failure: ErrorInfo | None = None
         self._turn = 0
 
     def route(self, payload: object, place: Place) -> list[Reading]:
@@ -89,8 +92,8 @@ class Router:
 
     def fail(self, message: str) -> list[Reading]:
         """A piece of a stream cannot be read: what is open stays unfinished."""
-        self._is_broken = True
-        info = ErrorInfo(kind="protocol", message=f"payload {self._payload_count}: {message}")
+        message = f"payload {self._payload_count}: {message}"
+        info = self.failure = ErrorInfo(kind="protocol", message=message)
         return [
             self._reading(key, channel, channel.reader.fail(info))
             for key, channel in tuple(self._channels.items())
@@ -110,7 +113,7 @@ class Router:
         """Forget the streams of one choice, or of all."""
         for key in self._keys(choice):
             del self._channels[key]
-        self._is_broken = False
+        self.failure = None
         self._turn += 1
         if choice is None:
             self.problems.clear()
@@ -156,7 +159,7 @@ class Router:
         return (Shape(dialect, document, place.choice, place.is_final and dialect in CODECS),)
 
     def _read(self, shape: Shape) -> list[Reading]:
-        if self._is_broken:
+        if self.failure is not None:
             return []
         choice = 0 if shape.dialect == "chat" and self._context.choices == 1 else shape.choice
         key = (choice, shape.dialect, shape.stream)

@@ -417,9 +417,24 @@ def test_keep_alive_disturbs_nothing(dialect: str) -> None:
 
 
 @each_dialect
+def test_exact_relay_fails_at_a_frame_that_cannot_be_read(dialect: str) -> None:
+    frames = frames_of(wire(dialect, base(dialect)))
+    damaged = frames[5][: len(frames[5]) // 2] + b"\n\n"
+    machine = relay(dialect, exact=True)
+    sent = b"".join((*frames[:5], damaged))
+    out = machine.feed(sent + b"".join(frames[6:8])) + machine.feed(b"".join(frames[8:]))
+    out += machine.close()
+    assert out.startswith(sent)
+    rest = out[len(sent) :]
+    assert outcome(dialect, b"".join(frames[:5]) + rest).error is not None
+    assert len(frames_of(rest)) == 1
+    assert machine.is_over
+
+
+@each_dialect
 def test_exact_relay_passes_anything_on(dialect: str) -> None:
     data = (
-        wire(dialect, base(dialect)).replace(b"tool", b"t\xffol") + b"data: more\n\n: and more\n\n"
+        wire(dialect, base(dialect)).replace(b"get_weather", b"") + b"data: more\n\n: and more\n\n"
     )
     for reads in cuts(data).values():
         machine = relay(dialect, exact=True)
