@@ -46,13 +46,14 @@ def read_entry(raw: Raw) -> CallEntry:
     """One entry.
 
     Raises:
-        MalformedJson: it, its name, its index or its input is of a type that no server uses for it.
+        MalformedJson: it, its name, id, index or input is of a type that no server uses for it.
     """
     fields = expect_fields(raw, "a tool call")
     is_custom = "custom" in fields or text_of(fields.get("type")) == "custom"
     kind: CallKind = "custom" if is_custom else "function"
     inner = expect_fields(fields.get(kind), kind)
     expect_text(inner.get("name"), "a call's name")
+    expect_text(fields.get("id"), "a call's id")
     is_known = is_custom or "function" in fields or "type" in fields
     oddities: list[tuple[str, str]] = []
     given, place = _input(fields, inner, "input" if is_custom else "arguments")
