@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from dragoman._json import Raw, is_strict
 from dragoman.core.calls import InputBuffer
 from dragoman.core.slots import CallName, Extent
-from dragoman.core.surrogates import join_halves, replace_lone
+from dragoman.core.surrogates import join_exactly, replace_lone
 from dragoman.dialects.chat.entries import CallEntry, merge_objects
 from dragoman.dialects.chat.telling import Telling
-from dragoman.errors import MalformedJson
+from dragoman.errors import MalformedJson, RemoteProtocolError
 from dragoman.model.events import InputDelta, PartEnded, SealAdded
 from dragoman.model.parts import Call, CallKind, Extra, PartStatus, Seal
 
@@ -28,6 +28,7 @@ class OpenCall:
         "_extra",
         "_half",
         "_held",
+        "_is_halved",
         "_seals",
         "_telling",
         "_values",
@@ -51,6 +52,7 @@ class OpenCall:
         self._extra: dict[str, Raw] = {}
         self._half = ""
         self._held: list[str] = []
+        self._is_halved = False
         self._seals: list[Seal] = []
         self._values: list[Raw] = []  # inputs that came as JSON objects instead of text
         self._was_checked = False
@@ -128,14 +130,20 @@ class OpenCall:
             self._tell(self.buffer.push(text))
         self._tell(self.buffer.settle()[0])
         if self._half:
-            half, self._half = self._half, ""
+            half, self._half, self._is_halved = self._half, "", True
             self._tell(self.buffer.push(replace_lone(half)))
         self.note_cumulative()
         return self.buffer.text()
 
     def end(self, status: PartStatus) -> None:
-        """Closed by the protocol, an empty input is `{}`; cut, it is what it is."""
+        """Closed by the protocol, an empty input is `{}`; cut, it is what it is.
+
+        Raises:
+            RemoteProtocolError: its last character never came as a whole.
+        """
         text = self.input_so_far()
+        if status == "completed" and self._is_halved:
+            raise RemoteProtocolError(f"the input of {self.name.text!r} ends inside a character")
         if status == "completed" and self.kind != "custom":
             if not text.strip():
                 self._tell(self.buffer.push("{}"))
@@ -147,7 +155,7 @@ class OpenCall:
         self._telling.events.append(PartEnded(self.part, self._value(status)))
 
     def _add(self, text: str) -> None:
-        text, self._half = join_halves(self._half, text)
+        text, self._half = join_exactly(self._half, text)
         increment = self.buffer.push(text)
         if increment is not text:
             self.note_cumulative()

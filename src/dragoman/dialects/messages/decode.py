@@ -283,7 +283,7 @@ class MessagesReader:
 
     def _close(self, index: int | None) -> _Events:
         events = self._assembly.close(index)
-        return (*events, *self._fail_if_nameless())
+        return (*events, *self._fail_if_faulty())
 
     def _on_message_delta(self, fields: Fields) -> _Events:
         delta = expect_object(fields.get("delta"), "delta")
@@ -304,7 +304,7 @@ class MessagesReader:
         if native is not None and reason is None:
             self._note("unknown_finish", f"message_delta has the unknown stop_reason {native!r}")
         closed = self._assembly.finish(is_cut=reason in CUT_REASONS)
-        failed = self._fail_if_nameless()
+        failed = self._fail_if_faulty()
         if failed:
             return (*closed, *failed)
         has_calls = self._assembly.complete_calls > 0
@@ -369,11 +369,11 @@ class MessagesReader:
         self._note("after_finish", f"dropped a {kind} after message_delta")
         return ()
 
-    def _fail_if_nameless(self) -> _Events:
-        if not self._assembly.is_nameless or self.over:
+    def _fail_if_faulty(self) -> _Events:
+        fault = self._assembly.fault
+        if not fault or self.over:
             return ()
-        message = "expected a name for every call, the name of one never came"
-        return self.fail(ErrorInfo(kind="protocol", message=message))
+        return self.fail(ErrorInfo(kind="protocol", message=fault))
 
     def _report(self, usage: Fields | None, where: str) -> _Events:
         if usage is None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dragoman._json import dumps, is_strict, loads
 from dragoman.core.calls import InputBuffer
-from dragoman.core.surrogates import join_halves, replace_lone
+from dragoman.core.surrogates import join_exactly, replace_lone
 from dragoman.dialects.responses.tracks import Found
 from dragoman.dialects.responses.wire import Delta
 from dragoman.model.events import Event, InputDelta, PartEnded
@@ -78,6 +78,11 @@ class CallTrack:
         self._contradiction: str | None = None
 
     @property
+    def is_halved(self) -> bool:
+        """Whether its last character has not come as a whole."""
+        return bool(self._half)
+
+    @property
     def has_waited(self) -> bool:
         """Whether input came before the name."""
         return bool(self._waiting)
@@ -104,7 +109,7 @@ class CallTrack:
         return out
 
     def push(self, text: str) -> list[Event]:
-        told, self._half = join_halves(self._half, text)
+        told, self._half = join_exactly(self._half, text)
         if not self.is_started:
             if told:
                 self._waiting.append(told)

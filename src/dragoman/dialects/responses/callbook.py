@@ -158,12 +158,16 @@ class CallBook:
 
     def end(self, track: CallTrack, status: PartStatus, value: Call | None) -> None:
         out = self._telling.out
+        name = track.header.name
+        if track.is_halved and status == "completed":
+            status = "incomplete"
+            self.fault = f"the input of {name!r} ends inside a character"
         if track.lacks_events and status == "completed":
             status = "incomplete"
-            name = track.header.name
             self.fault = (
-                f"events inside the call of {name!r} are missing, and nothing repeats its input"
+                f"events of the call of {name!r} are missing, and nothing repeats its input"
             )
+            self._found.append(("missing_events", self.fault))
         out += track.end(status, value, self._found)
         match out[-1]:
             case PartEnded(value=Call(executor="client", status="completed", call_id=call_id)):

@@ -7,6 +7,7 @@ is the business of the modules that call them.
 from dragoman._json import FAST_FAILURES, Raw, is_strict
 from dragoman.core.fields import expect_list, expect_object, expect_text
 from dragoman.core.seals import seals_from_encrypted
+from dragoman.core.surrogates import join_exactly
 from dragoman.dialects.responses.fields import (
     Fields,
     extra_of,
@@ -55,6 +56,8 @@ __all__ = (
 )
 
 ItemPart = Reasoning | Call | Result | Opaque
+
+_SURROGATE = b"\\ud"  # how the escape of one begins; writers that use capitals are read as ever
 
 _CALL_FIELDS = {
     # by type and the field of the input: the fields of a call item that have a home
@@ -109,8 +112,13 @@ def check_item(fields: Fields) -> None:
 
 def check_input(value: Raw | None, what: str) -> None:
     """Input that is text on the wire. Backends send objects too; anything else cannot be read."""
-    if value is not None and first_byte(value) not in (b'"', b"{"):
+    if value is None:
+        return
+    first = first_byte(value)
+    if first not in (b'"', b"{"):
         expect_text(value, what)
+    elif first == b'"' and _SURROGATE in bytes(value):
+        join_exactly(expect_text(value, what) or "", "")
 
 
 def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> ItemPart:

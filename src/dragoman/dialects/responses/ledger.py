@@ -347,12 +347,9 @@ class Ledger:
 
     def note_gap(self) -> None:
         """Events are missing. An open call is what was sent only if the wire still repeats its input."""
-        tracks = [track for item in self.shelf.items for track in item.calls if not track.ended]
-        for track in tracks:
-            track.lacks_events = True
-        if tracks:
-            message = "expected sequence_number to go up by one, got a gap inside a call"
-            self._found.append(("missing_events", message))
+        for item in self.shelf.items:
+            for track in item.calls:
+                track.lacks_events = not track.ended and track.header.executor == "client"
 
     @property
     def has_open_input(self) -> bool:
