@@ -592,3 +592,14 @@ def test_fast_path_and_slow_path_agree() -> None:
     fast_events = read([*plain, FINISH, DONE]).outcome.choices
     assert read([*slow, FINISH, DONE]).outcome.choices == fast_events
     assert TextDelta(0, "b") in read(plain).events
+
+
+@pytest.mark.parametrize(
+    "pieces", [('{"a":"\ud83d', '"}'), ('{"b":"\ude00', '"}'), ('{"a":"\ud83d',)]
+)
+def test_call_with_half_of_a_character_is_never_complete(pieces: tuple[str, ...]) -> None:
+    first, *rest = pieces
+    later = [call(entry(piece, 0)) for piece in rest]
+    reading = read_calls(call(entry(first, 0, "a", "f")), *later)
+    assert [part.status for part in reading.calls] == ["incomplete"]
+    assert isinstance(reading.events[-1], Failed)

@@ -762,3 +762,13 @@ def test_ten_thousand_small_deltas_are_ten_thousand_small_steps() -> None:
     assert all(step.events == (InputDelta(0, "x"),) for step in steps[1:])
     decoder.feed(TEXT)
     assert decoder.feed(text_delta(0, "y"))[0].events == (TextDelta(1, "y"),)
+
+
+@pytest.mark.parametrize(
+    "pieces", [('{"a":"\ud83d', '"}'), ('{"b":"\ude00', '"}'), ('{"a":"\ud83d',)]
+)
+def test_call_with_half_of_a_character_is_never_complete(pieces: tuple[str, ...]) -> None:
+    deltas = [input_delta(0, piece) for piece in pieces]
+    data = START + tool_use(0) + b"".join(deltas) + block_stop(0) + end("tool_use")
+    assert [call[3] for call in calls(data)] == ["incomplete"]
+    assert isinstance(read(data)[0][-1], Failed)
