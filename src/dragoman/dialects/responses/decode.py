@@ -473,7 +473,7 @@ def _output(response: Fields) -> list[Raw]:
     """The final output. Raises MalformedJson if it, or an item of it, cannot be read."""
     output = expect_list(response.get("output"), "output")
     for item in output:
-        check_item(expect_object(item, "an item"))
+        check_item(read_object(item) or expect_object(item, "an item"))
     return output
 
 

@@ -67,7 +67,7 @@ def _note_late(ledger: Ledger, item: Item) -> bool:
 
 def _item_of(fields: Fields) -> Raw | None:
     item = fields.get("item")
-    check_item(expect_object(item, "an item"))
+    check_item(read_object(item) or expect_object(item, "an item"))
     return item
 
 

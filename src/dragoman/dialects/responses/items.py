@@ -97,17 +97,19 @@ _LIKE_FIELDS = frozenset(
 
 def check_item(fields: Fields) -> None:
     """Raises MalformedJson for an item of which something that a call consists of is of a type that it never has."""
-    kind = expect_text(fields.get("type"), "the type of an item")
-    expect_text(fields.get("id"), "the id of an item")
-    expect_text(fields.get("status"), "the status of an item")
-    spec = CALL_ITEMS.get(kind or "")
-    if spec is not None:
-        expect_text(fields.get("name"), "the name of a call")
-        if spec.form == "text":
-            check_input(fields.get(spec.field), spec.field)
+    # By their first bytes: every item comes three times, and nearly all of them are as they should be.
+    for key in ("type", "id", "status", "name"):
+        value = fields.get(key)
+        if value is not None and first_byte(value) not in (b'"', b"n"):
+            expect_text(value, key)
+    kind = read_text(fields, "type") or ""
+    spec = CALL_ITEMS.get(kind)
+    if spec is not None and spec.form == "text":
+        check_input(fields.get(spec.field), spec.field)
     elif kind == "message":
         for part in expect_list(fields.get("content"), "content"):
-            expect_object(part, "a part of the content")
+            if first_byte(part) != b"{":
+                expect_object(part, "a part of the content")
 
 
 def check_input(value: Raw | None, what: str) -> None:
