@@ -56,7 +56,8 @@ def app_server(
     `retry` (it begins the first response anew), `silent` (nothing after turn/start), `late_call` (calls are asked for
     after the response is over), `never_complete` (the response has no end), `complete_held`, `complete_on_steer` (the turn ends while
     calls wait), `slow` (seconds before each item), `slow_answers` (method: seconds before its answer), `own_tools` (names of tools
-    that it runs itself), `exit_after_items`, `fail_after_results`, `stray_call` (a call for another thread), `nameless` (threads have no id), `broken_item` (bytes that are no UTF-8, deep in a message).
+    that it runs itself), `exit_after_items`, `fail_after_results`, `stray_call` (a call for another thread), `nameless` (threads have no id), `broken_item` (bytes that are no UTF-8, deep in a message),
+    `broken_line` (a line that is no message, inside a turn).
     """
     from dragoman.upstream.settings import UpstreamSettings  # noqa: PLC0415
 
@@ -252,6 +253,9 @@ class _Server:
             place = {"threadId": thread.id, "item": {"type": "?"}}
             line = json.dumps({"method": "item/started", "params": place}).encode()
             sys.stdout.buffer.write(line.replace(b"?", b"\xff") + b"\n")
+            sys.stdout.flush()
+        if "broken_line" in self._script:
+            sys.stdout.write(self._script["broken_line"] + "\n")
             sys.stdout.flush()
         if self._script.get("stray_call"):
             self._ask(_Thread(99), "item/tool/call", callId="x", tool="get", arguments={})

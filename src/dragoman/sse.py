@@ -41,6 +41,7 @@ _LF, _CR = b"\n\r"
 _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LONGEST_END = 4  # CRLF, twice
+_FIELDS = frozenset((b"", b"data", b"event", b"id", b"retry"))  # a comment has the empty name
 _LONGEST_DONE = 64  # `[DONE]` with all the blanks that anybody was seen to add, and more
 _PORTION = 32_768  # bytes of a large read that are split into frames at a time
 _MAX_RETRY_DIGITS = 9  # a billion milliseconds; more is no reconnection time but an attack on int()
@@ -70,6 +71,19 @@ class Frame(Struct, frozen=True, gc=False):
         """The comment lines, joined by LF."""
         known = _repaired(self.raw) if self.invalid_utf8 else self.raw
         return _joined_values(known, b"", is_first=self.is_first)
+
+    @property
+    def unknown_field(self) -> bytes | None:
+        """The first line that is neither a comment nor a field of an event. Readers pass over it."""
+        raw = self.raw.removeprefix(_BOM) if self.is_first else self.raw
+        start = 0
+        for end in _LINE_END.finditer(raw):  # one by one: a frame may have millions
+            line = raw[start : end.start()]
+            if line.partition(b":")[0].strip() not in _FIELDS:
+                return line
+            start = end.end()
+        line = raw[start:]
+        return line if line.partition(b":")[0].strip() not in _FIELDS else None
 
     @property
     def id(self) -> bytes | None:

@@ -5,9 +5,12 @@ import http.client
 import json
 import threading
 import zlib
+from collections.abc import Callable
 
 import pytest
+from anthropic import Anthropic, AnthropicError
 from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
+from openai import OpenAI, OpenAIError
 from vendor_wire import Answer, Said, Tool, stream
 
 from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait
@@ -162,3 +165,58 @@ def test_large_head_gets_the_doors_own_error() -> None:
         response = client.getresponse()
         assert response.status == 431
         assert json.loads(response.read())["type"] == "error"
+
+
+# --- a frame that cannot be read ------------------------------------------------------------------
+
+PIECES = ('{"path":"/srv', "/app", '/main.py"}')
+
+
+def heard_by_openai_chat(url: str) -> None:
+    asked = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0).chat.completions.create(
+        model="m", messages=[{"role": "user", "content": "hi"}], stream=True
+    )
+    finishes = [choice.finish_reason for chunk in asked for choice in chunk.choices]
+    raise AssertionError(f"expected an error, got the finishes {finishes}")
+
+
+def heard_by_openai_responses(url: str) -> None:
+    asked = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0).responses.create(
+        model="m", input="hi", stream=True
+    )
+    for event in asked:
+        assert event.type != "response.completed"
+        if event.type == "response.output_item.done":
+            assert getattr(event.item, "status", "") != "completed"
+        if event.type == "response.failed":
+            raise OpenAIError("response.failed")
+
+
+def heard_by_anthropic(url: str) -> None:
+    asked = Anthropic(base_url=url, api_key="k", max_retries=0).messages.create(
+        model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}], stream=True
+    )
+    types = [event.type for event in asked]
+    raise AssertionError(f"expected an error, got {types}")
+
+
+@pytest.mark.parametrize("damage", [b'{"oops', b"\xff", b"5"])
+@pytest.mark.parametrize(
+    "hear", [heard_by_openai_chat, heard_by_openai_responses, heard_by_anthropic]
+)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_client_gets_a_call_with_a_frame_missing_from_its_arguments(
+    dialect: str, hear: Callable[[str], None], damage: bytes
+) -> None:
+    whole = stream(dialect, Answer((Tool("call_1", "read_file", PIECES),)))
+    frames = whole.split(b"\n\n")
+    at = next(number for number, frame in enumerate(frames) if b"/app" in frame)
+    head, _, _ = frames[at].partition(b"data: ")
+    frames[at] = head + b"data: " + damage
+    reply = ScriptedReply(content_type="text/event-stream", chunks=[b"\n\n".join(frames)])
+    with (
+        ScriptedUpstream.in_thread([reply]) as upstream,
+        running_gateway(one_upstream(upstream.url, dialect)) as gateway,
+        pytest.raises((OpenAIError, AnthropicError)),
+    ):
+        hear(gateway.url)

@@ -1,7 +1,8 @@
 """Reading the fields of a JSON object whose values were left raw: leniently, and only what is asked for.
 
-null is absent, and a value of another type than the one asked for is absent too: a stream is not given up for a field
-that somebody spelled oddly. Whoever must refuse instead looks at `read_json`.
+null is absent, and for the functions `read_…` a value of another type than the one asked for is absent too: a stream is not
+given up for a field that somebody spelled oddly. Where what is lost may be a piece of a call, or of a text that holds one,
+that will not do: the functions `expect_…` raise.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,6 +15,9 @@ from dragoman.errors import MalformedJson
 __all__ = (
     "Fields",
     "Shallow",
+    "expect_list",
+    "expect_object",
+    "expect_text",
     "is_present",
     "read_bool",
     "read_float",
@@ -62,6 +66,49 @@ def read_shallow(value: Raw | bytes) -> Shallow:
 
 def is_present(value: Raw | None) -> bool:
     return value is not None and value != _NULL
+
+
+def expect_text(value: Raw | None, what: str) -> str | None:
+    """A string as it came, lone surrogates and all; None if it is absent. `what`: the field, for the message.
+
+    Raises:
+        MalformedJson: it is anything else.
+    """
+    found = None if value is None else read_shallow(value)
+    if found is None or isinstance(found, str):
+        return found
+    raise _unexpected(what, "a string", found)
+
+
+def expect_object(value: Raw | None, what: str) -> dict[str, Raw]:
+    """The fields of an object, none if it is absent. Raises as `expect_text`."""
+    found = None if value is None else read_shallow(value)
+    if found is None or isinstance(found, dict):
+        return found or {}
+    raise _unexpected(what, "an object", found)
+
+
+def expect_list(value: Raw | None, what: str) -> list[Raw]:
+    """The entries of an array, none if it is absent. Raises as `expect_text`."""
+    found = None if value is None else read_shallow(value)
+    if found is None or isinstance(found, list):
+        return found or []
+    raise _unexpected(what, "an array", found)
+
+
+def _unexpected(what: str, wanted: str, found: Shallow) -> MalformedJson:
+    match found:
+        case dict():
+            came = "an object"
+        case list():
+            came = "an array"
+        case str():
+            came = "a string"
+        case bool():
+            came = "a boolean"
+        case _:
+            came = "a number"
+    return MalformedJson(f"expected {what} as {wanted}, got {came}")
 
 
 def _view(value: Raw) -> bytes:

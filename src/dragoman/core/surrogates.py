@@ -1,13 +1,15 @@
 """Halves of a character: a surrogate pair whose two escapes arrive in different deltas.
 
 A server that cuts its text by UTF-16 units sends `"\\ud83d"` and then `"\\ude00"`. The first half has no UTF-8 and must
-not be told; it waits for the other. A half whose partner never comes is U+FFFD. Only text in which a decoder met a
+not be told; it waits for the other. A half whose partner never comes is U+FFFD; in a call's input it is a fault. Only text in which a decoder met a
 surrogate needs these functions: JSON readers refuse such text on their fast path, so other deltas never come here.
 """
 
 from collections.abc import Iterator
 
-__all__ = ("join_halves", "replace_lone")
+from dragoman.errors import MalformedJson
+
+__all__ = ("join_exactly", "join_halves", "replace_lone")
 
 _FIRST_HALVES = ("\ud800", "\udbff")
 _SLICE = 65_536  # characters
@@ -22,6 +24,23 @@ def join_halves(held: str, text: str) -> tuple[str, str]:
     if whole and _is_first_half(whole[-1]):
         return replace_lone(whole[:-1]), whole[-1]
     return replace_lone(whole), ""
+
+
+def join_exactly(held: str, text: str) -> tuple[str, str]:
+    """The same for a call's input, where nothing may stand for what was sent.
+
+    Raises:
+        MalformedJson: a half has no other half.
+    """
+    whole = held + text
+    half = whole[-1] if whole and _is_first_half(whole[-1]) else ""
+    told = whole[:-1] if half else whole
+    try:
+        return told.encode("utf-16-le", "surrogatepass").decode("utf-16-le"), half
+    except UnicodeDecodeError as error:
+        raise MalformedJson(
+            "expected whole characters in a call's input, got half of one"
+        ) from error
 
 
 def _is_first_half(character: str) -> bool:

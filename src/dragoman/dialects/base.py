@@ -44,6 +44,7 @@ __all__ = (
     "StreamDecoder",
     "StreamEncoder",
     "Target",
+    "check_frame",
     "is_hopeful",
 )
 
@@ -140,10 +141,12 @@ class FrameReader(Protocol):
 
     `over` turns true with the terminal event; `found` collects what was irregular as (kind, message) and is emptied
     by the caller after each frame. `padding`: what stands, in plain deltas, before a string that means nothing, if there may
-    be one; None where no two deltas are written alike (`runs`).
+    be one; None where no two deltas are written alike (`runs`). `frame`: the number of the frame to `read`, which its caller
+    sets; frames that `quick` and its like read count too.
     """
 
     over: bool
+    frame: int
     found: list[tuple[str, str]]
     padding: bytes | None
 
@@ -178,7 +181,7 @@ class FrameReader(Protocol):
         ...
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
-        """Raises MalformedJson for a frame that cannot be read; the stream goes on without it."""
+        """Raises MalformedJson for a frame that cannot be read; the stream fails there (see `StreamDecoder`)."""
         ...
 
     def end(self) -> tuple[Event, ...]:
@@ -231,7 +234,11 @@ class Look(Struct, frozen=True, gc=False):
 
 
 class StreamDecoder:
-    """Feeds a FrameReader: splits reads into frames, survives bad ones, stops at the terminal event.
+    """Feeds a FrameReader: splits reads into frames, stops at the terminal event or at a frame that cannot be read.
+
+    Nobody knows what such a frame said: it may have been a piece of an open call's input, or a whole call. So the stream
+    fails there, and what came before it is exact. Only what the end of the wire left of a frame is no such frame: there
+    the stream was cut.
 
     `problems` gathers what was irregular; each step has its own of them too.
     """
@@ -245,6 +252,7 @@ class StreamDecoder:
         self._parser = FrameParser(max_frame)
         self._count: int = 0
         self._broken = False
+        self._is_cut = False  # the wire has ended: what is left of a frame is read
         self._opening = b"data: "  # how the last plain frame began, up to its data
 
     def feed(self, data: bytes) -> list[Step]:
@@ -305,6 +313,7 @@ class StreamDecoder:
             frames = self._parser.close()
         except FrameTooLarge as error:
             return [self._break(error)]
+        self._is_cut = True
         steps = self._frame_steps(frames)
         if not self._reader.over:
             events = self._reader.end()
@@ -447,28 +456,28 @@ class StreamDecoder:
         self._runs.forget()
         if reader.over:
             return ()  # "nothing follows a terminal event": a late frame keeps its bytes and means nothing
+        reader.frame = self._count
         try:
-            if frame.data is not None and has_too_many_values(frame.data):
-                return self._refuse_frame()
+            check_frame(frame)
             events = reader.read(frame)
         except MalformedJson as error:
-            events = ()
-            reader.found.append(("malformed_frame", error.message))
-        if frame.invalid_utf8:
-            reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
+            events = self._fail_at(frame, error)
         if reader.found:
             self._note_found()
         if self._reader.over:  # by now
             self._quick = _say_nothing
         return events
 
-    def _refuse_frame(self) -> tuple[Event, ...]:
-        """A frame that would take too long to be read. What it says is not known, so the answer cannot go on."""
-        message = f"expected an SSE frame of at most {MAX_VALUES:,} JSON values, got one with more"
-        self._reader.found.append(("frame_too_large", message))
-        self._note_found()
-        self._quick = _say_nothing
-        return self._reader.fail(ErrorInfo(kind="too_large", message=message))
+    def _fail_at(self, frame: Frame, error: MalformedJson) -> tuple[Event, ...]:
+        """This frame cannot be read."""
+        kind = "invalid_utf8" if frame.invalid_utf8 else "malformed_frame"
+        self._reader.found.append((kind, error.message))
+        if self._is_cut:
+            return ()
+        message = (
+            f"the upstream's stream cannot be read from frame {self._count} on: {error.message}"
+        )
+        return self._reader.fail(ErrorInfo(kind="protocol", message=message, status=error.status))
 
     def _frame_steps(self, frames: list[Frame]) -> list[Step]:
         return self._steps([frame.raw for frame in frames], [self._read(frame) for frame in frames])
@@ -500,6 +509,27 @@ class StreamDecoder:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.extend(Problem(self._count, kind, message) for kind, message in found)
         found.clear()
+
+
+def check_frame(frame: Frame) -> None:
+    """What holds in every dialect.
+
+    Raises:
+        MalformedJson: its data is no UTF-8 or would take too long to be read, or it has none and is no comment either:
+            a damaged `data:` line.
+    """
+    if frame.data is None:
+        unknown = frame.unknown_field
+        if unknown is not None:
+            # Not its words: they may be anybody's.
+            raise MalformedJson(f"expected a data line, got another of {len(unknown)} bytes")
+        return
+    if frame.invalid_utf8:
+        raise MalformedJson("expected UTF-8, got other bytes")
+    if has_too_many_values(frame.data):
+        raise MalformedJson(
+            f"expected an SSE frame of at most {MAX_VALUES:,} JSON values, got one with more"
+        )
 
 
 def _say_nothing(_piece: bytes, _data: bytes, /) -> None:

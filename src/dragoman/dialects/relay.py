@@ -27,11 +27,13 @@ from dragoman.dialects.relay_decoder import RelayDecoder
 from dragoman.dialects.relay_entry import Entry
 from dragoman.dialects.relay_passage import BLANK, BLANKS, Passage
 from dragoman.dialects.staging import Stage
-from dragoman.model.events import Event, Failed, Started
+from dragoman.model.events import Event, Failed, Noticed, Started
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
 from dragoman.sse import parse_lines
 
 __all__ = ("StreamRelay", "relay_body")
+
+_PING = Noticed("ping")
 
 
 class StreamRelay:
@@ -39,7 +41,7 @@ class StreamRelay:
 
     names: as for a translator; a call that has to be renamed is irregular.
     stage: reads the text, and may find calls in it. Frames wait where it waits; what it finds is told by the encoder.
-    exact: pass everything on as it comes, regular or not; only a stream that is cut still gets its failure.
+    exact: pass everything on as it comes, regular or not; only a stream that is cut or cannot be read gets its failure.
     """
 
     def __init__(
@@ -132,13 +134,17 @@ class StreamRelay:
         return b"" if self.is_over else self._passage.keep_alive()
 
 
+_UNREAD = frozenset({"malformed_frame", "invalid_utf8", "frame_too_large"})
+
+
 class _ExactRelay:
-    """Everything as it comes. The encoder is asked for one thing: the failure of a stream that is cut."""
+    """Everything as it comes. The encoder is asked for one thing: the failure of a stream that is cut or cannot be read."""
 
     def __init__(self, decoder: StreamDecoder, passage: Passage) -> None:
         self.decoder = decoder
         self._passage = passage
         self._last = b""  # the last frame
+        self._has_failed = False
 
     def feed(self, data: bytes) -> bytes:
         return self._pass(self.decoder.feed(data))
@@ -157,10 +163,19 @@ class _ExactRelay:
         return self._fail(error) if events else b""
 
     def _pass(self, steps: Sequence[Step]) -> bytes:
+        if self._has_failed:
+            return b""
+        out: list[bytes] = []
         for step in steps:
             self._note(step.events)
+            out.append(step.raw)
+            failed = step.events[-1] if step.events else None
+            if isinstance(failed, Failed) and any(each.kind in _UNREAD for each in step.problems):
+                # A client that passes over such a frame must not take what follows for the rest of a call.
+                out += (b"" if step.raw.endswith(BLANKS) else BLANK, self._fail(failed.error))
+                break
             self._last = step.raw or self._last
-        return b"".join([step.raw for step in steps])
+        return b"".join(out)
 
     def _note(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -168,9 +183,13 @@ class _ExactRelay:
                 self._passage.tally.note(event)
             if isinstance(event, Started):
                 self._passage.encoder.encode(event)
+                self._passage.encoder.encode(
+                    _PING
+                )  # what it begins an answer with, the client has seen
 
     def _fail(self, error: ErrorInfo) -> bytes:
         self._passage.is_passing = False
+        self._has_failed = True
         data = parse_lines(self._last).data
         if data is not None:
             self._passage.watch.follow(data)

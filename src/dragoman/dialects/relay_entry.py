@@ -38,6 +38,7 @@ class Entry:
 
     def __init__(self, reader: FrameReader, passage: Passage, stage: Stage | None) -> None:
         self.over = False
+        self.frame = 0
         self.found = reader.found
         self._reader = reader
         self._read_plain = reader.quick
@@ -110,7 +111,7 @@ class Entry:
         return at, runs.is_stopped
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
-        """Raises MalformedJson, as every reader: such a frame is left out."""
+        """Raises MalformedJson, as every reader: the stream fails there."""
         self._runs.forget()
         data = frame.data
         if data is not None and self._passage.is_passing and _is_spelled_otherwise(frame, data):
@@ -118,6 +119,7 @@ class Entry:
             if events is not None:
                 self._take(frame.raw, data, events)
                 return events
+        self._reader.frame = self.frame
         try:
             events = self._reader.read(frame)
         finally:

@@ -146,6 +146,9 @@ class _Watch:
         self._last = b""
         self._late: list[int] = []
         self._is_over = False
+        self._is_unread = (
+            False  # it is over because a frame cannot be read: what follows is no surprise
+        )
         self._had_empty_object = False
 
     def events(self, steps: Iterable[Step]) -> Iterator[Event]:
@@ -155,7 +158,7 @@ class _Watch:
                 self._last = step.raw
             if step.problems:
                 self.problems.extend(step.problems)
-            if self._is_over and _has_payload(step.raw):
+            if self._is_over and not self._is_unread and _has_payload(step.raw):
                 self._late.append(self.frame)
             seen = _Seen(step, max(self.frame, 1), had_empty_object=self._had_empty_object)
             self._had_empty_object = self._had_empty_object or seen.has_empty_object
@@ -209,6 +212,8 @@ class _Watch:
                 self.natives[event.choice] = event.native
             case Failed():
                 self._is_over = True
+                kinds = {problem.kind for problem in seen.step.problems}
+                self._is_unread = not kinds.isdisjoint(("malformed_frame", "invalid_utf8"))
                 if event.error.kind not in _OWN_FAILURES or not seen.step.problems:
                     kind = "cut_stream" if event.error.kind == "truncated" else "provider_error"
                     self._report(seen.frame, kind, _say_error(event.error))

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import DecodeContext
-from dragoman.errors import ConfigError, FrameTooLarge, ToolError
+from dragoman.errors import ConfigError, FrameTooLarge, GatewayError, MalformedJson, ToolError
 from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.model.parts import Call, Dialect, Text
 from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser
-from dragoman.toolcalls.payloads import BOM
+from dragoman.toolcalls.payloads import BOM, document_of
 from dragoman.toolcalls.router import Reading, Router
 from dragoman.toolcalls.shapes import Place
 from dragoman.toolcalls.unified import PROVIDERS, ToolCall, is_minted, nameless, unify
@@ -74,13 +74,18 @@ class ToolCallParser:
         if dialect != "auto" and dialect not in PROVIDERS:
             known = ", ".join(("auto", *PROVIDERS))
             raise ConfigError(f"expected a dialect, one of {known}; got {dialect!r}")
-        self.failure: ErrorInfo | None = None
+        self._failure: ErrorInfo | None = None
         self._router = Router(context, None if dialect == "auto" else dialect)
         self._clock = clock
         self._frames: FrameParser | None = None
         self._open: dict[_PartKey, _OpenPart] = {}
         self._texts: dict[_PartKey, list[str]] = {}
         self._lacking: set[int] = set()
+
+    @property
+    def failure(self) -> ErrorInfo | None:
+        """Why the answer failed, if it did."""
+        return self._failure or self._router.failure
 
     @property
     def text(self) -> str:
@@ -131,19 +136,27 @@ class ToolCallParser:
         except FrameTooLarge as error:
             self._frames = None
             self._router.note("frame_too_large", error.message)
-            return ()
+            return tuple(self._fail(error))
         return tuple(self._read_frames(frames))
 
     def _read_frames(self, frames: Iterable[Frame]) -> list[ToolCall]:
         calls: list[ToolCall] = []
         for frame in frames:
-            if frame.data is not None:
-                calls.extend(self._route(frame.data, Place()))
-            elif frame.comment is None and not (frame.name or frame.id or frame.retry):
-                self._router.note("unknown_payload", "expected JSON or SSE, got something else")
-            if frame.invalid_utf8:
-                self._router.note("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD")
+            try:
+                document = document_of(frame)
+            except MalformedJson as error:
+                kind = "invalid_utf8" if frame.invalid_utf8 else "unknown_payload"
+                self._router.note(kind, error.message)
+                calls.extend(self._fail(error))
+            else:
+                if document is not None:
+                    calls.extend(self._route(document, Place()))
         return calls
+
+    def _fail(self, error: GatewayError) -> list[ToolCall]:
+        """A piece of the stream cannot be read: its open calls are given with their error."""
+        readings = self._router.fail(error.message)
+        return [call for reading in readings for call in self._take_reading(reading)]
 
     def _route(self, payload: object, place: Place) -> tuple[ToolCall, ...]:
         readings = self._router.route(payload, place)
@@ -175,7 +188,7 @@ class ToolCallParser:
             case PartEnded():
                 return self._end((channel, event.part), event, reading)
             case Failed():
-                self.failure = event.error
+                self._failure = event.error
             case _:
                 pass
         return ()

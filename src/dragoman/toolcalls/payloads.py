@@ -10,10 +10,11 @@ from typing import cast
 
 from dragoman._json import FAST_FAILURES, Raw, dumps, typed_decoder
 from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.base import check_frame
 from dragoman.errors import MalformedJson
-from dragoman.sse import FrameParser
+from dragoman.sse import Frame, FrameParser
 
-__all__ = ("BOM", "DONE", "is_empty", "to_documents")
+__all__ = ("BOM", "DONE", "document_of", "is_empty", "to_documents")
 
 BOM = b"\xef\xbb\xbf"
 
@@ -70,11 +71,28 @@ def _split(data: bytes) -> list[bytes]:
             return [bytes(entry) for entry in _decode_array(text)]
         except FAST_FAILURES as error:
             raise MalformedJson(f"expected a JSON array, got {len(data)} other bytes") from error
+    if not text:
+        raise MalformedJson(f"expected JSON or SSE frames, got {len(data)} blanks")
     parser = FrameParser()
-    frames = [*parser.feed(data), *parser.close()]
-    if all(frame.data is None and frame.comment is None for frame in frames):
-        raise MalformedJson(f"expected JSON or SSE frames, got {len(data)} other bytes")
-    return [DONE if frame.is_done else frame.data for frame in frames if frame.data is not None]
+    documents = [document_of(frame) for frame in (*parser.feed(data), *parser.close())]
+    return [document for document in documents if document is not None]
+
+
+def document_of(frame: Frame) -> bytes | None:
+    """The JSON in a frame, or `DONE`; None if it has none: a comment, or what keeps a connection open.
+
+    Raises:
+        MalformedJson: it lost its data, or that is no UTF-8.
+    """
+    check_frame(frame)
+    data = frame.data
+    if data is not None and data.strip():
+        return DONE if frame.is_done else data
+    # The names of all events that say something of an answer have a dot or an underscore, but for Chat's default.
+    name = frame.name
+    if b"." in name or b"_" in name or name == b"message":
+        raise MalformedJson("expected data with an event, got none")
+    return None
 
 
 def _write(value: object) -> bytes:

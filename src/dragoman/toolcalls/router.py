@@ -2,6 +2,9 @@
 
 All tolerance for what servers send lives in those readers. A reader whose stream is over is replaced by a fresh one
 when more comes. Nothing a caller hands over raises: what cannot be read is a problem, counted by payload from 1.
+
+From a piece of a stream that cannot be read, nobody knows what it said of the calls: every stream fails, and until the next turn
+only whole messages are read.
 """
 
 from collections import deque
@@ -16,7 +19,7 @@ from dragoman.dialects.codex import CodexReader
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import GatewayError, MalformedJson
 from dragoman.model.events import Event, Failed
-from dragoman.model.outcome import Problem
+from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.model.parts import Dialect
 from dragoman.sse import Frame
 from dragoman.toolcalls.payloads import DONE, is_empty, to_documents
@@ -57,7 +60,10 @@ _Key = tuple[int, Dialect, str]
 
 
 class Router:
-    """`dialect`: what every payload speaks, where the caller knows; None to recognise each by its shape."""
+    """`dialect`: what every payload speaks, where the caller knows; None to recognise each by its shape.
+
+    failure: why nothing but whole messages is read any more in this turn.
+    """
 
     def __init__(self, context: DecodeContext, dialect: Dialect | None = None) -> None:
         self.problems: deque[Problem] = deque(maxlen=MAX_PROBLEMS)
@@ -66,6 +72,7 @@ class Router:
         self._channels: dict[_Key, _Channel] = {}
         self._channel_count = 0
         self._payload_count = 0
+        self.failure: ErrorInfo | None = None
         self._turn = 0
 
     def route(self, payload: object, place: Place) -> list[Reading]:
@@ -79,7 +86,19 @@ class Router:
                 readings.extend(self._read_document(document, place))
         except GatewayError as error:
             self.note("unknown_payload", error.message)
+            if not place.is_final:
+                readings.extend(self.fail(error.message))
         return readings
+
+    def fail(self, message: str) -> list[Reading]:
+        """A piece of a stream cannot be read: what is open stays unfinished."""
+        message = f"payload {self._payload_count}: {message}"
+        info = self.failure = ErrorInfo(kind="protocol", message=message)
+        return [
+            self._reading(key, channel, channel.reader.fail(info))
+            for key, channel in tuple(self._channels.items())
+            if not channel.reader.over
+        ]
 
     def end(self, choice: int | None) -> list[Reading]:
         """Nothing more comes, in one choice or in all."""
@@ -94,6 +113,7 @@ class Router:
         """Forget the streams of one choice, or of all."""
         for key in self._keys(choice):
             del self._channels[key]
+        self.failure = None
         self._turn += 1
         if choice is None:
             self.problems.clear()
@@ -113,8 +133,8 @@ class Router:
             shapes = shapes_of(document, place)
         except MalformedJson:
             # Not its words: they quote the payload.
-            self.note("unknown_payload", f"expected a JSON object, got {len(document)} other bytes")
-            return []
+            size = len(document)
+            raise MalformedJson(f"expected a JSON object, got {size} other bytes") from None
         if self._dialect is not None:
             shapes = self._insist(self._dialect, shapes, document, place)
         if shapes is None:
@@ -139,6 +159,8 @@ class Router:
         return (Shape(dialect, document, place.choice, place.is_final and dialect in CODECS),)
 
     def _read(self, shape: Shape) -> list[Reading]:
+        if self.failure is not None:
+            return []
         choice = 0 if shape.dialect == "chat" and self._context.choices == 1 else shape.choice
         key = (choice, shape.dialect, shape.stream)
         channel = self._channels.get(key)
@@ -150,7 +172,7 @@ class Router:
 
     def _read_frame(self, key: _Key, channel: _Channel, data: bytes, event: str = "") -> Reading:
         raw = b"event: %b\n" % event.encode() if event else b""
-        # It does not raise: the payload has been recognised, so it is a JSON object.
+        channel.reader.frame += 1
         return self._reading(key, channel, channel.reader.read(Frame(raw, data)))
 
     def _read_body(self, shape: Shape) -> list[Reading]:

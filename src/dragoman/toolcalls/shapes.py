@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object, loads, typed_decoder
+from dragoman.core.fields import expect_text
 from dragoman.model.parts import Dialect
 
 __all__ = ("Place", "Shape", "shapes_of", "source_of")
@@ -99,7 +100,7 @@ def shapes_of(data: bytes, place: Place) -> tuple[Shape, ...] | None:
     """What there is to read in a JSON object; None if it has no shape we know.
 
     Raises:
-        MalformedJson: it is no JSON object.
+        MalformedJson: it is no JSON object, or its type is no string.
     """
     return _recognise(as_object(data), data, place)
 
@@ -118,7 +119,7 @@ def _recognise(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] |
         if method in _CODEX_V1_METHODS or method.startswith(_CODEX_V1_PREFIX):
             return _unwrap(fields, place)
         return (Shape("codex", data, place.choice, stream=_conversation(fields)),)
-    if kind := _text(fields, "type"):
+    if kind := expect_text(fields.get("type"), "type"):
         return _typed(kind, fields, data, place)
     return _untyped(fields, data, place)
 
@@ -182,7 +183,8 @@ def _chat(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...]:
     choices = _array(fields, "choices")
     entries = [_object(choice) for choice in choices]
     if not entries:
-        is_odd = _child(fields, "error") or _is(fields, "choices", b"{")
+        # Anything else than an array, or null, is for the reader to refuse.
+        is_odd = _child(fields, "error") or bytes(fields["choices"])[:1] not in (b"[", b"n")
         return (Shape("chat", data, place.choice),) if is_odd else ()
     has_message = any(_is(entry, "message", b"{") for entry in entries)
     if has_message or (place.is_final and not any("delta" in entry for entry in entries)):

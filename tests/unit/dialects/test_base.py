@@ -1,5 +1,6 @@
-"""The machine every dialect shares: bad frames survived, late frames mute, limits, and no byte lost."""
+"""The machine every dialect shares: bad frames fail, late frames mute, limits, and no byte lost."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ class EchoReader:
 
     def __init__(self) -> None:
         self.over = False
+        self.frame = 0
         self.found: list[tuple[str, str]] = []
 
     def quick(self, _piece: bytes, _data: bytes, /) -> tuple[Event, ...] | None:
@@ -88,19 +90,46 @@ def decoded(stream: bytes) -> tuple[list[Event], list[Problem]]:
     return results[0]
 
 
-def test_a_frame_that_cannot_be_read_is_counted_and_the_stream_goes_on() -> None:
-    events, problems = decoded(b"data: bad\n\ndata: a\n\ndata: odd\n\ndata: end\n\n")
-    assert events == [heard(b"a"), heard(b"odd"), Completed()]
+def test_a_frame_that_cannot_be_read_fails_the_stream_after_what_came_before() -> None:
+    events, problems = decoded(b"data: odd\n\ndata: bad\n\ndata: a\n\ndata: end\n\n")
+    message = "the upstream's stream cannot be read from frame 2 on: expected JSON"
+    error = ErrorInfo(kind="protocol", message=message, status=502)
+    assert events == [heard(b"odd"), Failed(error)]
     assert problems == [
-        Problem(1, "malformed_frame", "expected JSON"),
-        Problem(3, "odd_frame", "odd"),
+        Problem(1, "odd_frame", "odd"),
+        Problem(2, "malformed_frame", "expected JSON"),
     ]
 
 
-def test_invalid_utf_8_is_a_problem_of_its_frame() -> None:
-    events, problems = decoded(b"data: a\xff\n\ndata: end\n\n")
-    assert events == [heard("a\ufffd".encode()), Completed()]
-    assert [(problem.frame, problem.kind) for problem in problems] == [(1, "invalid_utf8")]
+@pytest.mark.parametrize(
+    ("frame", "kind"),
+    [
+        (b"data: a\xff\n\n", "invalid_utf8"),
+        (b"dXta: a\n\n", "malformed_frame"),
+        (b'uffering":false}\n\n', "malformed_frame"),
+    ],
+)
+def test_a_frame_that_is_no_event_stream_fails_the_stream(frame: bytes, kind: str) -> None:
+    events, problems = decoded(b"data: a\n\n" + frame + b"data: end\n\n")
+    assert events[0] == heard(b"a")
+    assert isinstance(events[1], Failed)
+    assert len(events) == 2
+    assert [(problem.frame, problem.kind) for problem in problems] == [(2, kind)]
+
+
+@pytest.mark.parametrize(
+    "frame", [b": caf\xe9\n\n", b"retry: 5\n\n", b"\n\n", b" \n\n", b"x: y\ndata: b\n\n"]
+)
+def test_a_frame_that_only_looks_odd_is_read(frame: bytes) -> None:
+    events, problems = decoded(b"data: a\n\n" + frame + b"data: end\n\n")
+    assert events[-1] == Completed()
+    assert problems == []
+
+
+def test_what_the_end_of_the_wire_left_of_a_frame_is_a_cut_and_no_frame() -> None:
+    events, problems = decoded(b"data: a\n\ndata: bad")
+    assert events == [heard(b"a"), Completed()]
+    assert [problem.kind for problem in problems] == ["malformed_frame", "missing_end"]
 
 
 def test_frames_after_the_end_keep_their_bytes_and_mean_nothing() -> None:

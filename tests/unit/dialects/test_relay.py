@@ -190,12 +190,21 @@ def test_block_of_an_unknown_type_is_kept_for_those_who_asked_for_it() -> None:
 
 
 @each_dialect
-def test_frame_that_is_no_json_is_left_out(dialect: str) -> None:
+def test_frame_that_cannot_be_read_fails_the_stream_after_what_came_before(dialect: str) -> None:
     frames = frames_of(wire(dialect, base(dialect)))
-    machine = relay(dialect)
-    broken = b"".join(frames[:3]) + b'data: {"type": "x", oops\n\n' + b"".join(frames[3:])
-    assert passed(machine, broken) == b"".join(frames)
-    assert [problem.kind for problem in machine.problems] == ["malformed_frame"]
+    for number in range(3, len(frames)):
+        machine = relay(dialect)
+        damaged = frames[number][: len(frames[number]) // 2] + b"\n\n"
+        out = passed(machine, b"".join((*frames[:number], damaged, *frames[number + 1 :])))
+        CHECKS[dialect](out)
+        told = outcome(dialect, out)
+        assert told.error is not None
+        assert told.error.message
+        assert machine.error is not None
+        assert machine.error.kind == "protocol"
+        assert b"".join(frames).startswith(machine_prefix := out[: len(b"".join(frames[:2]))])
+        assert machine_prefix
+        assert [problem.kind for problem in machine.problems][-1] == "malformed_frame"
 
 
 @each_dialect
@@ -221,7 +230,8 @@ def test_bytes_that_are_no_utf8_never_reach_the_client() -> None:
     data = wire("chat", base("chat")).replace(b"look", b"lo\xff\xfek")
     out = passed(relay("chat"), data)
     CHECKS["chat"](out)
-    assert text_of(outcome("chat", out)) == TEXT.replace("look", "lo\ufffd\ufffdk")
+    assert text_of(outcome("chat", out)) == TEXT[:6]
+    assert outcome("chat", out).error is not None
 
 
 def test_byte_order_mark_is_taken_off() -> None:
@@ -438,9 +448,24 @@ def test_keep_alive_disturbs_nothing(dialect: str) -> None:
 
 
 @each_dialect
+def test_exact_relay_fails_at_a_frame_that_cannot_be_read(dialect: str) -> None:
+    frames = frames_of(wire(dialect, base(dialect)))
+    damaged = frames[5][: len(frames[5]) // 2] + b"\n\n"
+    machine = relay(dialect, exact=True)
+    sent = b"".join((*frames[:5], damaged))
+    out = machine.feed(sent + b"".join(frames[6:8])) + machine.feed(b"".join(frames[8:]))
+    out += machine.close()
+    assert out.startswith(sent)
+    rest = out[len(sent) :]
+    assert outcome(dialect, b"".join(frames[:5]) + rest).error is not None
+    assert len(frames_of(rest)) == 1
+    assert machine.is_over
+
+
+@each_dialect
 def test_exact_relay_passes_anything_on(dialect: str) -> None:
     data = (
-        wire(dialect, base(dialect)).replace(b"tool", b"t\xffol") + b"data: more\n\n: and more\n\n"
+        wire(dialect, base(dialect)).replace(b"get_weather", b"") + b"data: more\n\n: and more\n\n"
     )
     for reads in cuts(data).values():
         machine = relay(dialect, exact=True)

@@ -149,9 +149,9 @@ def test_a_cut_through_the_last_frame_is_one_problem() -> None:
     assert kinds(report) == ["cut_stream"]
 
 
-def test_a_damaged_frame_inside_a_cut_stream_is_its_own_problem() -> None:
+def test_a_damaged_frame_before_the_cut_is_the_problem() -> None:
     whole = chat(call("{}", id_="a", name="f"), finish=None, done="data: {\n\n")
-    assert kinds(report_of(whole)) == ["malformed_frame", "cut_stream"]
+    assert kinds(report_of(whole)) == ["malformed_frame"]
 
 
 def test_problems_know_their_frame_and_line() -> None:

@@ -582,6 +582,29 @@ def test_unknown_payload_is_a_problem_and_no_update(payload: object) -> None:
     assert [(each.frame, each.kind) for each in aggregator.problems] == [(1, "unknown_payload")]
 
 
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("payload", ["{oops", b"data: \xff\n\n", b"dXta: {}\n\n", "[1]"])
+def test_call_is_unfinished_from_a_payload_that_cannot_be_read(
+    stream: Streams, payload: object
+) -> None:
+    pieces = stream(['{"path": "/srv', "/app", '/main.py"}'])
+    middle = next(number for number, each in enumerate(pieces) if "/app" in json.dumps(each))
+    aggregator = fed(*pieces[:middle], payload, *pieces[middle + 1 :])
+    aggregator.close()
+    (record,) = aggregator.snapshot()
+    assert record.arguments == '{"path": "/srv'
+    assert not record.executable
+    assert "failed" in {each.kind for each in aggregator.problems}
+    # A finished message repeats it, and has the last word.
+    body = {"role": "assistant", "tool_calls": [chat_call('{"path": "/srv/app/main.py"}')]}
+    aggregator.ingest_message(body)
+    assert [each.executable for each in aggregator.snapshot()] == [True]
+    aggregator.reset_turn()
+    for piece in pieces:
+        aggregator.ingest_delta(piece)
+    assert [each.executable for each in aggregator.snapshot()] == [True]
+
+
 def test_problems_do_not_quote_payloads_that_cannot_be_read() -> None:
     aggregator = fed('{"secret"', "secret", {"a" * 9: "secret"})
     assert len(aggregator.problems) == 3

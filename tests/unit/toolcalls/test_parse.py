@@ -238,7 +238,8 @@ def test_answer_without_calls_has_none_and_that_is_no_error(source: object) -> N
 def test_source_that_cannot_be_read_is_a_problem(source: object) -> None:
     parsed = parse_tool_calls(source)
     assert parsed.calls == ()
-    assert "unknown_payload" in [problem.kind for problem in parsed.problems]
+    kinds = {problem.kind for problem in parsed.problems}
+    assert kinds & {"unknown_payload", "invalid_utf8"}
 
 
 def test_unknown_dialect_is_refused() -> None:
@@ -345,11 +346,17 @@ def test_json_documents_may_be_fed_as_text_or_bytes() -> None:
     assert [call.id for call in calls] == ["call_1"]
 
 
-def test_unreadable_bytes_in_a_stream_are_problems() -> None:
-    stream = sse(chat_stream(["{}"]))
-    parsed = parse_tool_calls(b": hi\n\nevent: x\n\ndata: \xff\n\n" + stream)
-    assert shown(parsed) == [("call_1", "f", {})]
-    assert [problem.kind for problem in parsed.problems] == ["unknown_payload", "invalid_utf8"]
+@pytest.mark.parametrize("frame", [b"data: \xff\n\n", b"data: {oops\n\n", b"dXta: {}\n\n"])
+def test_stream_ends_with_a_failure_at_a_frame_that_cannot_be_read(frame: bytes) -> None:
+    *first, last, end = [sse([payload]) for payload in chat_stream(['{"a": ', '"b', '"}'])]
+    parsed = parse_tool_calls(b": hi\n\nevent: x\n\n" + b"".join(first) + frame + last + end)
+    (call,) = parsed.calls
+    assert call.metadata.error is not None
+    assert parsed.failure is not None
+    assert parsed.failure.kind == "protocol"
+    kinds = [problem.kind for problem in parsed.problems]
+    assert kinds[0] in ("unknown_payload", "invalid_utf8")
+    assert kinds[1:] == ["failed"]
 
 
 def test_frame_beyond_the_limit_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +364,8 @@ def test_frame_beyond_the_limit_is_a_problem(monkeypatch: pytest.MonkeyPatch) ->
     parser = ToolCallParser()
     assert parser.feed(b"data: " + b"x" * 2000) == ()
     assert [problem.kind for problem in parser.problems] == ["frame_too_large"]
-    assert len(parser.feed(sse(codex_stream({})))) == 1
+    assert parser.feed(sse(codex_stream({}))) == ()
+    assert parser.failure is not None
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,12 +17,15 @@ from msgspec import Struct
 
 from dragoman._json import Raw
 from dragoman.core.drafts import join_logprobs
+from dragoman.core.fields import expect_text
 from dragoman.core.finish import settle_finish
 from dragoman.dialects.chat.annotations import read_annotation
 from dragoman.dialects.chat.calls import CallTrack
 from dragoman.dialects.chat.content import read_part
 from dragoman.dialects.chat.entries import legacy_entry, read_entry, usual_entry
 from dragoman.dialects.chat.fields import (
+    expect_fields,
+    expect_items,
     extra_of,
     fields_of,
     items_of,
@@ -85,15 +88,17 @@ class ChoiceTrack:
         """One entry of `choices`. `lane` is its own index, where several are merged into this one.
 
         Raises:
+            MalformedJson: a field that may hold text or a piece of a call is of another type.
             RemoteProtocolError: a call cannot be told (see `calls`).
         """
         self._note_lane(lane)
         before = len(self._telling.events)
-        delta = fields_of(choice.get("delta") or choice.get("message"))
+        finish = expect_text(choice.get("finish_reason"), "finish_reason")
+        delta = expect_fields(choice.get("delta") or choice.get("message"), "delta")
         self._read_delta(delta, fields_of(choice.get("logprobs")), lane, is_whole=is_whole)
         if self._ending is not None:
             self._note_more(before)
-        native = text_of(choice.get("finish_reason")) or None
+        native = finish or None
         rest = extra_of(choice, CHOICE_FIELDS)
         if native is not None and native not in FAILED_FINISHES:
             self._finish(native, choice, rest)
@@ -171,9 +176,10 @@ class ChoiceTrack:
         self, delta: Mapping[str, Raw], logprobs: Mapping[str, Raw], lane: int, *, is_whole: bool
     ) -> None:
         self._read_reasoning(delta)
-        text = text_of(delta.get("content"))
+        content = delta.get("content")
+        text = text_of(content)
         if text is None:
-            for piece in items_of(delta.get("content")):
+            for piece in expect_items(content, "content"):
                 self._read_piece(piece)
         self._say(text or "", logprobs.get("content"))
         self._say(text_of(delta.get("refusal")) or "", logprobs.get("refusal"), is_refusal=True)
@@ -182,7 +188,8 @@ class ChoiceTrack:
             self._read_piece(image)
         for raw in items_of(delta.get("annotations")):
             self._annotate(read_annotation(raw))
-        entries = [read_entry(raw) for raw in items_of(delta.get("tool_calls"))]
+        calls = expect_items(delta.get("tool_calls"), "tool_calls")
+        entries = [read_entry(raw) for raw in calls]
         if "function_call" in delta:
             entries.insert(0, legacy_entry(delta["function_call"]))
         if entries:

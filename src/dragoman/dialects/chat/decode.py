@@ -18,10 +18,12 @@ from dragoman.dialects.chat.choice import ChoiceTrack
 from dragoman.dialects.chat.errors import decode_error, find_error, read_error
 from dragoman.dialects.chat.fields import (
     NULL,
+    expect_fields,
+    expect_index,
+    expect_items,
     extra_of,
     fields_of,
     int_of,
-    items_of,
     join_object,
     present,
     text_of,
@@ -66,6 +68,7 @@ class ChatReader:
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
+        self.frame = 0
         self.found: list[tuple[str, str]] = []
         self._telling = Telling(context, self.found)
         self._is_single = context.choices == 1
@@ -175,7 +178,7 @@ class ChatReader:
     def read(self, frame: Frame) -> tuple[Event, ...]:
         data = frame.data
         if data is None:
-            return self._read_comment(frame)
+            return self._read_empty(frame)
         if not frame.raw.startswith(b"data: ") or frame.raw.endswith(b"\r\n"):
             # Plain deltas come here too; a frame that is none fails at its first odd field.
             events = self.quick(frame.raw, data)
@@ -204,8 +207,11 @@ class ChatReader:
 
     # --- frames that are not one plain delta --------------------------------------------------------------------------
 
-    def _read_comment(self, frame: Frame) -> tuple[Event, ...]:
+    def _read_empty(self, frame: Frame) -> tuple[Event, ...]:
+        """A frame without data: a comment, something that keeps the connection open, or an event that lost its data."""
         comment = frame.comment
+        if frame.name == b"message":
+            raise MalformedJson("expected data with the event message, got none")
         if comment is None:
             return ()
         text = comment.decode("utf-8", "replace")
@@ -213,7 +219,7 @@ class ChatReader:
 
     def _read_fully(self, frame: Frame, data: bytes) -> tuple[Event, ...]:
         if not data.strip():
-            return ()
+            return self._read_empty(frame)
         if frame.is_done:
             return self._finish_marked()
         events = self._read_usual(data)
@@ -277,16 +283,20 @@ class ChatReader:
     def _read_chunk(self, chunk: Mapping[str, Raw]) -> tuple[Event, ...]:
         try:
             error = self._take_chunk(chunk)
+        except MalformedJson:
+            raise  # a field that cannot be read: the frame cannot
         except RemoteProtocolError as broken:
             error = error_info(broken)
         return self._telling.take() if error is None else self.fail(error)
 
     def _take_chunk(self, chunk: Mapping[str, Raw], *, is_whole: bool = False) -> ErrorInfo | None:
         """All that a chunk says; the error it ends the answer with, if any."""
-        choices = [fields_of(raw) for raw in items_of(chunk.get("choices"))]
+        choices = [
+            expect_fields(raw, "a choice") for raw in expect_items(chunk.get("choices"), "choices")
+        ]
         self._read_envelope(chunk, must_start=bool(choices))
         for choice in choices:
-            lane = max(int_of(choice.get("index")) or 0, 0)
+            lane = max(expect_index(choice.get("index"), "a choice's index") or 0, 0)
             track = self._track(0 if self._is_single else lane)
             track.read(choice, lane=lane if self._is_single else 0, is_whole=is_whole)
         self._read_usage(chunk)
@@ -380,17 +390,15 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
         events = _read_text(data, reader)
     except RemoteProtocolError as error:
         if isinstance(error, MalformedJson):
-            reader.found.append(("malformed_body", error.message))
+            kind = "malformed_body" if is_utf8(data) else "invalid_utf8"
+            reader.found.append((kind, error.message))
         events = reader.fail(error_info(error))
     return Step(data, events, tuple(Problem(1, kind, message) for kind, message in reader.found))
 
 
 def _read_text(data: bytes, reader: ChatReader) -> tuple[Event, ...]:
     body = data.strip()
-    if not is_utf8(body):
-        reader.found.append(("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD"))
-        body = data.decode("utf-8", "replace").encode("utf-8").strip()
-    fields = present(as_object(body, is_utf8=True))
+    fields = present(as_object(body))
     error = find_error(fields)
     if error is not None:
         return reader.fail(read_error(error))

@@ -7,7 +7,14 @@ call the name `function_name`, or send the arguments as an object instead of a s
 from msgspec import Struct
 
 from dragoman._json import Raw, dumps, loads
-from dragoman.dialects.chat.fields import fields_of, first_text, int_of, text_of
+from dragoman.core.fields import expect_text
+from dragoman.dialects.chat.fields import (
+    expect_fields,
+    expect_index,
+    first_text,
+    is_object,
+    text_of,
+)
 from dragoman.dialects.chat.wire import CALL_FIELDS, UsualCall
 from dragoman.model.parts import CallKind
 
@@ -36,9 +43,17 @@ class CallEntry(Struct, frozen=True, kw_only=True):
 
 
 def read_entry(raw: Raw) -> CallEntry:
-    fields = fields_of(raw)
+    """One entry.
+
+    Raises:
+        MalformedJson: it, its name, id, index or input is of a type that no server uses for it.
+    """
+    fields = expect_fields(raw, "a tool call")
     is_custom = "custom" in fields or text_of(fields.get("type")) == "custom"
-    inner = fields_of(fields.get("custom" if is_custom else "function"))
+    kind: CallKind = "custom" if is_custom else "function"
+    inner = expect_fields(fields.get(kind), kind)
+    expect_text(inner.get("name"), "a call's name")
+    expect_text(fields.get("id"), "a call's id")
     is_known = is_custom or "function" in fields or "type" in fields
     oddities: list[tuple[str, str]] = []
     given, place = _input(fields, inner, "input" if is_custom else "arguments")
@@ -46,7 +61,7 @@ def read_entry(raw: Raw) -> CallEntry:
         oddities.append(
             ("misplaced_input", "expected a call's input inside `function`, got it beside it")
         )
-    text = text_of(given)
+    text = _text_of_input(given)
     call_id = first_text(fields, ("id", "call_id"))
     if not call_id and text_of(fields.get("id")) == "":
         oddities.append(
@@ -58,10 +73,10 @@ def read_entry(raw: Raw) -> CallEntry:
             ("empty_name", "expected later deltas of a call without a name, got an empty one")
         )
     return CallEntry(
-        index=int_of(fields.get("index")),
+        index=expect_index(fields.get("index"), "a call's index"),
         id=call_id,
         name=name,
-        kind=("custom" if is_custom else "function") if is_known else None,
+        kind=kind if is_known else None,
         text=text or "",
         value=given if text is None else None,
         extra_content=fields.get("extra_content"),
@@ -83,18 +98,23 @@ def usual_entry(call: UsualCall) -> CallEntry:
 
 
 def legacy_entry(raw: Raw) -> CallEntry:
-    """`function_call`: one call per choice, without index and id."""
-    fields = fields_of(raw)
+    """`function_call`: one call per choice, without index and id. Raises as `read_entry`."""
+    fields = expect_fields(raw, "function_call")
     given = fields.get("arguments")
-    text = text_of(given)
+    text = _text_of_input(given)
     return CallEntry(
-        name=text_of(fields.get("name")) or "",
+        name=expect_text(fields.get("name"), "a call's name") or "",
         kind="function",
         text=text or "",
         value=given if text is None else None,
         is_legacy=True,
         extra={key: value for key, value in fields.items() if key not in CALL_FIELDS},
     )
+
+
+def _text_of_input(given: Raw | None) -> str | None:
+    """A fragment of input as text; None for an object, which some servers send instead, and for nothing."""
+    return None if is_object(given) else expect_text(given, "a call's input")
 
 
 def _input(fields: dict[str, Raw], inner: dict[str, Raw], field: str) -> tuple[Raw | None, str]:

@@ -1,18 +1,22 @@
 """Reading JSON values leniently: null is absent, and a value of another type than asked for is absent too.
 
-Values are `Raw`, parts of a document that has been parsed as a whole, so none of these functions raises. They know
-nothing of the dialect.
+Values are `Raw`, parts of a document that has been parsed as a whole, so only the functions `expect_…` raise: they read what
+may hold a piece of a call. They know nothing of the dialect.
 """
 
 from collections.abc import Iterable, Mapping
 
 from dragoman._json import Raw, dumps_text
-from dragoman.core.fields import read_shallow
+from dragoman.core.fields import expect_list, expect_object, read_shallow
+from dragoman.errors import MalformedJson
 from dragoman.model.parts import Extra
 
 __all__ = (
     "NULL",
     "as_int",
+    "expect_fields",
+    "expect_index",
+    "expect_items",
     "extra_of",
     "fields_of",
     "first_text",
@@ -52,6 +56,26 @@ def fields_of(value: Raw | bytes | None) -> dict[str, Raw]:
 def present(fields: Mapping[str, Raw]) -> dict[str, Raw]:
     """The fields that are not null."""
     return {name: value for name, value in fields.items() if value != NULL}
+
+
+def expect_fields(value: Raw | None, what: str) -> dict[str, Raw]:
+    """As `fields_of`. Raises MalformedJson for any other value."""
+    return present(expect_object(value, what))
+
+
+def expect_items(value: Raw | None, what: str) -> list[Raw]:
+    """As `items_of`. Raises MalformedJson for any other value."""
+    if value is not None and not is_object(value):
+        return [item for item in expect_list(value, what) if item != NULL]
+    return [] if value is None else [value]
+
+
+def expect_index(value: Raw | None, what: str) -> int | None:
+    """As `int_of`. Raises MalformedJson for any other value."""
+    number = int_of(value)
+    if number is None and value is not None:
+        raise MalformedJson(f"expected {what} as an integer, got {kind_of(value)}")
+    return number
 
 
 def items_of(value: Raw | None) -> list[Raw]:

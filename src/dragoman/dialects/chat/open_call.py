@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from dragoman._json import Raw, is_strict
 from dragoman.core.calls import InputBuffer
 from dragoman.core.slots import CallName, Extent
-from dragoman.core.surrogates import join_halves, replace_lone
+from dragoman.core.surrogates import join_exactly, replace_lone
 from dragoman.dialects.chat.entries import CallEntry, merge_objects
 from dragoman.dialects.chat.telling import Telling
+from dragoman.errors import MalformedJson, RemoteProtocolError
 from dragoman.model.events import InputDelta, PartEnded, SealAdded
 from dragoman.model.parts import Call, CallKind, Extra, PartStatus, Seal
 
@@ -27,6 +28,7 @@ class OpenCall:
         "_extra",
         "_half",
         "_held",
+        "_is_halved",
         "_seals",
         "_telling",
         "_values",
@@ -50,6 +52,7 @@ class OpenCall:
         self._extra: dict[str, Raw] = {}
         self._half = ""
         self._held: list[str] = []
+        self._is_halved = False
         self._seals: list[Seal] = []
         self._values: list[Raw] = []  # inputs that came as JSON objects instead of text
         self._was_checked = False
@@ -127,14 +130,20 @@ class OpenCall:
             self._tell(self.buffer.push(text))
         self._tell(self.buffer.settle()[0])
         if self._half:
-            half, self._half = self._half, ""
+            half, self._half, self._is_halved = self._half, "", True
             self._tell(self.buffer.push(replace_lone(half)))
         self.note_cumulative()
         return self.buffer.text()
 
     def end(self, status: PartStatus) -> None:
-        """Closed by the protocol, an empty input is `{}`; cut, it is what it is."""
+        """Closed by the protocol, an empty input is `{}`; cut, it is what it is.
+
+        Raises:
+            RemoteProtocolError: its last character never came as a whole.
+        """
         text = self.input_so_far()
+        if status == "completed" and self._is_halved:
+            raise RemoteProtocolError(f"the input of {self.name.text!r} ends inside a character")
         if status == "completed" and self.kind != "custom":
             if not text.strip():
                 self._tell(self.buffer.push("{}"))
@@ -146,21 +155,20 @@ class OpenCall:
         self._telling.events.append(PartEnded(self.part, self._value(status)))
 
     def _add(self, text: str) -> None:
-        text, self._half = join_halves(self._half, text)
+        text, self._half = join_exactly(self._half, text)
         increment = self.buffer.push(text)
         if increment is not text:
             self.note_cumulative()
         self._tell(increment)
 
     def _add_value(self, value: Raw) -> None:
-        """Objects are kept until the end, for more may come; anything else is text."""
+        """An object. It is kept until the end, for more may come."""
+        if not self.buffer.is_empty:
+            raise MalformedJson("expected more of a call's input as a string, got an object")
         text = bytes(value).decode("utf-8")
         message = f"expected a call's input as a string, got {text[:40]}"
         self._telling.odd("object_input", message)
-        if self.buffer.is_empty and text.startswith("{"):
-            self._values.append(value)
-        else:
-            self._add(text)
+        self._values.append(value)
 
     def _seal(self, seal: Seal) -> None:
         if seal in self._seals:

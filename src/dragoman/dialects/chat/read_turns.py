@@ -4,6 +4,8 @@ Legacy calls (`function_call`) and their results (role `function`) have no ids; 
 by name and order. Marks in `extra` remember the form.
 """
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from dragoman._json import Raw
@@ -30,6 +32,7 @@ from dragoman.dialects.chat.wire import (
     REASONING_FIELDS,
     SEALED_FIELDS,
 )
+from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.parts import (
     Call,
     Extra,
@@ -118,7 +121,7 @@ class _TurnReader:
         return tuple(parts)
 
     def _legacy_call(self, raw: Raw, path: str) -> Call:
-        entry = legacy_entry(raw)
+        entry = _entry(legacy_entry, raw, f"{path}.{LEGACY_CHOICE}")
         if not entry.name:
             refuse(f"{path}.{LEGACY_CHOICE}.name", "a name", fields_of(raw).get("name"))
         self._legacy_calls += 1
@@ -188,7 +191,7 @@ def _read_reasoning(fields: Fields) -> tuple[Reasoning, ...]:
 def _read_call(raw: Raw, path: str) -> Call | Opaque:
     if not is_object(raw):
         refuse(path, "an object", raw)
-    entry = read_entry(raw)
+    entry = _entry(read_entry, raw, path)
     if not entry.name:
         kind = text_of(fields_of(raw).get("type")) or ""
         if kind not in ("", "function", "custom"):
@@ -208,6 +211,13 @@ def _read_call(raw: Raw, path: str) -> Call | Opaque:
         seals=seals,
         extra=Extra("chat", more) if more else None,
     )
+
+
+def _entry(read: Callable[[Raw], CallEntry], raw: Raw, path: str) -> CallEntry:
+    try:
+        return read(raw)
+    except MalformedJson as error:
+        raise RequestRefused(f"{path}: {error.message}", param=path, code="invalid_type") from error
 
 
 def _input(entry: CallEntry) -> str:

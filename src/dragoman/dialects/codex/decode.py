@@ -92,6 +92,7 @@ class CodexReader:
         earlier: Earlier | None = None,
     ) -> None:
         self.over = False
+        self.frame = 0
         self.found: list[tuple[str, str]] = []
         self._context = context
         self._thread = thread_id

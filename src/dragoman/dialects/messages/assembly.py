@@ -65,7 +65,7 @@ class Assembly:
         self.thoughts: dict[int, GrowingThinking] = {}
         self.calls: dict[int, GrowingCall] = {}
         self.complete_calls = 0
-        self.is_nameless = False
+        self.fault = ""  # why a call that the protocol closed cannot be told as complete
         self._mint = Minter(context.seed)
         self._context = context
         self._found = found
@@ -273,6 +273,9 @@ class Assembly:
         return (*block.flush(), PartEnded(block.part, block.value(status)))
 
     def _end_call(self, block: GrowingCall, *, is_closed: bool) -> tuple[Event, ...]:
+        if is_closed and block.half:
+            self.fault = f"the input of call {block.call_id} ends inside a character"
+            is_closed = False
         events, was_in_start = block.settle()
         if was_in_start:
             self._note(
@@ -298,7 +301,7 @@ class Assembly:
         context = self._context
         name = resolve_name(block.text, context.tools, self._calls, context.name_fallback)
         if name is None:
-            self.is_nameless = True
+            self.fault = "expected a name for every call, the name of one never came"
             message = f"the name of call {block.call_id} never came and no tool fits its arguments"
             self._note("nameless_call", message)
             return ()

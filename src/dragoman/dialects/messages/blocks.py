@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from dragoman._json import Raw
+from dragoman.core.fields import expect_text
 from dragoman.core.seals import seals_from_signature
 from dragoman.dialects.messages.fields import (
     Fields,
@@ -31,6 +32,7 @@ from dragoman.dialects.messages.wire import (
     RESULT_SUFFIX,
     SERVER_TOOL_KINDS,
 )
+from dragoman.errors import MalformedJson
 from dragoman.model.parts import (
     Annotation,
     Call,
@@ -47,6 +49,8 @@ from dragoman.model.parts import (
 
 __all__ = (
     "annotation_from_citation",
+    "check_block",
+    "check_delta",
     "content_from_wire",
     "input_of",
     "part_from_block",
@@ -57,6 +61,36 @@ __all__ = (
 
 def type_of(block: Fields) -> str:
     return string_of(block.get("type")) or ""
+
+
+_CALL_BLOCKS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+
+
+def check_block(block: Fields) -> None:
+    """Raises MalformedJson for a block that is known, but whose text, name or input is of a type that it never has."""
+    kind = expect_text(block.get("type"), "a block's type")
+    if kind == "text":
+        expect_text(block.get("text"), "the text of a block")
+    if kind in _CALL_BLOCKS:
+        expect_text(block.get("name"), "the name of a call")
+        _check_input(block.get("input"), "the input of a call")
+
+
+def check_delta(delta: Fields) -> None:
+    """The same for a delta of a block."""
+    kind = expect_text(delta.get("type"), "a delta's type")
+    if kind is None:
+        raise MalformedJson("expected a type in a delta, got none")
+    if kind == "text_delta":
+        expect_text(delta.get("text"), "text")
+    if kind == "input_json_delta":
+        _check_input(delta.get("partial_json"), "partial_json")
+
+
+def _check_input(value: Raw | None, what: str) -> None:
+    """Tool input is text on the wire, or an object."""
+    if value is not None and bytes(memoryview(value)[:1]) != b"{":
+        expect_text(value, what)
 
 
 def part_from_block(block: Fields, whole: Raw) -> Part:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from dragoman._json import Raw, as_object, dumps_document, is_strict
+from dragoman.core.fields import expect_text
 from dragoman.core.finish import settle_finish
 from dragoman.core.fold import fold, unfold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.names import resolve_name
 from dragoman.dialects.base import DecodeContext, EncodeContext, Step
-from dragoman.dialects.messages.blocks import part_from_block, type_of
+from dragoman.dialects.messages.blocks import check_block, part_from_block, type_of
 from dragoman.dialects.messages.decode import finish_extra
 from dragoman.dialects.messages.encode import message_fields
 from dragoman.dialects.messages.ending import Content, note_refusal, settle_reason, stop_fields
@@ -67,15 +68,14 @@ class _BodyReader:
         self._found = found
 
     def read(self, data: bytes) -> tuple[Event, ...]:
-        text = data
-        if not is_utf8(data):
-            text = data.decode("utf-8", "replace").encode("utf-8")
-            self._note("invalid_utf8", "bytes that are no UTF-8 were read as U+FFFD")
         try:
-            fields = as_object(text, is_utf8=True)
+            return self._read(data)
         except MalformedJson as error:
-            self._note("malformed_frame", error.message)
+            self._note("malformed_frame" if is_utf8(data) else "invalid_utf8", error.message)
             return (Failed(ErrorInfo(kind="protocol", message=error.message)),)
+
+    def _read(self, text: bytes) -> tuple[Event, ...]:
+        fields = as_object(text)
         kind = type_of(fields)
         if kind == "error" or ("error" in fields and "content" not in fields):
             return (Failed(error_from_fields(fields, None, Raw(text))),)
@@ -88,11 +88,13 @@ class _BodyReader:
             self._note("foreign_body", message)
             return (Failed(ErrorInfo(kind="protocol", message=message)),)
         if len(content) != len(raws_of(value) or ()):
-            self._note("malformed_frame", "content has entries that are no objects")
+            raise MalformedJson("expected objects in content, got other entries too")
+        for block, _ in content:
+            check_block(block)
         return self._message(fields, [part_from_block(*entry) for entry in content])
 
     def _message(self, fields: Fields, content: Sequence[Part]) -> tuple[Event, ...]:
-        native = string_of(fields.get("stop_reason"))
+        native = expect_text(fields.get("stop_reason"), "stop_reason")
         reason = None if native is None else STOP_REASONS.get(native)
         response_id = string_of(fields.get("id")) or ""
         mint = Minter(self._context.seed or response_id)

@@ -15,18 +15,20 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, raw
+from dragoman.core.fields import expect_list, expect_object, expect_text
 from dragoman.core.finish import settle_finish
 from dragoman.core.runs import Run
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.messages.assembly import Assembly
+from dragoman.dialects.messages.blocks import check_block, check_delta
 from dragoman.dialects.messages.errors import decode_error, error_from_fields
 from dragoman.dialects.messages.fields import (
     Fields,
     extra_of,
+    is_null,
     number_of,
     object_of,
     own_fields,
-    raws_of,
     string_of,
 )
 from dragoman.dialects.messages.usage import UsageReader
@@ -72,6 +74,7 @@ class MessagesReader:
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
+        self.frame = 0
         self.found: list[tuple[str, str]] = []
         self._context = context
         self._assembly = Assembly(context, self.found)
@@ -140,15 +143,11 @@ class MessagesReader:
     def read(self, frame: Frame) -> _Events:
         """The events of one frame. Raises MalformedJson for a frame that is no JSON object."""
         data = frame.data
-        if data is None:
-            comment = frame.comment
-            if comment is None:
-                return ()
-            text = comment.decode("utf-8", "replace")
-            return (Noticed("comment", "messages", raw=Raw(dumps(text))),)
+        name = frame.name.decode("utf-8", "replace")
+        if data is None or not data.strip():
+            return self._read_empty(name, frame.comment)
         if frame.is_done:
             return self._on_done()
-        name = frame.name.decode("utf-8", "replace")
         if name == "error":
             return self.fail(decode_error(data))
         fields = as_object(data)
@@ -159,6 +158,15 @@ class MessagesReader:
         if kind == "error" or (not kind and "error" in fields):
             return self.fail(error_from_fields(fields, None, Raw(data)))
         return self._on_unknown(kind, fields, Raw(data))
+
+    def _read_empty(self, name: str, comment: bytes | None) -> _Events:
+        """A frame without data: a comment, something that keeps the connection open, or an event that lost its data."""
+        if name in EVENTS and name != "ping":
+            raise MalformedJson(f"expected data with the event {name}, got none")
+        if comment is None:
+            return ()
+        text = comment.decode("utf-8", "replace")
+        return (Noticed("comment", "messages", raw=Raw(dumps(text))),)
 
     def end(self) -> _Events:
         """The wire has ended."""
@@ -179,6 +187,10 @@ class MessagesReader:
 
     def _kind(self, name: str, fields: Fields) -> str:
         kind = string_of(fields.get("type")) or ""
+        if not kind and not name:
+            expect_text(fields.get("type"), "type")
+        if kind not in EVENTS and kind != "error" and name in EVENTS:
+            kind = ""  # what it is called on its event line is all that can be read of it
         if not name:
             if not self._is_unnamed:
                 self._note("missing_event_name", f"expected an event: line with {kind or 'a name'}")
@@ -191,7 +203,7 @@ class MessagesReader:
         return kind
 
     def _on_message_start(self, fields: Fields) -> _Events:
-        message = object_of(fields.get("message")) or {}
+        message = expect_object(fields.get("message"), "message")
         response_id = string_of(message.get("id")) or ""
         if self._is_started:
             self._note("repeated_start", "message_start came a second time")
@@ -207,15 +219,13 @@ class MessagesReader:
             *self._start(message, response_id),
             *self._report(object_of(message.get("usage")), "message_start"),
         ]
-        for block in raws_of(message.get("content")) or ():
+        for block in expect_list(message.get("content"), "content"):
             self._note("content_in_start", "message_start carries content")
             events.extend(self._open_and_close(block))
         return tuple(events)
 
     def _open_and_close(self, block: Raw) -> _Events:
-        fields = object_of(block)
-        if fields is None:
-            return ()
+        fields = expect_object(block, "a content block")
         self._has_content = True
         return (*self._assembly.open(None, fields, block), *self._close(None))
 
@@ -229,9 +239,11 @@ class MessagesReader:
 
     def _on_block_start(self, fields: Fields) -> _Events:
         whole = fields.get("content_block")
-        block = object_of(whole)
-        if whole is None or block is None:
-            raise MalformedJson("expected an object as content_block of content_block_start")
+        block = expect_object(whole, "content_block")
+        if whole is None or not block:
+            raise MalformedJson("expected a content_block in content_block_start, got none")
+        index = _index(fields)
+        check_block(block)
         late = self._late("content_block_start")
         if late is not None:
             return late
@@ -239,14 +251,16 @@ class MessagesReader:
         return (
             *self._ensure_started(),
             *self._notice("content_block_start", fields, {"type", "index", "content_block"}),
-            *self._assembly.open(_index(fields), block, whole),
+            *self._assembly.open(index, block, whole),
         )
 
     def _on_block_delta(self, fields: Fields) -> _Events:
         whole = fields.get("delta")
-        delta = object_of(whole)
-        if whole is None or delta is None:
-            raise MalformedJson("expected an object as delta of content_block_delta")
+        delta = expect_object(whole, "delta")
+        if whole is None or not delta:
+            raise MalformedJson("expected a delta in content_block_delta, got none")
+        index = _index(fields)
+        check_delta(delta)
         late = self._late("content_block_delta")
         if late is not None:
             return late
@@ -254,7 +268,7 @@ class MessagesReader:
         return (
             *self._ensure_started(),
             *self._notice("content_block_delta", fields, {"type", "index", "delta"}),
-            *self._assembly.grow(_index(fields), delta, whole),
+            *self._assembly.grow(index, delta, whole),
         )
 
     def _on_block_stop(self, fields: Fields) -> _Events:
@@ -269,14 +283,14 @@ class MessagesReader:
 
     def _close(self, index: int | None) -> _Events:
         events = self._assembly.close(index)
-        return (*events, *self._fail_if_nameless())
+        return (*events, *self._fail_if_faulty())
 
     def _on_message_delta(self, fields: Fields) -> _Events:
-        delta = object_of(fields.get("delta")) or {}
+        delta = expect_object(fields.get("delta"), "delta")
+        native = expect_text(delta.get("stop_reason"), "stop_reason")
         usage = object_of(fields.get("usage"))
         events = [*self._ensure_started(), *self._report(usage, "message_delta")]
         self._end_fields.update(own_fields(fields, {"type", "delta", "usage"}))
-        native = string_of(delta.get("stop_reason"))
         if native is None:
             events.extend(self._notice("message_delta", delta, {"stop_reason", "stop_sequence"}))
             return tuple(events)
@@ -290,7 +304,7 @@ class MessagesReader:
         if native is not None and reason is None:
             self._note("unknown_finish", f"message_delta has the unknown stop_reason {native!r}")
         closed = self._assembly.finish(is_cut=reason in CUT_REASONS)
-        failed = self._fail_if_nameless()
+        failed = self._fail_if_faulty()
         if failed:
             return (*closed, *failed)
         has_calls = self._assembly.complete_calls > 0
@@ -355,11 +369,11 @@ class MessagesReader:
         self._note("after_finish", f"dropped a {kind} after message_delta")
         return ()
 
-    def _fail_if_nameless(self) -> _Events:
-        if not self._assembly.is_nameless or self.over:
+    def _fail_if_faulty(self) -> _Events:
+        fault = self._assembly.fault
+        if not fault or self.over:
             return ()
-        message = "expected a name for every call, the name of one never came"
-        return self.fail(ErrorInfo(kind="protocol", message=message))
+        return self.fail(ErrorInfo(kind="protocol", message=fault))
 
     def _report(self, usage: Fields | None, where: str) -> _Events:
         if usage is None:
@@ -400,5 +414,8 @@ def _native(reason: FinishReason | None) -> str | None:
 
 
 def _index(fields: Fields) -> int | None:
-    index = number_of(fields.get("index"))
+    value = fields.get("index")
+    index = number_of(value)
+    if index is None and not is_null(value):
+        raise MalformedJson("expected an integer as index, got another value")
     return index if index is not None and index >= 0 else None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman._json import Raw, is_strict, raw
 from dragoman.core.calls import InputBuffer
 from dragoman.core.seals import seals_from_signature
-from dragoman.core.surrogates import join_halves, replace_lone
+from dragoman.core.surrogates import join_exactly, join_halves, replace_lone
 from dragoman.dialects.messages.blocks import annotation_from_citation
 from dragoman.dialects.messages.fields import Fields, is_null
 from dragoman.model.events import (
@@ -193,7 +193,7 @@ class GrowingCall:
         return not self.is_held and self._buffer.keep_all(texts)
 
     def add(self, text: str) -> tuple[Event, ...]:
-        told, self.half = join_halves(self.half, text)
+        told, self.half = join_exactly(self.half, text)
         told = self._buffer.push(told)
         return (InputDelta(self.part, told),) if told and not self.is_held else _NOTHING
 

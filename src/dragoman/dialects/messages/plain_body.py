@@ -68,7 +68,9 @@ def read_plain(data: bytes) -> Outcome | None:
         parts.append(part)
         if type(part) is Call:
             has_calls = True
-            if not part.call_id or not part.name or not is_strict(part.input):
+            # An object, as it must be: what else it may be, and what it may not, is for the closer look.
+            is_whole = part.input.startswith("{") and is_strict(part.input)
+            if not part.call_id or not part.name or not is_whole:
                 return None
     rest = own_fields(fields, _KNOWN)
     if (

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from dragoman._json import dumps, is_strict, loads
 from dragoman.core.calls import InputBuffer
-from dragoman.core.surrogates import join_halves, replace_lone
+from dragoman.core.surrogates import join_exactly, replace_lone
 from dragoman.dialects.responses.tracks import Found
 from dragoman.dialects.responses.wire import Delta
 from dragoman.model.events import Event, InputDelta, PartEnded
 from dragoman.model.parts import Call, PartStatus
 
-__all__ = ("CallTrack",)
+__all__ = ("CallTrack", "is_same_input")
 
 NOT_STARTED = -1
 
@@ -44,6 +44,7 @@ class CallTrack:
         "header",
         "is_json",
         "is_started",
+        "lacks_events",
         "part",
         "position",
         "push_plain",
@@ -66,12 +67,20 @@ class CallTrack:
             ""  # input that stood in `output_item.added`: used only if nothing else tells it
         )
         self.whole: str | None = None  # a complete input that came before the name
+        self.lacks_events = (
+            False  # events are missing since it began, and nothing has repeated its input
+        )
         self.streams = True  # whether its input is expected in deltas
         self.closed = False
         self.ended = False
         self._half = ""
         self._waiting: list[str] = []
         self._contradiction: str | None = None
+
+    @property
+    def is_halved(self) -> bool:
+        """Whether its last character has not come as a whole."""
+        return bool(self._half)
 
     @property
     def has_waited(self) -> bool:
@@ -100,7 +109,7 @@ class CallTrack:
         return out
 
     def push(self, text: str) -> list[Event]:
-        told, self._half = join_halves(self._half, text)
+        told, self._half = join_exactly(self._half, text)
         if not self.is_started:
             if told:
                 self._waiting.append(told)
@@ -115,11 +124,13 @@ class CallTrack:
         """
         if not self.is_started:
             self.whole = whole or self.whole
+            self.lacks_events = self.lacks_events and not whole
             return []
         if not whole:
             return []
+        self.lacks_events = False
         increment, disagrees = self.buffer.settle(whole)
-        if disagrees and not _same_json(self.buffer.text(), whole):
+        if disagrees and not is_same_input(self.buffer.text(), whole):
             self._contradiction = whole
         else:
             self._contradiction = None
@@ -188,7 +199,7 @@ class CallTrack:
         return [InputDelta(self.part, text)] if text else []
 
 
-def _same_json(one: str, other: str) -> bool:
+def is_same_input(one: str, other: str) -> bool:
     """Whether two texts are the same JSON value. Text that is no JSON is the same as nothing."""
     if not is_strict(one) or not is_strict(other):
         return False

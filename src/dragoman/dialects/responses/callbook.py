@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dragoman._json import Raw
 from dragoman.core.names import resolve_name
 from dragoman.dialects.base import DecodeContext
-from dragoman.dialects.responses.call_track import CallTrack
+from dragoman.dialects.responses.call_track import CallTrack, is_same_input
 from dragoman.dialects.responses.fields import (
     Fields,
     find_call_id,
@@ -54,6 +54,7 @@ class CallBook:
         self._open: CallTrack | None = None
         self._complete: dict[str, None] = {}  # ids of the client's calls that are complete
         self._answered: set[str] = set()
+        self.fault = ""  # why the input of a call is not known to be what was sent
 
     @property
     def has_waiting(self) -> bool:
@@ -157,6 +158,16 @@ class CallBook:
 
     def end(self, track: CallTrack, status: PartStatus, value: Call | None) -> None:
         out = self._telling.out
+        name = track.header.name
+        if track.is_halved and status == "completed":
+            status = "incomplete"
+            self.fault = f"the input of {name!r} ends inside a character"
+        if track.lacks_events and status == "completed":
+            status = "incomplete"
+            self.fault = (
+                f"events of the call of {name!r} are missing, and nothing repeats its input"
+            )
+            self._found.append(("missing_events", self.fault))
         out += track.end(status, value, self._found)
         match out[-1]:
             case PartEnded(value=Call(executor="client", status="completed", call_id=call_id)):
@@ -185,6 +196,9 @@ class CallBook:
         """The end of the answer repeats a call that has ended."""
         said = read_text(fields, "arguments") or read_text(fields, "input")
         if said and said != track.text():
+            if not is_same_input(said, track.text()):
+                name = track.header.name
+                self.fault = f"the end of the answer has another input of {name!r} than its call"
             self._found.append(
                 (
                     "input_disagrees",

@@ -12,6 +12,7 @@ The states of a stream:
 from itertools import takewhile
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text, raw
+from dragoman.core.fields import expect_list, expect_object, expect_text
 from dragoman.core.finish import settle_finish
 from dragoman.core.runs import Run
 from dragoman.dialects.base import DecodeContext, Step
@@ -23,8 +24,15 @@ from dragoman.dialects.responses.answer import (
 )
 from dragoman.dialects.responses.call_track import CallTrack
 from dragoman.dialects.responses.errors import decode_error, read_error
-from dragoman.dialects.responses.events import HANDLERS
-from dragoman.dialects.responses.fields import Fields, read_list, read_object, read_text, without
+from dragoman.dialects.responses.events import HANDLERS, is_content
+from dragoman.dialects.responses.fields import (
+    Fields,
+    read_int,
+    read_object,
+    read_text,
+    without,
+)
+from dragoman.dialects.responses.items import check_item
 from dragoman.dialects.responses.ledger import Ledger
 from dragoman.dialects.responses.limits import LIMITS_EVENT, read_limits
 from dragoman.dialects.responses.tracks import Found, ReasoningTrack, TextTrack
@@ -60,6 +68,36 @@ _NO_CONTEXT = DecodeContext()
 _LF = 0x0A
 
 
+class _Numbers:
+    """The `sequence_number` of events: whether events are missing before one.
+
+    Servers leave it out, leave it out of deltas, or count otherwise. So a gap shows something only where numbers went up by
+    one before, and where they ever fell behind the frames they show nothing.
+    """
+
+    __slots__ = ("_ahead", "_is_known", "_is_odd", "_unnumbered")
+
+    def __init__(self) -> None:
+        self._ahead: int | None = None  # how far the numbers are ahead of the frames
+        self._is_known = False  # they went up by one
+        self._is_odd = False
+        self._unnumbered = 0  # frames without a number
+
+    def skip_before(self, number: int | None, frame: int) -> bool:
+        """Take the number of a frame; whether numbers were skipped before it."""
+        if number is None:
+            self._unnumbered += 1
+            return False
+        ahead = number - (frame - self._unnumbered)
+        before, self._ahead = self._ahead, ahead
+        if before is None:
+            return False
+        self._is_odd = self._is_odd or ahead < before
+        is_skipped = ahead > before and self._is_known and not self._is_odd
+        self._is_known = self._is_known or ahead == before
+        return is_skipped
+
+
 class ResponsesReader:
     """Reads one stream, frame by frame."""
 
@@ -67,10 +105,12 @@ class ResponsesReader:
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
+        self.frame = 0
         self.found: Found = []
         self._ledger = Ledger(context, self.found)
         self._telling = self._ledger.telling
         self._live = self._telling.live
+        self._numbers = _Numbers()
         self._started = False
         self._extra: Extra | None = None
         self._limits: Limits | None = None  # told before the answer began
@@ -178,7 +218,9 @@ class ResponsesReader:
             MalformedJson: its data is no JSON object.
         """
         data = frame.data
-        return self._read_comment(frame) if data is None else self._read_event(frame, data)
+        if data is None or not data.strip():
+            return self._read_empty(frame)
+        return self._read_event(frame, data)
 
     def end(self) -> tuple[Event, ...]:
         """The wire has ended, before its protocol did."""
@@ -194,7 +236,12 @@ class ResponsesReader:
 
     # --- frames ------------------------------------------------------------------------------------------------------
 
-    def _read_comment(self, frame: Frame) -> tuple[Event, ...]:
+    def _read_empty(self, frame: Frame) -> tuple[Event, ...]:
+        """A frame without data: a comment, something that keeps the connection open, or an event that lost its data."""
+        self._numbers.skip_before(None, self.frame)
+        name = frame.name.decode("utf-8", "replace")
+        if is_content(name):
+            raise MalformedJson(f"expected data with the event {name}, got none")
         comment = frame.comment
         if comment is None:
             return ()
@@ -208,9 +255,17 @@ class ResponsesReader:
             if frame.is_done:
                 return self._read_done()
             raise
+        if self._numbers.skip_before(read_int(fields, "sequence_number"), self.frame):
+            self._ledger.note_gap()
         name = read_text(fields, "type") or ""
+        if not is_content(name):
+            called = frame.name.decode("utf-8", "replace")
+            if is_content(called):
+                name = ""  # what it is called on its event line is all that can be read of it
         if not name:
             name = frame.name.decode("utf-8", "replace")
+            if not name:
+                expect_text(fields.get("type"), "type")
             self.found.append(
                 ("missing_type", f"expected a type in the data, took {name!r} from the event line")
             )
@@ -244,21 +299,26 @@ class ResponsesReader:
         elif name == LIMITS_EVENT:
             self._report_limits(read_limits(fields))
         else:
-            handler = HANDLERS.get(name)
-            if handler is None:
-                self.found.append(
-                    ("unknown_event", f"expected an event of the protocol, got {name!r}")
-                )
-            else:
-                if not self._started:
-                    self._start({}, is_regular=False)
-                if handler(self._ledger, fields):
-                    if not ENVELOPE_FIELDS.issuperset(fields):
-                        unknown = without(fields, ENVELOPE_FIELDS)
-                        self._emit(Noticed("fields", "responses", name, raw(unknown)))
-                    return
-                self.found.append(("unplaced_event", f"expected {name} to be about a known item"))
-            self._emit(Noticed("unknown", "responses", name, Raw(data)))
+            self._take_content(name, fields, data)
+
+    def _take_content(self, name: str, fields: Fields, data: bytes) -> None:
+        """An event between the beginning and the end."""
+        handler = HANDLERS.get(name)
+        if handler is None:
+            self.found.append(("unknown_event", f"expected an event of the protocol, got {name!r}"))
+        else:
+            if not self._started:
+                self._start({}, is_regular=False)
+            is_placed = handler(self._ledger, fields)
+            if self._fail_if_faulty():
+                return
+            if is_placed:
+                if not ENVELOPE_FIELDS.issuperset(fields):
+                    unknown = without(fields, ENVELOPE_FIELDS)
+                    self._emit(Noticed("fields", "responses", name, raw(unknown)))
+                return
+            self.found.append(("unplaced_event", f"expected {name} to be about a known item"))
+        self._emit(Noticed("unknown", "responses", name, Raw(data)))
 
     def told(self) -> tuple[Event, ...]:
         told = tuple(self._telling.out)
@@ -304,7 +364,7 @@ class ResponsesReader:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _take_end(self, name: str, fields: Fields) -> None:
-        response = read_object(fields.get("response"))
+        response = expect_object(fields.get("response"), "response")
         if name == "error":
             self._ledger.close("incomplete", is_failure=True)
             self._fail(read_error(fields))
@@ -319,10 +379,15 @@ class ResponsesReader:
         self._telling.is_body = True
         self._start(response, is_regular=True)
         if read_text(response, "status") == "failed":
-            self._ledger.settle(read_list(response.get("output")) or (), "incomplete")
+            self._ledger.settle(_output(response), "incomplete")
             self._take_failure(response)
         else:
             self._finish(response, "")
+
+    def fail_body(self, error: MalformedJson) -> None:
+        """A field of the response cannot be read."""
+        self._ledger.close("incomplete", is_failure=True)
+        self._fail(ErrorInfo(kind="protocol", message=error.message))
 
     def _take_failure(self, response: Fields) -> None:
         self._ledger.close("incomplete", is_failure=True)
@@ -332,13 +397,17 @@ class ResponsesReader:
         self._fail(read_error({"error": response.get("error", Raw(b"null"))}))
 
     def _finish(self, response: Fields, name: str, *, is_inferred: bool = False) -> None:
+        expect_text(response.get("status"), "the status of a response")
+        output = _output(response)
         finish = read_finish(response, name)
         self._inspect_end(response, name)
         status: PartStatus = "completed" if finish.reason is None else "incomplete"
-        output = read_list(response.get("output")) or ()
         if not is_inferred:
             self._ledger.settle(output, status)
-        if not self._ledger.close(status):
+        is_named = self._ledger.close(status)
+        if self._fail_if_faulty():
+            return
+        if not is_named:
             message = "a call's name never came, and the tools offered do not tell it"
             self._fail(ErrorInfo(kind="protocol", message=message))
             return
@@ -354,6 +423,14 @@ class ResponsesReader:
             self._emit(UsageReported(usage))
         self._emit(Completed(read_end(response, self._extra)))
         self.over = True
+
+    def _fail_if_faulty(self) -> bool:
+        """Fail if the input of a call is not what was sent."""
+        fault = self._ledger.calls.fault
+        if fault:
+            self._ledger.close("incomplete", is_failure=True)
+            self._fail(ErrorInfo(kind="protocol", message=fault))
+        return bool(fault)
 
     def _inspect_end(self, response: Fields, name: str) -> None:
         status = read_text(response, "status")
@@ -383,9 +460,21 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
             return Step(data, (Failed(decode_error(data)),))
         message = "expected a response object, got JSON of another shape"
         return _failed_body(data, ErrorInfo(kind="protocol", message=message), "foreign_body")
-    reader.take_body(fields)
+    try:
+        reader.take_body(fields)
+    except MalformedJson as error:
+        reader.found.append(("malformed_body", error.message))
+        reader.fail_body(error)
     problems = tuple(Problem(1, kind, message) for kind, message in reader.found)
     return Step(data, reader.told(), problems)
+
+
+def _output(response: Fields) -> list[Raw]:
+    """The final output. Raises MalformedJson if it, or an item of it, cannot be read."""
+    output = expect_list(response.get("output"), "output")
+    for item in output:
+        check_item(read_object(item) or expect_object(item, "an item"))
+    return output
 
 
 def _failed_body(data: bytes, error: ErrorInfo, kind: str) -> Step:

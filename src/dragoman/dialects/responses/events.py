@@ -1,11 +1,14 @@
 """The events between the beginning and the end of an answer, each handed to the ledger.
 
-A handler returns False if it cannot say what its event is about; the reader then passes the event on unread.
+A handler returns False if it cannot say what its event is about; the reader then passes the event on unread. It raises
+MalformedJson if a field cannot be read that may hold a piece of a text or of a call.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from dragoman._json import Raw
+from dragoman.core.fields import expect_object, expect_text
 from dragoman.dialects.responses.content import read_annotation, read_logprobs
 from dragoman.dialects.responses.fields import (
     Fields,
@@ -14,16 +17,22 @@ from dragoman.dialects.responses.fields import (
     read_int,
     read_object,
     read_text,
-    read_uncut,
     source_text,
 )
+from dragoman.dialects.responses.items import check_input, check_item
 from dragoman.dialects.responses.ledger import CLIENT_INPUT, Ledger
 from dragoman.dialects.responses.shelf import Item
-from dragoman.dialects.responses.wire import INPUT_FAMILIES, PROGRESS_EVENTS, REPEATED_EVENTS
+from dragoman.dialects.responses.wire import (
+    INPUT_FAMILIES,
+    PROGRESS_EVENTS,
+    REPEATED_EVENTS,
+    TERMINAL_EVENTS,
+)
+from dragoman.errors import MalformedJson
 from dragoman.model.events import MediaDelta, OutputDelta, Progress, ReasoningChannel
 from dragoman.model.parts import Refusal, Text
 
-__all__ = ("HANDLERS", "Handler")
+__all__ = ("HANDLERS", "Handler", "is_content")
 
 Handler = Callable[[Ledger, Fields], bool]
 
@@ -34,14 +43,14 @@ def _find(
     ledger: Ledger, fields: Fields, types: frozenset[str], *, by_index: bool = False
 ) -> Item | None:
     item_id = read_text(fields, "item_id") or None
-    return ledger.shelf.find(item_id, read_int(fields, "output_index"), types, by_index=by_index)
+    return ledger.shelf.find(item_id, _place_of(fields), types, by_index=by_index)
 
 
 def _find_or_imply(ledger: Ledger, fields: Fields, types: frozenset[str], kind: str) -> Item:
     item = _find(ledger, fields, types)
     if item is None:
         item_id = read_text(fields, "item_id") or None
-        item = ledger.put(kind, item_id, read_int(fields, "output_index"))
+        item = ledger.put(kind, item_id, _place_of(fields))
         ledger.shelf.note(
             item, "missing_added", f"expected output_item.added before its {kind} events"
         )
@@ -56,11 +65,24 @@ def _note_late(ledger: Ledger, item: Item) -> bool:
 # --- items -----------------------------------------------------------------------------------------------------------
 
 
-def _item_added(ledger: Ledger, fields: Fields) -> bool:
+def _item_of(fields: Fields) -> Raw | None:
     item = fields.get("item")
+    check_item(read_object(item) or expect_object(item, "an item"))
+    return item
+
+
+def _place_of(fields: Fields) -> int | None:
+    index = read_int(fields, "output_index")
+    if index is None and is_present(fields.get("output_index")):
+        raise MalformedJson("expected output_index as an integer, got another value")
+    return index
+
+
+def _item_added(ledger: Ledger, fields: Fields) -> bool:
+    item = _item_of(fields)
     if item is None:
         return False
-    index = read_int(fields, "output_index")
+    index = _place_of(fields)
     if index is None:
         ledger.telling.found.append(
             ("missing_index", "expected an output_index in output_item.added")
@@ -70,10 +92,10 @@ def _item_added(ledger: Ledger, fields: Fields) -> bool:
 
 
 def _item_done(ledger: Ledger, fields: Fields) -> bool:
-    item = fields.get("item")
+    item = _item_of(fields)
     if item is None:
         return False
-    ledger.conclude(item, read_int(fields, "output_index"))
+    ledger.conclude(item, _place_of(fields))
     return True
 
 
@@ -92,6 +114,7 @@ def _part_added(ledger: Ledger, fields: Fields) -> bool:
     part = fields.get("part")
     if part is None:
         return False
+    expect_object(part, "part")
     item = _find(ledger, fields, _PART_OWNERS) or _find_or_imply(
         ledger, fields, _MESSAGE, "message"
     )
@@ -108,6 +131,7 @@ def _part_done(ledger: Ledger, fields: Fields) -> bool:
     part = fields.get("part")
     if part is None:
         return False
+    expect_object(part, "part")
     item = _find(ledger, fields, _PART_OWNERS) or _find_or_imply(
         ledger, fields, _MESSAGE, "message"
     )
@@ -121,9 +145,9 @@ def _part_done(ledger: Ledger, fields: Fields) -> bool:
 
 
 def _text_delta(header: Text | Refusal, ledger: Ledger, fields: Fields) -> bool:
-    text = read_uncut(fields, "delta")
+    text = expect_text(fields.get("delta"), "delta")
     if text is None:
-        return False
+        raise MalformedJson("expected a delta, got none")
     item = _find_or_imply(ledger, fields, _MESSAGE, "message")
     index = _index(item, fields)
     if item.done:
@@ -168,9 +192,9 @@ def _place(channel: ReasoningChannel, fields: Fields) -> int:
 
 
 def _summary_delta(channel: ReasoningChannel, ledger: Ledger, fields: Fields) -> bool:
-    text = read_uncut(fields, "delta")
+    text = expect_text(fields.get("delta"), "delta")
     if text is None:
-        return False
+        raise MalformedJson("expected a delta, got none")
     item = _find_or_imply(ledger, fields, _REASONING, "reasoning")
     track = ledger.reasoning(item)
     if track.ended:
@@ -210,9 +234,9 @@ def _owners(kind: str) -> frozenset[str]:
 
 
 def _input_delta(kind: str, ledger: Ledger, fields: Fields) -> bool:
-    text = read_uncut(fields, "delta")
+    text = expect_text(fields.get("delta"), "delta")
     if text is None:
-        return False
+        raise MalformedJson("expected a delta, got none")
     item = _find_or_imply(ledger, fields, _owners(kind), kind)
     track = ledger.calls.current(item, kind)
     if track.ended:
@@ -231,6 +255,7 @@ def _input_done(kind: str, key: str, ledger: Ledger, fields: Fields) -> bool:
         return True
     ledger.calls.identify(item, track, fields)
     value = fields.get(key)
+    check_input(value, key)
     text = read_text(fields, key)
     if text is None and value is not None and is_present(value):
         ledger.telling.found.append(
@@ -305,6 +330,11 @@ def _transcript(ledger: Ledger, fields: Fields) -> bool:
 def _sound_done(what: str, ledger: Ledger, _fields: Fields) -> bool:
     ledger.close_sound(what)
     return True
+
+
+def is_content(name: str) -> bool:
+    """Whether an event of this name says something of the answer."""
+    return name in HANDLERS or name in TERMINAL_EVENTS
 
 
 HANDLERS: Mapping[str, Handler] = {

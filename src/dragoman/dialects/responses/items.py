@@ -5,13 +5,16 @@ is the business of the modules that call them.
 """
 
 from dragoman._json import FAST_FAILURES, Raw, is_strict
+from dragoman.core.fields import expect_list, expect_object, expect_text
 from dragoman.core.seals import seals_from_encrypted
+from dragoman.core.surrogates import join_exactly
 from dragoman.dialects.responses.fields import (
     Fields,
     extra_of,
     find_call_id,
     find_input,
     find_name,
+    first_byte,
     is_present,
     own_fields,
     read_items,
@@ -54,6 +57,8 @@ __all__ = (
 
 ItemPart = Reasoning | Call | Result | Opaque
 
+_SURROGATE = b"\\ud"  # how the escape of one begins; writers that use capitals are read as ever
+
 _CALL_FIELDS = {
     # by type and the field of the input: the fields of a call item that have a home
     (spec.type, field): frozenset(
@@ -88,6 +93,34 @@ _LIKE_FIELDS = frozenset(
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def check_item(fields: Fields) -> None:
+    """Raises MalformedJson for an item of which something that a call consists of is of a type that it never has."""
+    # By their first bytes: every item comes three times, and nearly all of them are as they should be.
+    for key in ("type", "id", "status", "name"):
+        value = fields.get(key)
+        if value is not None and first_byte(value) not in (b'"', b"n"):
+            expect_text(value, key)
+    kind = read_text(fields, "type") or ""
+    spec = CALL_ITEMS.get(kind)
+    if spec is not None and spec.form == "text":
+        check_input(fields.get(spec.field), spec.field)
+    elif kind == "message":
+        for part in expect_list(fields.get("content"), "content"):
+            if first_byte(part) != b"{":
+                expect_object(part, "a part of the content")
+
+
+def check_input(value: Raw | None, what: str) -> None:
+    """Input that is text on the wire. Backends send objects too; anything else cannot be read."""
+    if value is None:
+        return
+    first = first_byte(value)
+    if first not in (b'"', b"{"):
+        expect_text(value, what)
+    elif first == b'"' and _SURROGATE in bytes(value):
+        join_exactly(expect_text(value, what) or "", "")
 
 
 def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> ItemPart:

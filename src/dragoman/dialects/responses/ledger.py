@@ -85,7 +85,8 @@ class Ledger:
         if item is None or item.done:
             item = self.put(kind, item_id, index)
         item.announced = True
-        item.type = kind
+        if kind in _KNOWN_ITEMS or not item.calls:
+            item.type = kind  # but what takes input is a call, by whatever name
         item.id = item.id or item_id
         self._inspect(item, item_id, fields)
         self._open(item, raw_item, fields)
@@ -343,6 +344,12 @@ class Ledger:
         if self._sound is not None and not self._sound.ended:
             out += self._sound.end(status)
         return named
+
+    def note_gap(self) -> None:
+        """Events are missing. An open call is what was sent only if the wire still repeats its input."""
+        for item in self.shelf.items:
+            for track in item.calls:
+                track.lacks_events = not track.ended and track.header.executor == "client"
 
     @property
     def has_open_input(self) -> bool:

@@ -166,7 +166,7 @@ class Child:
                     try:
                         self._hear(line)
                     except MalformedJson:  # deep inside, where only whoever it concerns has looked
-                        self._hear_garbage(line)
+                        self._hear_damaged(line)
         except FrameTooLarge as error:
             logger.error("%s: %s", self._command_words(), error.message)  # noqa: TRY400 - the message says all
             self._process.kill()
@@ -179,7 +179,9 @@ class Child:
 
     def _hear(self, line: bytes) -> None:
         message = read_message(line)
-        if message is None:
+        if message is None and _is_damaged(line):
+            self._hear_damaged(line)
+        elif message is None:
             self._hear_garbage(line)
         elif not message.method:
             self._hear_answer(message)
@@ -191,6 +193,16 @@ class Child:
                 turn.deliver(message)
         elif message.method == "account/rateLimits/updated":
             self._hear_limits(message)
+
+    def _hear_damaged(self, line: bytes) -> None:
+        """A message that cannot be read. It may have been a call, or a piece of an answer: of its thread, or of any."""
+        self._hear_garbage(line)
+        message = read_message(line)
+        turns = [*self.turns.values()]
+        if message is not None:
+            turns = [turn for turn in turns if turn.thread_id == message.thread]
+        for turn in turns:
+            turn.fail(self._fault("sent a message that cannot be read", "protocol"))
 
     def _hear_garbage(self, line: bytes) -> None:
         self._garbage += 1
@@ -296,3 +308,14 @@ class Child:
         elif code == _INVALID:
             error.kind, error.status = "invalid_request", 400
         return error
+
+
+def _is_damaged(line: bytes) -> bool:
+    """Whether a line was to be a message. Any other that is none was printed by a program, and says nothing to us."""
+    if not line.lstrip().startswith(b"{"):
+        return False
+    try:
+        as_object(line)
+    except MalformedJson:
+        return True
+    return False

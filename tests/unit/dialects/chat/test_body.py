@@ -180,9 +180,11 @@ def test_bad_body_is_a_failure_and_says_why(data: bytes, kinds: list[str]) -> No
     assert problems(data) == kinds
 
 
-def test_body_with_bytes_that_are_no_utf8_is_read_and_reported() -> None:
+def test_body_with_bytes_that_are_no_utf8_is_an_error() -> None:
     data = body({"content": "a?"}).replace(b"?", b"\xff")
-    assert parts(data) == (Text(text="a\ufffd"),)
+    failed = read_body(data).events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == "protocol"
     assert problems(data) == ["invalid_utf8"]
 
 

@@ -6,7 +6,15 @@ from chat_help import DONE, Reading, call, chunk, finish, read, sse
 from dragoman.core.calls import judge
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.chat import ChatReader
-from dragoman.model.events import Finished, InputDelta, PartEnded, PartStarted, SealAdded, TextDelta
+from dragoman.model.events import (
+    Failed,
+    Finished,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    SealAdded,
+    TextDelta,
+)
 from dragoman.model.parts import Call, Extra, Seal, Text
 from dragoman.model.request import Tool
 from dragoman.sse import Frame
@@ -308,9 +316,12 @@ def test_object_pieces_that_do_not_extend_are_appended() -> None:
     assert reading.inputs == [("a", "f", '{"t":"ab"}')]
 
 
-def test_object_after_text_is_text() -> None:
-    reading = read_calls(call(entry("[", 0, "a", "f")), call(entry([1], 0)), call(entry("]", 0)))
-    assert reading.inputs == [("a", "f", "[[1]]")]
+@pytest.mark.parametrize("piece", [{"b": 1}, [1], 5, True])
+def test_input_of_another_type_inside_a_call_fails_the_answer(piece: object) -> None:
+    reading = read_calls(call(entry("[", 0, "a", "f")), call(entry(piece, 0)), call(entry("]", 0)))
+    assert [part.status for part in reading.calls] == ["incomplete"]
+    assert isinstance(reading.events[-1], Failed)
+    assert "malformed_frame" in reading.problems
 
 
 def test_object_arguments_end_early_when_another_call_begins() -> None:
@@ -581,3 +592,14 @@ def test_fast_path_and_slow_path_agree() -> None:
     fast_events = read([*plain, FINISH, DONE]).outcome.choices
     assert read([*slow, FINISH, DONE]).outcome.choices == fast_events
     assert TextDelta(0, "b") in read(plain).events
+
+
+@pytest.mark.parametrize(
+    "pieces", [('{"a":"\ud83d', '"}'), ('{"b":"\ude00', '"}'), ('{"a":"\ud83d',)]
+)
+def test_call_with_half_of_a_character_is_never_complete(pieces: tuple[str, ...]) -> None:
+    first, *rest = pieces
+    later = [call(entry(piece, 0)) for piece in rest]
+    reading = read_calls(call(entry(first, 0, "a", "f")), *later)
+    assert [part.status for part in reading.calls] == ["incomplete"]
+    assert isinstance(reading.events[-1], Failed)

@@ -1,5 +1,7 @@
 """Streams to events: beginning, text, usage, errors, ends. Calls are in test_calls.py."""
 
+import json
+
 import pytest
 
 from chat_help import DONE, call, chunk, finish, read, sse
@@ -89,15 +91,37 @@ def test_frames_after_the_end_mean_nothing() -> None:
     assert reading.parts == (Text(text="a"),)
 
 
-def test_frame_that_is_no_json_is_counted_and_skipped() -> None:
-    reading = read([text("a"), "{nonsense", text("b"), finish(), DONE])
-    assert reading.parts == (Text(text="ab"),)
+@pytest.mark.parametrize("payload", ["{nonsense", "[]", '"x"', "3", "null"])
+def test_frame_that_is_no_json_object_fails_the_answer(payload: str) -> None:
+    reading = read([text("a"), payload, text("b"), finish(), DONE])
+    assert reading.parts == (Text(text="a", status="incomplete"),)
+    assert isinstance(reading.events[-1], Failed)
     assert reading.problems == ["malformed_frame"]
 
 
-@pytest.mark.parametrize("payload", ["[]", '"x"', "3", "null"])
-def test_json_that_is_no_object_is_a_malformed_frame(payload: str) -> None:
-    assert read([text("a"), payload, finish(), DONE]).problems == ["malformed_frame"]
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": 5},
+        {"choices": [5]},
+        {"choices": [{"index": "x", "delta": {}}]},
+        {"choices": [{"index": 0, "delta": "x"}]},
+        {"choices": [{"index": 0, "delta": {"content": 5}}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": 5}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": "x"}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [5]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": []}]}}]},
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": "x"}]}}]},
+        {"choices": [{"index": 0, "delta": {"function_call": "x"}}]},
+        {"choices": [{"index": 0, "delta": {"function_call": {"name": 5}}}]},
+    ],
+)
+def test_field_that_may_hold_a_piece_of_a_call_is_never_passed_over(chunk: object) -> None:
+    reading = read([text("a"), json.dumps(chunk), finish(), DONE])
+    failed = reading.events[-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == "protocol"
+    assert reading.problems == ["malformed_frame"]
 
 
 def test_empty_data_and_bare_fields_mean_nothing() -> None:

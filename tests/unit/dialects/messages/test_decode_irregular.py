@@ -101,30 +101,58 @@ def test_error_in_another_dialects_form_is_an_error() -> None:
     assert failed.error.message == "no"
 
 
-def test_malformed_frame_is_counted_and_skipped() -> None:
-    data = answer(
-        TEXT,
+@pytest.mark.parametrize(
+    "frame",
+    [
         b"event: content_block_delta\ndata: {oops\n\n",
         b"event: content_block_delta\ndata: []\n\n",
+        b"event: content_block_delta\ndata:\n\n",
+        b"event: content_block_delta\n\n",
+        b"event: content_block_stop\n\n",
+        b'data: {"type": 5, "index": 0}\n\n',
         block_delta(0, None),
+        block_delta(0, "x"),
+        block_delta(0, {"partial_json": "x"}),
+        block_delta(0, {"type": "text_delta", "text": 5}),
+        block_delta(0, {"type": "input_json_delta", "partial_json": 5}),
+        block_delta(0, {"type": "input_json_delta", "partial_json": [1]}),
+        event("content_block_delta", index="x", delta={"type": "text_delta", "text": "b"}),
+        event("message_delta", delta={"stop_reason": 5}),
         block_start(1, "text"),
-        text_delta(0, "a"),
-        block_stop(0),
-    )
-    assert kinds(data) == ["malformed_frame"] * 4
-    assert parts(data) == [Text(text="a")]
+        block_start(1, {"type": "tool_use", "id": "a", "name": 5, "input": {}}),
+        block_start(1, {"type": "tool_use", "id": "a", "name": "f", "input": 5}),
+        block_start(1, {"type": "text", "text": 5}),
+    ],
+)
+def test_frame_that_cannot_be_read_fails_the_answer(frame: bytes) -> None:
+    data = answer(TEXT, text_delta(0, "a"), frame, text_delta(0, "c"), block_stop(0))
+    assert kinds(data) in (["malformed_frame"], ["missing_event_name", "malformed_frame"])
+    assert parts(data) == [Text(text="a", status="incomplete")]
+    failed = read(data)[0][-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == "protocol"
 
 
-def test_hot_frame_without_data_is_nothing() -> None:
-    data = answer(TEXT, b"event: content_block_delta\n\n", text_delta(0, "a"), block_stop(0))
+@pytest.mark.parametrize(
+    "frame", [b"event: ping\n\n", b"event: ping\ndata:\n\n", b"data:\n\n", b"data: \n\n"]
+)
+def test_frame_without_data_that_keeps_a_connection_open_is_nothing(frame: bytes) -> None:
+    data = answer(TEXT, frame, text_delta(0, "a"), block_stop(0))
     assert kinds(data) == []
     assert parts(data) == [Text(text="a")]
 
 
-def test_bytes_that_are_no_text_are_reported() -> None:
+def test_event_whose_type_is_unknown_is_read_by_its_name() -> None:
+    odd = text_delta(0, "a").replace(b'"content_block_delta"', b'"content_blck_delta"')
+    data = answer(TEXT, odd, block_stop(0))
+    assert kinds(data) == ["missing_type"]
+    assert parts(data) == [Text(text="a")]
+
+
+def test_bytes_that_are_no_utf8_fail_the_answer() -> None:
     data = answer(TEXT, text_delta(0, "a?").replace(b"?", b"\xff"), block_stop(0))
     assert kinds(data) == ["invalid_utf8"]
-    assert parts(data) == [Text(text="a\ufffd")]
+    assert isinstance(read(data)[0][-1], Failed)
 
 
 def test_missing_message_start_is_made_up() -> None:
@@ -140,7 +168,7 @@ def test_message_start_may_lack_everything() -> None:
 
 
 def test_content_in_message_start_is_told() -> None:
-    message = {**MESSAGE, "content": [{"type": "text", "text": "hi"}, 5]}
+    message = {**MESSAGE, "content": [{"type": "text", "text": "hi"}]}
     data = event("message_start", message=message) + end()
     assert "content_in_start" in kinds(data)
     assert parts(data) == [Text(text="hi")]
@@ -469,7 +497,6 @@ def test_known_delta_of_an_opaque_block_opens_a_block_beside() -> None:
 
 def test_broken_blocks_of_known_types_are_opaque() -> None:
     for block in (
-        {"type": "text", "text": 5},
         {"type": "redacted_thinking"},
         {"type": "web_search_tool_result", "tool_use_id": "a"},
         {"type": "image", "source": 5},
@@ -735,3 +762,13 @@ def test_ten_thousand_small_deltas_are_ten_thousand_small_steps() -> None:
     assert all(step.events == (InputDelta(0, "x"),) for step in steps[1:])
     decoder.feed(TEXT)
     assert decoder.feed(text_delta(0, "y"))[0].events == (TextDelta(1, "y"),)
+
+
+@pytest.mark.parametrize(
+    "pieces", [('{"a":"\ud83d', '"}'), ('{"b":"\ude00', '"}'), ('{"a":"\ud83d',)]
+)
+def test_call_with_half_of_a_character_is_never_complete(pieces: tuple[str, ...]) -> None:
+    deltas = [input_delta(0, piece) for piece in pieces]
+    data = START + tool_use(0) + b"".join(deltas) + block_stop(0) + end("tool_use")
+    assert [call[3] for call in calls(data)] == ["incomplete"]
+    assert isinstance(read(data)[0][-1], Failed)

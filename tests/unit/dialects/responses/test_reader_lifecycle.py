@@ -265,9 +265,18 @@ def test_unknown_events_are_carried_whole() -> None:
     assert problems == ["unknown_event"]
 
 
-def test_frame_that_is_no_json_is_skipped() -> None:
-    events, problems = read([created(), b"data: {oops\n\n", completed([])])
-    assert isinstance(events[-1], Completed)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"data: {oops\n\n",
+        b"event: response.output_text.delta\n\n",
+        b"event: response.output_text.delta\ndata:\n\n",
+        b'data: {"type": 5}\n\n',
+    ],
+)
+def test_frame_that_is_no_event_fails_the_answer(frame: bytes) -> None:
+    events, problems = read([created(), frame, completed([])])
+    assert isinstance(events[-1], Failed)
     assert problems == ["malformed_frame"]
     with pytest.raises(MalformedJson):
         ResponsesReader().read(Frame(b"", b"[1]"))
@@ -296,10 +305,6 @@ def test_nulls_are_absent_everywhere() -> None:
         {"type": "response.output_item.done", "output_index": 0},
         {"type": "response.content_part.added", "output_index": 0, "item_id": "msg_1"},
         {"type": "response.content_part.done", "output_index": 0, "item_id": "msg_1"},
-        {"type": "response.output_text.delta", "output_index": 0, "item_id": "msg_1"},
-        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": {"x": 1}},
-        {"type": "response.function_call_arguments.delta", "output_index": 0},
-        {"type": "response.reasoning_text.delta", "output_index": 0},
         {"type": "response.output_text.annotation.added", "item_id": "msg_1", "annotation": {}},
         {"type": "response.web_search_call.searching", "output_index": 3, "item_id": "ws_1"},
         {"type": "response.image_generation_call.partial_image", "item_id": "ig_1"},
@@ -311,6 +316,31 @@ def test_event_that_is_about_nothing_known_is_passed_on_unread(event: Json) -> N
     assert isinstance(events[1], Noticed)
     assert events[1].kind == "unknown"
     assert "unplaced_event" in problems
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "response.output_text.delta", "output_index": 0, "item_id": "msg_1"},
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": {"x": 1}},
+        {"type": "response.function_call_arguments.delta", "output_index": 0},
+        {"type": "response.function_call_arguments.delta", "output_index": "x", "delta": "a"},
+        {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": 5},
+        {"type": "response.reasoning_text.delta", "output_index": 0},
+        {"type": "response.content_part.added", "item_id": "msg_1", "part": 5},
+        {"type": "response.output_item.done", "output_index": 0, "item": "text"},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**F, "arguments": 5}},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**F, "name": 5}},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**F, "status": 5}},
+        {"type": "response.completed", "response": 5},
+        {"type": "response.completed", "response": {"output": 5}},
+        {"type": "response.completed", "response": {"output": [5]}},
+    ],
+)
+def test_field_that_may_hold_a_piece_of_a_call_is_never_passed_over(event: Json) -> None:
+    events, problems = read([created(), event, completed([])])
+    assert isinstance(events[-1], Failed)
+    assert "malformed_frame" in problems
 
 
 def test_progress_of_an_ended_item_is_passed_on_unread() -> None:
@@ -468,7 +498,7 @@ def test_item_that_is_announced_or_ended_twice_is_one_item() -> None:
     assert problems == ["repeated_item"]
 
 
-@pytest.mark.parametrize("item", [{}, {"id": "x"}, "text", None, {"type": None}])
+@pytest.mark.parametrize("item", [{}, {"id": "x"}, None, {"type": None}])
 def test_item_without_type_is_reported(item: Any) -> None:
     event = {"type": "response.output_item.added", "output_index": 0, "item": item}
     finished = {"type": "response.output_item.done", "output_index": 0, "item": item}
@@ -492,3 +522,78 @@ def test_what_clients_stumble_over_is_reported() -> None:
         [created(), added({**item, "content": []}), done(item), completed([item])]
     )
     assert problems == ["foreign_item_id", "missing_status", "missing_annotations"]
+
+
+# --- what was sent, and what came ------------------------------------------------------------------------------------
+
+
+def numbered(events: list[Json], *lost: int) -> list[Json]:
+    """Events with their numbers, less those that were lost on the way."""
+    kept = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+    return [event for number, event in enumerate(kept) if number not in lost]
+
+
+PIECES = ('{"path":"/srv', "/app", '/main.py"}')
+READ = function_call(arguments="".join(PIECES), status="completed")
+OPEN = function_call(arguments="", status="in_progress")
+STREAM = [created(), added(OPEN), *(args_delta(piece) for piece in PIECES)]
+
+
+def statuses(events: list[Any]) -> list[tuple[str, str]]:
+    return [(call.input, call.status) for call in calls_in(fold(events))]
+
+
+@pytest.mark.parametrize("lost", [2, 3, 4])
+def test_gap_in_the_numbers_inside_a_call_that_nothing_repeats_fails_the_answer(lost: int) -> None:
+    events, problems = read(numbered([*STREAM, completed([])], lost))
+    assert [status for _, status in statuses(events)] == ["incomplete"]
+    assert isinstance(events[-1], Failed)
+    assert events[-1].error.kind == "protocol"
+    assert "missing_events" in problems
+
+
+@pytest.mark.parametrize("lost", [2, 4])
+def test_gap_is_harmless_where_the_item_repeats_its_input(lost: int) -> None:
+    events, problems = read(numbered([*STREAM, done(READ), completed([READ])], lost))
+    if lost == 4:
+        assert statuses(events) == [("".join(PIECES), "completed")]
+        assert problems == []
+    else:
+        # The deltas told something else before: encoders that cannot take it back fail.
+        assert problems == ["input_disagrees"]
+        assert any(isinstance(event, PartEnded) and event.amended for event in events)
+
+
+@pytest.mark.parametrize("step", [0, 2, -1])
+def test_numbers_that_do_not_count_events_show_nothing(step: int) -> None:
+    stream_ = [*STREAM, completed([])]
+    events = [{**event, "sequence_number": 50 + at * step} for at, event in enumerate(stream_)]
+    told_, problems = read(events)
+    assert statuses(told_) == [("".join(PIECES), "completed")]
+    assert "missing_events" not in problems
+
+
+def test_end_that_contradicts_a_call_fails_the_answer() -> None:
+    other = {**READ, "arguments": '{"path":"/srv/main.py"}'}
+    events, problems = read([*STREAM, done(READ), completed([other])])
+    assert isinstance(events[-1], Failed)
+    assert "input_disagrees" in problems
+    spaced = {**READ, "arguments": READ["arguments"].replace(":", ": ")}
+    events, _ = read([*STREAM, done(READ), completed([spaced])])
+    assert isinstance(events[-1], Completed)
+
+
+def test_item_of_an_unknown_type_that_takes_input_is_a_call() -> None:
+    odd = {**READ, "type": "function_call_of_tomorrow"}
+    events, _ = read([created(), added({**odd, "arguments": ""}), *STREAM[2:], done(odd)])
+    assert is_grammatical(events)
+
+
+@pytest.mark.parametrize(
+    "pieces", [('{"a":"\ud83d', '"}'), ('{"b":"\ude00', '"}'), ('{"a":"\ud83d',)]
+)
+def test_call_with_half_of_a_character_is_never_complete(pieces: tuple[str, ...]) -> None:
+    deltas = [args_delta(piece) for piece in pieces]
+    events, _ = read([created(), added(OPEN), *deltas, completed([])])
+    assert [status for _, status in statuses(events)] == ["incomplete"]
+    assert isinstance(events[-1], Failed)

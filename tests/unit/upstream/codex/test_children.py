@@ -73,11 +73,37 @@ def test_garbage_is_passed_over(tmp_path: Path) -> None:
     ]
 
     async def main() -> None:
-        behaviour = {"garbage": garbage * 3, "broken_item": True}
+        behaviour = {"garbage": garbage * 3}
         settings = app_server(tmp_path, [[text("Hi.")]], behaviour)
         async with running(settings, tmp_path) as upstream:
             assert text_of(await answer_of(upstream, request())) == "Hi."
             assert (await upstream.probe()).ok
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "line", ['{"method": "item/tool/call", "params": {"threa', '{"method": "item/st\x00arted"}']
+)
+def test_message_that_cannot_be_read_fails_the_turn(tmp_path: Path, line: str) -> None:
+    async def main() -> None:
+        settings = app_server(tmp_path, [[text("Hi.")]], {"broken_line": line})
+        async with running(settings, tmp_path) as upstream:
+            with pytest.raises(UpstreamError, match="a message that cannot be read") as caught:
+                await answer_of(upstream, request())
+            assert caught.value.kind == "protocol"
+            assert (await upstream.probe()).ok
+
+    asyncio.run(main())
+
+
+def test_message_with_bytes_that_are_no_utf8_fails_the_turn(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = app_server(tmp_path, [[text("Hi.")]], {"broken_item": True})
+        async with running(settings, tmp_path) as upstream:
+            with pytest.raises(UpstreamError, match="a message that cannot be read") as caught:
+                await answer_of(upstream, request())
+            assert caught.value.kind == "protocol"
 
     asyncio.run(main())
 
