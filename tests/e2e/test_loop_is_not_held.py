@@ -7,10 +7,12 @@ that passes between two beats, of whatever thread: a busy machine does not count
 import gzip
 import http.client
 import json
+import select
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast, overload
@@ -45,6 +47,8 @@ class Watched:
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
+        assert ready, "the gateway's loop does not go on"
         return self._process.stdout.readline()
 
     def figures(self) -> dict[str, float]:
@@ -222,7 +226,7 @@ class Endless(Sequence[bytes]):
         return sys.maxsize
 
 
-@pytest.mark.parametrize("frame", [b":\n\n", b"\n", b"data: {\n\n"])
+@pytest.mark.parametrize("frame", [b":\n\n", b"\n", b"event: ping\ndata: {}\n\n"])
 def test_others_are_answered_while_an_upstream_says_nothing_without_end(
     gateway: Watched, frame: bytes
 ) -> None:
@@ -233,16 +237,21 @@ def test_others_are_answered_while_an_upstream_says_nothing_without_end(
     with gateway.asking(PATHS["chat"], request_of("chat", HELLO, stream=True)) as response:
         reader = threading.Thread(target=_read_all, args=(response,), daemon=True)
         reader.start()
-        while flood.sent < 20:
-            gateway.figures()
+        _wait_until(gateway, lambda: flood.sent >= 20)
         UPSTREAM.reply = with_end
         seen = flood.sent
         for _ in range(10):
             status, _ = gateway.ask(PATHS["chat"], request_of("chat", HELLO))
             assert status == 200
-        while flood.sent < seen + 20:  # the flood has gone on, and is still read
-            gateway.figures()
+        _wait_until(gateway, lambda: flood.sent >= seen + 20)  # it has gone on, and is still read
     assert gateway.figures()["peak"] - before < 32 * MIB
+
+
+def _wait_until(gateway: Watched, condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until, "the flood is not read"
+        gateway.figures()
 
 
 def _read_all(response: http.client.HTTPResponse) -> None:

@@ -222,9 +222,11 @@ def test_commands_cannot_read_what_dragoman_keeps_nor_a_configuration_with_keys(
             file.write_text(text, encoding="utf-8")
         (folder / "store.db").write_text(secret, encoding="utf-8")
         more = ("--model", "some-model", "--yes", "--json")
-        assert run_piped(folder, f"remember {secret}", *more).returncode == 0
+        trusting = ("--config", "dragoman.toml")
+        done = run_piped(folder, f"remember {secret}", *more, *trusting)
+        assert done.returncode == 0, done.stderr
         first = run_piped(folder, "look", *more, "--config", str(named), "--mcp", str(mcp))
-        second = run_piped(folder, "look", *more)
+        second = run_piped(folder, "look", *more, *trusting)
     for done in (first, second):
         lines = lines_of(done.stdout)
         (settled,) = [line for line in lines if line["type"] == "call_settled"]

@@ -102,7 +102,9 @@ def test_store_that_breaks_is_reported_and_nothing_is_acknowledged_until_a_good_
         assert gateway.ask("/v1/responses", {**BODY, "store": False})[0] == 200
         assert gateway.ask(f"/v1/responses/{old}")[0] in (500, 503)
     status, ready = gateway.ask("/readyz")
-    assert (status, "store.db" in json.loads(ready)["store"]) == (200, True)
+    assert (status, "expected" in json.loads(ready)["store"]) == (200, True)
+    assert b"store.db" not in ready  # where it is, the log says
+    assert "store.db" in gateway.log.read_text(encoding="utf-8")
     wait_until(lambda: len(requests_of(gateway)) == 10, PATIENCE)
     failed = [line for line in requests_of(gateway) if line["stream"]]
     assert [line["level"] for line in failed] == ["error"] * 3

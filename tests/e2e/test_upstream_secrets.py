@@ -262,7 +262,7 @@ def test_an_answer_that_is_too_large_is_the_upstreams_fault(
     stream: bool,
 ) -> None:
     # More than a connection holds back before anybody reads it.
-    monkeypatch.setattr("dragoman.server.answers.MAX_ANSWER_BYTES", 400_000)
+    monkeypatch.setattr("dragoman.server.answers.MAX_BODY_BYTES", 400_000)
     endless = [b"x" * 100_000] * 20
     reply = (
         sse(b"data: " + b"x" * (MAX_FRAME_BYTES + 1))

@@ -8,7 +8,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -136,15 +136,15 @@ def _corrupted(frame: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
         yield where, frame.replace(payload, text)
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    keys: list[Any] = []
+def _places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inner: list[tuple[Any, object]] = []
     if isinstance(value, dict):
-        keys = list(value)
+        inner = list(cast("dict[str, object]", value).items())
     elif isinstance(value, list):
-        keys = list(range(len(value)))
-    for key in keys:
+        inner = list(enumerate(cast("list[object]", value)))
+    for key, each in inner:
         yield (*path, key)
-        yield from _places(value[key], (*path, key))
+        yield from _places(each, (*path, key))
 
 
 def _retyped(payload: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:

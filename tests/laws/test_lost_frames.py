@@ -140,7 +140,8 @@ def wrong_deliveries(stream: Stream) -> tuple[int, list[str]]:
     rng = random.Random(stream.name)
     sent = {way: calls(stream, [stream.data]) for way, calls in WAYS.items()}
     names = [*WAYS]
-    count, wrong = 0, []
+    count = 0
+    wrong: list[str] = []
     for turn, damage in enumerate(damages(stream, rng)):
         if leaves_no_trace(stream, damage):
             continue

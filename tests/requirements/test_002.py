@@ -115,11 +115,23 @@ def tool_of(kind: CallKind, name: str) -> Acting:
     return tool
 
 
-@pytest.mark.requirement("S002-01", "S002-02")
-def test_malformed_and_unknown_events_do_not_end_the_turn() -> None:
+@pytest.mark.requirement("S002-01")
+def test_an_answer_with_a_malformed_event_is_asked_for_again_and_the_turn_goes_on() -> None:
     head, *rest = whole(function("work", "a"))
-    odd: list[Step | str] = [b"data: {not json\n\n", {"type": "response.novelty", "x": 1}]
-    ended, _ = played(Wire([head, *odd, *rest], ANSWER), Acting(say_ok))
+    damaged: list[Step | str] = [head, b"data: {not json\n\n", *rest]
+    tool = Acting(say_ok)
+    ended, _ = played(Wire(damaged, [head, *rest], ANSWER), tool)
+    assert ended.reason == "answered"
+    assert texts_of(ended.turns) == [("a", "ok a")]
+    assert len(tool.calls) == 1
+
+
+@pytest.mark.requirement("S002-02")
+def test_events_of_unknown_types_are_passed_over_and_the_turn_goes_on() -> None:
+    head, *rest = whole(function("work", "a"))
+    ended, _ = played(
+        Wire([head, {"type": "response.novelty", "x": 1}, *rest], ANSWER), Acting(say_ok)
+    )
     assert ended.reason == "answered"
     assert texts_of(ended.turns) == [("a", "ok a")]
 

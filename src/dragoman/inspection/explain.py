@@ -50,6 +50,7 @@ EFFECTS: Mapping[str, str] = {
     "late_input": "Clients that take arguments from deltas only run the tool with nothing.",
     "late_name": "Some clients throw when the first piece of a call has no name.",
     "malformed_body": "No client can read this answer. Was the recording cut?",
+    "malformed_call": "Clients throw at such an entry, or run the other calls without it.",
     "malformed_frame": "Most clients throw at such a frame and lose the rest of the answer.",
     "malformed_item": "Clients throw at an item they cannot read.",
     "misplaced_input": "Clients look inside `function` and find no arguments.",

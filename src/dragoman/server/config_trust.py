@@ -5,8 +5,8 @@ none of the following before its reader has said once that it may, and again aft
 
     start a program                              [[mcp]] command, the kind `codex`
     send requests to a place of its choosing     base_url, proxy, ca_file, the url of an MCP server, the store's
-    send an environment variable anywhere        api_key_env, env_from, headers_from
-    let others in                                server.host, server.cors_origins
+    send an environment variable anywhere        api_key_env, env_from, headers_from, [mcp.oauth]
+    let others in                                server.host, server.cors_origins, server.allowed_hosts
     write a file of its choosing                 dump.path, the store's
 
 What it does beyond that (limits, routes, upstreams on this machine) needs no trust. A vendor's own key may go to that
@@ -226,6 +226,9 @@ def _server_claims(file: Settings, used: Settings) -> Iterator[Claim]:
     origins = file.server.cors_origins
     if origins and used.server.cors_origins == origins:
         yield Claim("server.cors_origins", f"let web pages of {', '.join(origins)} use the gateway")
+    names = file.server.allowed_hosts
+    if names and used.server.allowed_hosts == names:
+        yield Claim("server.allowed_hosts", f"be asked under the names {', '.join(names)}")
     dump = file.dump.path
     if dump is not None and used.dump.path == dump:
         yield Claim("dump.path", f"write what upstreams send into {dump}")
@@ -275,7 +278,9 @@ def _mcp_claims(server: McpServerSettings, path: str) -> Iterator[Claim]:
     else:
         what = f"offer the tools of {mask_url(server.url)}, and send calls there"
         yield Claim(f"{path}.url", what, f"offer the tools of {server.url}, and send calls there")
-    for variable in (*server.env_from, *server.headers_from.values()):
+    login = server.oauth
+    secrets = () if login is None else (login.client_secret_from, login.private_key_from)
+    for variable in (*server.env_from, *server.headers_from.values(), *filter(None, secrets)):
         yield Claim(path, f"give it the environment variable {variable}")
 
 

@@ -116,8 +116,16 @@ def _masked_upstream(settings: UpstreamSettings) -> UpstreamSettings:
 
 
 def _masked_mcp(settings: McpServerSettings) -> McpServerSettings:
+    oauth = settings.oauth
+    if oauth is not None:
+        oauth = structs.replace(
+            oauth,
+            issuer=mask_url(oauth.issuer),
+            client_metadata_url=mask_url(oauth.client_metadata_url),
+        )
     return structs.replace(
         settings,
+        oauth=oauth,
         command=mask_command(settings.command),
         env=_masked_values(settings.env),
         url=mask_url(settings.url),

@@ -99,10 +99,9 @@ class SqliteFile:
                 let_go()
         return False
 
-    def moved(self) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"expected the store's file to stay where it was opened, it was removed, replaced or overwritten: {self._path}"
-        )
+    def moved(self) -> StoreError:
+        message = "expected the store's file to stay as it was opened, it was removed, replaced or overwritten"
+        return _placed(StoreUnavailable(message), self._path)
 
     def close(self, opened: Opened) -> None:
         try:
@@ -177,19 +176,16 @@ class SqliteFile:
         umask would be that of all threads.)
         """
         if self._last is not None:
-            raise StoreUnavailable(
-                "expected the store's file where it was opened, it is gone; put it back, or start again without it: "
-                f"{self._path}"
-            )
+            message = "expected the store's file where it was opened, it is gone; put it back, or start again without it"
+            raise _placed(StoreUnavailable(message), self._path)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".dragoman-mode-") as model:
                 uri = f"file:{quote(str(path))}?modeof={quote(model.name)}"
                 sqlite3.connect(uri, uri=True).close()
         except OSError as error:
-            raise StoreUnavailable(
-                f"expected a store's file that can be written: {error.strerror}: {self._path}"
-            ) from error
+            message = f"expected a store's file that can be written: {error.strerror}"
+            raise _placed(StoreUnavailable(message), self._path) from error
 
     def _remove_foreign_log(self, log: Path, identity: _Identity | None) -> None:
         """Somebody has put another database in the place of the one that was open, and left the log of that beside it.
@@ -225,8 +221,9 @@ def _identity(path: Path | str) -> _Identity | None:
 
 
 def _placed(error: StoreError, path: Path) -> StoreError:
-    """The same error with the path of its file."""
-    return type(error)(f"{error.message}: {path}")
+    """The error with the path of its file, which is no business of the clients who read its message."""
+    error.detail = str(path)
+    return error
 
 
 def translated(error: Exception) -> StoreError:

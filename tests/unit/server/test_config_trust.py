@@ -172,13 +172,18 @@ def test_what_the_person_says_takes_the_place_of_what_the_file_says(
 ) -> None:
     write(folder, upstream("chat", 'base_url = "https://elsewhere.example/v1"'))
     load_settings(None, environ, Flags(upstream="rehearsal"))
-    write(folder, '[server]\nhost = "0.0.0.0"\napi_keys = ["k"]\n[store]\nurl = "sqlite:x.db"\n')
+    write(
+        folder,
+        '[server]\nhost = "0.0.0.0"\napi_keys = ["a-key-of-this-test"]\n[store]\nurl = "sqlite:x.db"\n',
+    )
     load_settings(None, {**environ, "DRAGOMAN_STORE_URL": "memory:"}, Flags(host="127.0.0.1"))
     with pytest.raises(ConfigError, match=r"server\.host"):
         load_settings(None, {**environ, "DRAGOMAN_STORE_URL": "memory:"})
     # Not the other way round: what the person chose is no claim of the file.
     write(folder, "[server]\nport = 9000\n")
-    load_settings(None, {**environ, "DRAGOMAN_API_KEYS": "k"}, Flags(host="0.0.0.0"))
+    load_settings(
+        None, {**environ, "DRAGOMAN_API_KEYS": "a-key-of-this-test"}, Flags(host="0.0.0.0")
+    )
     # A program is not set aside by another upstream.
     write(folder, MCP)
     with pytest.raises(ConfigError, match=r"mcp\[0\]\.command"):
@@ -280,7 +285,8 @@ HARMLESS: dict[type[Struct], set[str]] = {
     Settings: {"log", "chat", "retry", "routes", "hosted"},
     ServerSettings: {
         *("port", "workers", "api_keys", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth"),
-        *("max_streams", "keep_alive_interval", "shutdown_grace", "metrics", "responses_profile"),
+        *("max_values", "max_streams", "head_timeout", "body_timeout", "idle_timeout", "send_timeout"),
+        *("keep_alive_interval", "shutdown_grace", "metrics", "responses_profile"),
     },
     DumpSettings: {"max_bytes", "files"},
     StoreSettings: {"policy", "ttl", "max_bytes", "max_record_bytes", "pool_size"},
@@ -296,13 +302,13 @@ HARMLESS: dict[type[Struct], set[str]] = {
 }  # fmt: skip
 JUDGED: dict[type[Struct], set[str]] = {
     Settings: {"server", "dump", "store", "upstreams", "mcp"},
-    ServerSettings: {"host", "cors_origins"},
+    ServerSettings: {"host", "cors_origins", "allowed_hosts"},
     DumpSettings: {"path"},
     StoreSettings: {"url"},
     UpstreamSettings: {
         *("base_url", "api_key_env", "auth_file", "command", "env", "codex_home", "ca_file", "proxy"),
     },
-    McpServerSettings: {"command", "env", "env_from", "cwd", "url", "headers_from"},
+    McpServerSettings: {"command", "env", "env_from", "cwd", "url", "headers_from", "oauth"},
 }  # fmt: skip
 
 

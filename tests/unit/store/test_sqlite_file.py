@@ -173,13 +173,13 @@ def test_removed_file_is_not_acknowledged_into_nor_made_anew(bench: Bench, path:
     async def work(store: Store) -> None:
         await store.put(draft("old"), ending())
         remove(path)
-        with pytest.raises(
-            StoreUnavailable, match=r"removed, replaced or overwritten: .*store\.db"
-        ):
+        with pytest.raises(StoreUnavailable, match="removed, replaced or overwritten") as caught:
             await store.put(draft("new"), ending())
+        assert caught.value.detail == str(path)
         for _ in range(3):
-            with pytest.raises(StoreUnavailable, match=r"it is gone; put it back.*store\.db"):
+            with pytest.raises(StoreUnavailable, match="it is gone; put it back") as caught:
                 await store.put(draft("new"), ending())
+            assert caught.value.detail == str(path)
         with pytest.raises(StoreUnavailable, match="it is gone"):
             await store.head(OWNER, "old")
         with pytest.raises(StoreUnavailable, match="it is gone"):
@@ -287,8 +287,9 @@ def test_file_of_another_program_in_the_place_of_ours_is_refused_and_not_changed
         with pytest.raises(StoreUnavailable, match="removed, replaced"):
             await store.put(draft("new"), ending())
         for _ in range(2):
-            with pytest.raises(StoreDamaged, match=r"another's: .*store\.db"):
+            with pytest.raises(StoreDamaged, match="another's") as caught:
                 await store.put(draft("new"), ending())
+            assert caught.value.detail == str(path)
         with pytest.raises(StoreDamaged, match="another's"):
             await store.head(OWNER, "old")
 
@@ -362,5 +363,6 @@ def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     async def main() -> None:
         await open_store(StoreSettings(url=f"sqlite://{folder / 'store.db'}"))
 
-    with pytest.raises(StoreUnavailable, match=r"can be written.*store\.db"):
+    with pytest.raises(StoreUnavailable, match="can be written") as caught:
         bounded(main())
+    assert caught.value.detail == str(folder / "store.db")

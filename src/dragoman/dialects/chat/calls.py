@@ -36,7 +36,7 @@ class CallTrack:
         self._ids: set[str] = set()
         self._active: OpenCall | None = None  # the one that was spoken to last
         self._was_interleaved = False
-        self._nameless: RemoteProtocolError | None = None
+        self._unusable: RemoteProtocolError | None = None
 
     @property
     def has_complete(self) -> bool:
@@ -72,6 +72,11 @@ class CallTrack:
             self._add(call)
             call.fill(entry)
 
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """An entry of a message that is not streamed cannot be read. The others can: the answer fails when it ends."""
+        self._telling.odd("malformed_call", error.message)
+        self._unusable = error
+
     def pause(self) -> None:
         """Something else begins: no more of the name can come, and a complete call ends."""
         call = self._active
@@ -94,9 +99,9 @@ class CallTrack:
             # A limit never leaves the last call complete, even if what arrived happens to be JSON.
             is_cut = was_cut and (call is left[-1] or not is_strict(call.input_so_far()))
             self._finish_call(call, was_cut=is_cut)
-        if self._nameless is not None:
-            # Only now: the calls beside the nameless one are whole, and are told as such.
-            raise self._nameless
+        if self._unusable is not None:
+            # Only now: the calls beside the unusable one are whole, and are told as such.
+            raise self._unusable
 
     def abandon(self) -> None:
         """The answer was cut: what is open ends as it is."""
@@ -187,7 +192,7 @@ class CallTrack:
                 )
                 self._telling.odd("nameless_call", message)
                 if must_name:
-                    self._nameless = RemoteProtocolError(message)
+                    self._unusable = RemoteProtocolError(message)
                 return False
             self._telling.odd("missing_name", f"expected a name for every call, concluded {name!r}")
             call.name.settle(name)

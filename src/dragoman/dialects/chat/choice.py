@@ -47,6 +47,7 @@ from dragoman.dialects.chat.wire import (
     SEALED_FIELDS,
     UsualChoice,
 )
+from dragoman.errors import MalformedJson
 from dragoman.model.events import Finished, Noticed
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Annotation, Extra, Media, Opaque, Refusal, Text
@@ -188,21 +189,28 @@ class ChoiceTrack:
             self._read_piece(image)
         for raw in items_of(delta.get("annotations")):
             self._annotate(read_annotation(raw))
-        calls = expect_items(delta.get("tool_calls"), "tool_calls")
-        entries = [read_entry(raw) for raw in calls]
-        if "function_call" in delta:
-            entries.insert(0, legacy_entry(delta["function_call"]))
+        self._read_calls(delta, lane, is_whole=is_whole)
+        rest = {name: field for name, field in delta.items() if name not in DELTA_FIELDS}
+        if rest and is_whole:
+            self._message_extra = rest
+        elif rest:
+            self._telling.notice("delta", join_object(rest), self._index)
+
+    def _read_calls(self, delta: Mapping[str, Raw], lane: int, *, is_whole: bool) -> None:
+        entries = [legacy_entry(delta["function_call"])] if "function_call" in delta else []
+        for raw in expect_items(delta.get("tool_calls"), "tool_calls"):
+            try:
+                entries.append(read_entry(raw))
+            except MalformedJson as error:
+                if not is_whole:
+                    raise  # nobody knows which call it is a piece of
+                self._calls.refuse(error)
         if entries:
             self._hush()
             if is_whole:
                 self._calls.read_whole(entries)
             else:
                 self._calls.read(entries, lane=lane)
-        rest = {name: field for name, field in delta.items() if name not in DELTA_FIELDS}
-        if rest and is_whole:
-            self._message_extra = rest
-        elif rest:
-            self._telling.notice("delta", join_object(rest), self._index)
 
     def _read_reasoning(self, delta: Mapping[str, Raw]) -> None:
         """Thoughts as text, as a list with seals, or as both, which say the same; the first seen is read."""

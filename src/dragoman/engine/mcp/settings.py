@@ -134,8 +134,11 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 def mcp_secrets(settings: McpServerSettings, environ: Mapping[str, str]) -> Secrets:
     """What a server is given, by values: none of it is quoted in a message or a log line."""
     headers = {**settings.headers}
-    headers |= {name: environ.get(held, "") for name, held in settings.headers_from.items()}
-    credentials = {environ.get(name, "") for name in settings.env_from}
+    headers |= {name: environ.get(source, "") for name, source in settings.headers_from.items()}
+    held = {*settings.env_from}
+    if settings.oauth is not None:
+        held |= {settings.oauth.client_secret_from, settings.oauth.private_key_from}
+    credentials = {environ.get(name, "") for name in held if name}
     credentials.update(url_credentials(settings.url))
     credentials.update(part for value in headers.values() for part in header_credentials(value))
     others = {*settings.command[1:], *settings.env.values(), *headers.values()}

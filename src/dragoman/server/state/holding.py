@@ -230,6 +230,7 @@ class StoreHolder:
         except GatewayError as error:
             unopened = StoreUnavailable(f"the store cannot be opened: {error.message}")
             unopened.detail = error.detail
+            unopened.detail = error.detail
             raise unopened from error
         self._store = store
         loop = asyncio.get_running_loop()

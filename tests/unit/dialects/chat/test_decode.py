@@ -99,23 +99,23 @@ def test_frame_that_is_no_json_object_fails_the_answer(payload: str) -> None:
     assert reading.problems == ["malformed_frame"]
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        {"choices": 5},
-        {"choices": [5]},
-        {"choices": [{"index": "x", "delta": {}}]},
-        {"choices": [{"index": 0, "delta": "x"}]},
-        {"choices": [{"index": 0, "delta": {"content": 5}}]},
-        {"choices": [{"index": 0, "delta": {}, "finish_reason": 5}]},
-        {"choices": [{"index": 0, "delta": {"tool_calls": "x"}}]},
-        {"choices": [{"index": 0, "delta": {"tool_calls": [5]}}]},
-        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": []}]}}]},
-        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": "x"}]}}]},
-        {"choices": [{"index": 0, "delta": {"function_call": "x"}}]},
-        {"choices": [{"index": 0, "delta": {"function_call": {"name": 5}}}]},
-    ],
-)
+UNREADABLE: list[dict[str, object]] = [
+    {"choices": 5},
+    {"choices": [5]},
+    {"choices": [{"index": "x", "delta": {}}]},
+    {"choices": [{"index": 0, "delta": "x"}]},
+    {"choices": [{"index": 0, "delta": {"content": 5}}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": 5}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": "x"}}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": [5]}}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": []}]}}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": "x"}]}}]},
+    {"choices": [{"index": 0, "delta": {"function_call": "x"}}]},
+    {"choices": [{"index": 0, "delta": {"function_call": {"name": 5}}}]},
+]
+
+
+@pytest.mark.parametrize("chunk", UNREADABLE)
 def test_field_that_may_hold_a_piece_of_a_call_is_never_passed_over(chunk: object) -> None:
     reading = read([text("a"), json.dumps(chunk), finish(), DONE])
     failed = reading.events[-1]
