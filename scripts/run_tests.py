@@ -40,7 +40,7 @@ class Tally:
 
 
 def main() -> int:
-    workers = os.environ.get("WORKERS", "2")
+    workers = os.environ.get("WORKERS", "3")
     tally = Tally()
     start = time.monotonic()
     # The project's settings already hold one -q; with this second one pytest leaves the closing line to us.
