@@ -262,13 +262,17 @@ class StoreHolder:
         self, name: str, find: Callable[[Store, list[Key]], Awaitable[frozenset[Key]]]
     ) -> None:
         """End what is running no more by what the store says."""
-        begun = {key: each for each in self.running if each.is_begun and (key := each.key)}
+        begun: dict[Key, list[Running]] = {}
+        for each in self.running:
+            if each.is_begun and each.key is not None:
+                begun.setdefault(each.key, []).append(each)  # one that repeats an id has it too
         if not begun:
             return
         with suppress(StoreError):
             for key in await self.ask(name, lambda store: find(store, [*begun])):
                 if await self.ask("head", partial(_is_cancelled, key)):
-                    begun[key].lose()
+                    for each in begun[key]:
+                        each.lose()
 
     def _swept(self, swept: Swept) -> None:
         if swept.responses or swept.seals:
