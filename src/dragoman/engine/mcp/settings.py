@@ -322,14 +322,19 @@ def _read(key: str, value: object, where: str) -> object:
     return _number(value, where)
 
 
-def _restart(value: object, where: str) -> RestartSettings:
-    if isinstance(value, RestartSettings):
-        return value
+def _known_table(value: object, known: tuple[str, ...], where: str) -> dict[str, object]:
+    """A table that has none but these keys."""
     table = _table(value, where)
-    known = RestartSettings.__struct_fields__
     for key in table:
         if key not in known:
             raise ConfigError(f"{where}.{key}: unknown key; known here: {', '.join(known)}")
+    return table
+
+
+def _restart(value: object, where: str) -> RestartSettings:
+    if isinstance(value, RestartSettings):
+        return value
+    table = _known_table(value, RestartSettings.__struct_fields__, where)
     read = {key: _number(each, f"{where}.{key}") for key, each in table.items()}
     usual = RestartSettings()
     return RestartSettings(
@@ -344,11 +349,7 @@ def _restart(value: object, where: str) -> RestartSettings:
 def _oauth(value: object, where: str) -> OAuthSettings:
     if isinstance(value, OAuthSettings):
         return value
-    table = _table(value, where)
-    known = OAuthSettings.__struct_fields__
-    for key in table:
-        if key not in known:
-            raise ConfigError(f"{where}.{key}: unknown key; known here: {', '.join(known)}")
+    table = _known_table(value, OAuthSettings.__struct_fields__, where)
     read: dict[str, object] = {
         key: _whole(_number(each, f"{where}.{key}"), f"{where}.{key}")
         if key == "redirect_port"
