@@ -14,10 +14,9 @@ from bench_streams import Story, dialect_stream
 from dragoman.dialects.base import DecodeContext, StreamDecoder
 from dragoman.dialects.registry import CODECS
 from dragoman.engine.events import EngineEvent
-from dragoman.engine.routing import Router
-from dragoman.engine.runner import Engine
+from dragoman.engine.run import Engine
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Toolbox
+from dragoman.engine.toolbox import Router, Toolbox
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output, text_output
 from dragoman.engine.turn import TurnMachine
 from dragoman.model.events import Completed, Event, Finished, PartEnded, Started

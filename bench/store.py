@@ -19,14 +19,14 @@ from pathlib import Path
 import uvloop
 
 from dragoman._json import Raw
+from dragoman.config.settings import StoreSettings
 from dragoman.model.parts import Text
 from dragoman.model.request import Request, Tool, Turn
-from dragoman.store.base import Store
-from dragoman.store.opening import open_store
+from dragoman.store.contract import Store
 from dragoman.store.records import Answer, Draft, Ending
-from dragoman.store.settings import StoreSettings
+from dragoman.store.url import open_store
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres_server import run_postgres
 
 OWNER = "0123456789abcdef0123456789abcdef"
@@ -160,7 +160,7 @@ async def run(url: str, rows: int) -> None:
             await store.head(OWNER, f"row_{number * 7919 % amount}")
 
         async def told(number: int, amount: int = amount) -> None:
-            await store.told(OWNER, f"row_{number * 7919 % amount}", stream=True)
+            await store.read(OWNER, f"row_{number * 7919 % amount}", stream=True)
 
         async def chain(_: int) -> None:
             await store.chain(OWNER, "chain_9")

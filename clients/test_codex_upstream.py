@@ -14,7 +14,6 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from sdk_clients import DOORS, Conversation, Got, Image, Offered, SeenCall, conversation
 
 from clients.codex import BINARY
 from clients.codex_upstream import (
@@ -37,6 +36,7 @@ from dragoman.testing import (
     Wait,
     json_reply,
 )
+from sdk_clients import DOORS, Conversation, Got, Image, Offered, SeenCall, conversation
 
 SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA)

@@ -13,9 +13,8 @@ import uvicorn
 from anthropic import Anthropic
 from openai import OpenAI
 
+from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.server.app import create_app
-from dragoman.server.settings import Settings
-from dragoman.upstream.settings import UpstreamSettings
 
 SCHEMA: dict[str, object] = {
     "type": "object",

@@ -14,10 +14,8 @@ from anthropic import Anthropic
 from mcp.server import MCPServer
 from openai import OpenAI
 
-from dragoman.engine.mcp.settings import McpServerSettings
+from dragoman.config.settings import McpServerSettings, Route, Settings, UpstreamSettings
 from dragoman.server.app import create_app
-from dragoman.server.settings import Settings
-from dragoman.upstream.settings import Route, UpstreamSettings
 
 QUESTION = "How many saws are in stock?"
 SHELF = {"saw": 3, "hammer": 1}

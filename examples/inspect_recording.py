@@ -8,8 +8,8 @@ Without a file: a stream that interleaves two calls and breaks off.
 import sys
 from pathlib import Path
 
-from dragoman.inspection.examine import examine
-from dragoman.inspection.recognise import recognise
+from dragoman.inspection.recording import recognise
+from dragoman.inspection.report import examine
 
 BROKEN = Path(__file__).parent / "broken.sse"
 

@@ -14,6 +14,9 @@ from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Part
 
 DOCS = Path(__file__).parents[1] / "docs"
+PACKAGE = Path(__file__).parents[1] / "src" / "dragoman"
+MOST_WORDS = 40
+"""A newcomer should not have to learn more of our own words than this before the first change."""
 
 
 def section(page: str, title: str) -> str:
@@ -69,4 +72,31 @@ def test_every_exception_stands_in_the_tree_below_its_parent(name: str) -> None:
 def test_every_dialect_has_a_page_with_every_loss(dialect: str) -> None:
     text = (DOCS / "dialects" / f"{dialect}.md").read_text(encoding="utf-8")
     missing = [code for code in UPSTREAM_CODECS[dialect].losses if f"`{code}`" not in text]
+    assert missing == []
+
+
+def named_files(page: str) -> list[str]:
+    """The files and folders of the package that a page names."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", text)
+    return [name for name in found if not name.startswith(("src/", "tests/", "docs/"))]
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "glossary.md", "gateway.md"])
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    names = named_files(page)
+    assert len(names) > 2
+    assert [name for name in names if not (PACKAGE / name).exists()] == []
+
+
+def test_the_glossary_is_short_and_its_words_are_used_where_it_says() -> None:
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^\| ([a-z ]+) \| .* \| `([\w/]+\.py)` \|$", text, re.MULTILINE)
+    assert 20 < len(entries) <= MOST_WORDS
+    assert len(entries) == text.count("\n|") - 2  # every row has this form
+    missing = [
+        (word, name)
+        for word, name in entries
+        if word.split()[0] not in (PACKAGE / name).read_text(encoding="utf-8").lower()
+    ]
     assert missing == []

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from gateway_harness import running_gateway
 
-from dragoman.server.settings import ServerSettings, Settings
+from dragoman.config.settings import ServerSettings, Settings
+from gateway_harness import running_gateway
 
 PROJECT = Path(__file__).parents[1]
 EXAMPLES = sorted(path.name for path in (PROJECT / "examples").glob("*.py"))

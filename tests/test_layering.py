@@ -9,7 +9,7 @@ KNOWN = frozenset(modules())
 IMAGINED = KNOWN | {
     *("errors", "_json", "sse", "model", "model.parts", "core", "core.fold", "toolcalls", "inspection", "server.app"),
     *("dialects", "dialects.base", "dialects.registry", "dialects.translate", "dialects.chat", "dialects.messages"),
-    *("dialects.chat.wire", "textcalls", "engine.turn", "engine.runner", "upstream.http", "upstream.retry", "cli"),
+    *("dialects.chat.wire", "textcalls", "engine.turn", "engine.run", "upstream.http", "upstream.retry", "cli"),
 }  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def test_module_keeps_the_rules(module: str) -> None:
 
 
 def test_the_checker_reads_the_whole_package() -> None:
-    assert {"errors", "_json", "sse", "model.events", "core.calls", "dialects.base"} <= KNOWN
+    assert {"errors", "_json", "sse", "model.events", "core.call_input", "dialects.base"} <= KNOWN
     assert module_name(ROOT / "__init__.py") == ""
 
 
@@ -38,13 +38,13 @@ def test_every_group_of_layers_is_below_the_next() -> None:
 
 def test_layer_is_the_longest_prefix() -> None:
     assert layer_of("engine.turn") == "engine"
-    assert layer_of("engine.runner") == "engine.runner"
-    assert layer_of("engine.builtin.shell") == "engine.runner"
-    assert layer_of("engine.mcp") == "engine.runner"
+    assert layer_of("engine.run") == "engine.run"
+    assert layer_of("engine.builtin.shell") == "engine.run"
+    assert layer_of("engine.mcp") == "engine.run"
     assert layer_of("dialects.chat.decode") == "dialects"
     assert layer_of("") == ""
-    assert layer_of("gateway") is None
-    assert layer_of("gateway.app") is None
+    assert layer_of("nowhere") is None
+    assert layer_of("nowhere.app") is None
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,13 @@ def test_layer_is_the_longest_prefix() -> None:
         ("dialects.base", "from dragoman.textcalls import x"),
         ("textcalls.hermes", "from dragoman.dialects.base import Step"),
         ("engine.turn", "from dragoman.dialects.base import Step"),
-        ("engine.turn", "from dragoman.engine.runner import run"),
+        ("engine.turn", "from dragoman.engine.run import run"),
         ("dialects.base", "from dragoman.toolcalls import x"),
         ("toolcalls.records", "from dragoman.inspection import x"),
-        ("upstream.http", "from dragoman.engine.runner import run"),
+        ("upstream.http", "from dragoman.engine.run import run"),
         ("upstream.http", "from dragoman.server.app import app"),
+        ("gateway.attempt", "from dragoman.server.app import app"),
+        ("state.keeper", "from dragoman.gateway.plan import AnswerPlan"),
         ("inspection.report", "from dragoman.cli import main"),
         ("core.fold", "from dragoman import ToolCallAggregator"),
     ],
@@ -85,7 +87,7 @@ def test_import_against_the_direction_is_found(module: str, source: str) -> None
         ("dialects.chat.decode", "from dragoman.dialects.chat.wire import Chunk\nfrom dragoman.dialects.base import S"),
         ("dialects.chat.decode", "from . import wire\nfrom .wire import Chunk\nfrom ..base import Step"),
         ("toolcalls.records", "from dragoman.dialects.translate import make_decoder\nfrom dragoman import textcalls"),
-        ("engine.runner", "import asyncio\nfrom dragoman.engine.turn import plan"),
+        ("engine.run", "import asyncio\nfrom dragoman.engine.turn import plan"),
         ("cli", "import os\nfrom dragoman import __version__\nfrom dragoman.server.app import app"),
         ("upstream.http", "import socket\nimport aiohttp\nfrom dragoman.errors import UpstreamError"),
         ("core.ids", "import hashlib\nfrom collections.abc import Callable\nfrom urllib.parse import quote"),
@@ -187,7 +189,7 @@ def test_module_named_for_no_idea_is_found(name: str) -> None:
 
 
 def test_module_outside_every_layer_is_found() -> None:
-    assert len(check("gateway", "")) == 1
+    assert len(check("nowhere", "")) == 1
     assert len(check("core.fold", "import dragoman.gateway")) == 1
 
 
@@ -203,7 +205,7 @@ def test_broad_handler_outside_the_shells_is_found(handler: str) -> None:
     assert len(check("core.fold", source)) == 1
     assert len(check("upstream.http", source)) == 1
     assert check("server.app", source) == []
-    assert check("engine.runner", source) == []
+    assert check("engine.run", source) == []
 
 
 def test_suppressing_everything_is_found() -> None:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import httpx2
 
 from dragoman._json import dumps, loads
+from dragoman.config.settings import McpServerSettings, OAuthSettings
 from dragoman.engine.mcp.host import Answer, Form, Link, read_value
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.mcp.settings import McpServerSettings, OAuthSettings
 from dragoman.engine.tools import Invocation, Tool
 from dragoman.engine.validation import check_arguments
 from dragoman.errors import ToolError

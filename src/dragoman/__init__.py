@@ -4,7 +4,7 @@ What most programs need is here; the vocabulary is in `dragoman.model`, the dial
 `dragoman.dialects`.
 """
 
-from dragoman.core.calls import Verdict, judge
+from dragoman.core.call_input import Verdict, judge
 from dragoman.core.failures import exception_of
 from dragoman.core.fold import fold
 from dragoman.dialects.base import (
@@ -41,15 +41,9 @@ from dragoman.errors import (
 from dragoman.model.outcome import ErrorInfo, Loss, Outcome, Problem, Repair, Usage
 from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Text
 from dragoman.model.request import Request, Tool, ToolChoice, Turn
+from dragoman.obsidian import extract_use_tool_blocks, to_obsidian_xml
 from dragoman.sse import Frame, FrameParser
-from dragoman.textcalls import (
-    TextPattern,
-    TextScanner,
-    extract_use_tool_blocks,
-    register_text_pattern,
-    scan_text,
-    to_obsidian_xml,
-)
+from dragoman.textcalls import TextPattern, TextScanner, register_text_pattern, scan_text
 from dragoman.toolcalls import (
     IngestResult,
     ParsedToolCalls,

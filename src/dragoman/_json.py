@@ -18,43 +18,20 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, Never, TypeVar, cast
+from typing import Annotated, Any, Never, TypeVar, cast
 
 import msgspec
 
 from dragoman.errors import MalformedJson
 
-__all__ = (
-    "FAST_FAILURES",
-    "MAX_VALUES",
-    "REQUIRED",
-    "Raw",
-    "Shape",
-    "as_object",
-    "decode_untyped",
-    "dumps",
-    "dumps_canonical",
-    "dumps_document",
-    "dumps_each",
-    "dumps_text",
-    "dumps_texts",
-    "escape_separators",
-    "has_too_many_values",
-    "is_prefix",
-    "is_strict",
-    "loads",
-    "loads_texts",
-    "raw",
-    "record_type",
-    "schema_of",
-    "shape_of",
-    "typed_decoder",
-)
-
 Raw = msgspec.Raw
 REQUIRED: object = msgspec.NODEFAULT
 """The default of a member that has none, for `record_type`."""
 T = TypeVar("T")
+
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+Int64 = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT64)]
+"""The largest integers that a request may have: servers take 64 bits, for a seed for example."""
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
 decode_untyped: Callable[[Raw], object] = _decode
@@ -209,19 +186,6 @@ def _schema_of_anything(kind: object) -> dict[str, Any]:
     raise NotImplementedError
 
 
-def loads_texts(spelled: list[bytes]) -> list[str]:
-    """Many texts, of which each is given as JSON spells it, without its quotation marks. For the hot path.
-
-    Raises:
-        FAST_FAILURES: one of them is no text.
-    """
-    # A string has no bare line end in it, so each line has at least one: as many as lines means one in each.
-    texts = _decode_texts(b'"' + b'"\n"'.join(spelled) + b'"')
-    if len(texts) != len(spelled):
-        raise msgspec.DecodeError("expected one text for each")
-    return texts
-
-
 def is_strict(text: str | bytes) -> bool:
     """Whether the text is one strict JSON value (RFC 8259), however large its numbers. No value is made to find out."""
     try:
@@ -353,7 +317,7 @@ def _check_values(data: bytes | str) -> None:
 
 
 def is_prefix(text: str) -> bool:
-    """Whether more text could make this strict JSON. Says yes where it cannot tell: nested too deep, or `1.5.`"""
+    """Whether more text could make this strict JSON. Says yes where it cannot decide: nested too deep, or `1.5.`"""
     try:
         _stdlib.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
     except _stdlib.JSONDecodeError as error:
@@ -398,6 +362,27 @@ def dumps_document(value: object) -> bytes:
 def dumps_canonical(value: object) -> bytes:
     """Compact JSON that is the same for equal values: whatever the order of members, and for 1 and 1.0."""
     return dumps_document(_canonical(value))
+
+
+def canonical_text(text: str) -> bytes:
+    """JSON text in canonical form, any other text by its own bytes: the same for inputs of calls that mean the same."""
+    try:
+        return dumps_canonical(loads(text))
+    except (MalformedJson, RecursionError):
+        return text.encode("utf-8", "surrogatepass")
+
+
+def is_same_json(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON value, which may be written differently."""
+    try:
+        return is_same_value(loads(one), loads(other))
+    except (MalformedJson, RecursionError):
+        return False
+
+
+def is_same_value(one: object, other: object) -> bool:
+    """Whether two plain values are the same in JSON, where true is not 1, as it is in Python."""
+    return dumps_canonical(one) == dumps_canonical(other)
 
 
 def _canonical(value: object) -> object:

@@ -1,4 +1,4 @@
-"""An agent in a few lines: a model behind any upstream, tools, and a conversation that goes on.
+"""An agent in a few lines: a model behind any upstream, tools, and a conversation.
 
     @tool
     async def weather(city: str) -> str:
@@ -10,8 +10,8 @@
         print((await agent.ask("What is the weather in Oslo?")).text)
 
 Without arguments `open_model` finds the upstream as `dragoman serve` does: in dragoman.toml, by OPENAI_API_KEY and its
-like, else the rehearsal, which needs no key. What runs tools and asks again is the `Engine`; an `Agent` keeps the
-conversation for it. Whoever needs more than that uses the engine itself.
+like, else the rehearsal, which needs no key. The `Engine` runs the tools and asks again; an `Agent` keeps the conversation for
+it. Programs that need more use the engine itself.
 """
 
 import os
@@ -23,27 +23,25 @@ from typing import Self
 
 from msgspec import Struct, structs
 
-from dragoman.engine.asking import Model
-from dragoman.engine.decorator import tool
+from dragoman.config.check import complete
+from dragoman.config.read import load_settings
+from dragoman.config.settings import Settings, UpstreamKind, UpstreamSettings
 from dragoman.engine.events import EngineEvent, RunEnded
-from dragoman.engine.runner import Engine, Observer
+from dragoman.engine.function_tool import tool
+from dragoman.engine.run import Engine, Model, Observer
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError, ToolError
+from dragoman.gateway import route
+from dragoman.gateway.attempt import NoObserver, UpstreamModel
+from dragoman.gateway.route import Upstreams
+from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Event, LimitsReported, Started
-from dragoman.model.outcome import ErrorInfo, Limits, Problem
+from dragoman.model.outcome import Limits
 from dragoman.model.parts import Refusal, Text
 from dragoman.model.request import Request, Turn
-from dragoman.server.config import complete, load_settings
-from dragoman.server.connect import UNKNOWN_MODEL, connection_of
-from dragoman.server.limit_reports import limits_of
-from dragoman.server.planning import Sending
-from dragoman.server.settings import Settings
-from dragoman.server.speaking import Reach, UpstreamModel
-from dragoman.server.ways import Way
 from dragoman.upstream.base import Reply as UpstreamReply
-from dragoman.upstream.retry import Decision
-from dragoman.upstream.settings import UpstreamKind, UpstreamSettings
+from dragoman.upstream.rate_limits import limits_of
 
 __all__ = (
     "Agent",
@@ -66,22 +64,22 @@ __all__ = (
 
 
 class Reply(Struct, frozen=True):
-    """What came of one question. `text` is what the model said last; `ended` says how it ended and holds every turn."""
+    """The reply to one question. `text` is the last text of the model; `ended` says how the run ended and has every turn."""
 
     text: str
     ended: RunEnded
 
     @property
     def is_answered(self) -> bool:
-        """Whether the model came to an end of its own, rather than to a limit, an error or an interruption."""
+        """Whether the model answered; false after a limit, an error or an interruption."""
         return self.ended.reason == "answered"
 
 
 class Agent:
     """A conversation with a model that may use tools. One question at a time.
 
-    observer: awaited with everything that happens, in order; see `engine.events`.
-    turns: a conversation to go on with, such as the `turns` of another agent.
+    observer: awaited with every event, in order; see `engine.events`.
+    turns: a conversation to continue, such as the `turns` of another agent.
     """
 
     def __init__(
@@ -108,14 +106,14 @@ class Agent:
         return self._turns if self._engine is None else _without_head(self._engine.turns)
 
     async def ask(self, question: str | Turn) -> Reply:
-        """Ask, run what tools the model calls, and give its answer. Cancelling it leaves `turns` fit to go on with.
+        """Ask the model, run the tools that it calls, and return its answer. After a cancellation `turns` can be continued.
 
         Raises:
-            RuntimeError: the question before has not been answered yet.
+            RuntimeError: the previous question is not answered yet.
         """
         if self._engine is not None:
             raise RuntimeError(
-                "expected one question at a time, the one before is not answered yet"
+                "expected one question at a time, the previous one is not answered yet"
             )
         asked = _turn(question) if isinstance(question, str) else question
         request = Request(turns=(*self._head, *self._turns, asked), stream=True, include_usage=True)
@@ -130,7 +128,7 @@ class Agent:
             self._engine = None
 
     def interrupt(self) -> None:
-        """End what is being answered: tools are stopped, `ask` returns. Nothing happens if nothing is."""
+        """Interrupt the current answer: tools are stopped, and `ask` returns. Without a current answer it does nothing."""
         if self._engine is not None:
             self._engine.interrupt()
 
@@ -143,12 +141,12 @@ def open_model(
     api_key_env: str | None = None,
     settings: Settings | Path | str | None = None,
 ) -> AbstractAsyncContextManager[Model]:
-    """A model to be asked while the context lasts. Its connections end with it.
+    """A model for the time of the context, which closes its connections.
 
-    model: the name that requests without one ask for; None: one that the upstream is known to have.
+    model: the model of requests that name none; None: one that the upstream is known to have.
     kind, base_url, api_key_env: one upstream, such as `kind="chat", base_url="http://127.0.0.1:8000/v1"`.
-    settings: those of a gateway, or the path of a dragoman.toml. Without this and `base_url` they are looked for as
-        `dragoman serve` does; nothing there: the rehearsal.
+    settings: those of a gateway, or the path of a dragoman.toml. Without this and `base_url` they are found as
+        `dragoman serve` finds them, else the rehearsal answers.
 
     Raises:
         ConfigError: the settings cannot work, or name no model.
@@ -160,10 +158,10 @@ def default_model(settings: Settings) -> str:
     """The name of a model that the upstreams of these settings are known to have.
 
     Raises:
-        ConfigError: nothing tells of one.
+        ConfigError: none is known.
     """
-    found = connection_of(settings).model
-    if found == UNKNOWN_MODEL:
+    found = route.default_model(settings)
+    if found is None:
         raise ConfigError(
             "expected the name of a model: the upstream has no model that is known here"
         )
@@ -173,44 +171,40 @@ def default_model(settings: Settings) -> str:
 @asynccontextmanager
 async def _opened(settings: Settings, model: str | None) -> AsyncGenerator[Model]:
     name = model or default_model(settings)
-    witness = _LimitWitness()
-    async with UpstreamModel(Reach.of(settings), witness=witness) as upstream:
-        yield _Named(upstream, name, witness)
+    observer = _LimitObserver()
+    async with UpstreamModel(Upstreams(settings), observer=observer) as upstream:
+        yield _Named(upstream, name, observer)
 
 
-class _LimitWitness:
-    """Remembers what the headers of the last reply said of rate limits."""
+class _LimitObserver(NoObserver):
+    """Remembers the rate limits in the headers of the last reply."""
 
     def __init__(self) -> None:
-        self.told: Limits | None = None
+        self.limits: Limits | None = None
 
-    def sends(self, way: Way, sending: Sending) -> None: ...
-    def failed(self, way: Way, error: ErrorInfo, decision: Decision) -> None: ...
-    def ended(self, way: Way, problems: Sequence[Problem]) -> None: ...
-
-    def replied(self, way: Way, reply: UpstreamReply) -> None:
-        del way
-        self.told = limits_of(reply.headers, time.time())
+    def replied(self, target: AttemptTarget, reply: UpstreamReply) -> None:
+        del target
+        self.limits = limits_of(reply.headers, time.time())
 
 
 class _Named:
-    """A model that requests without a model's name are for. Its answers tell of limits that came as headers."""
+    """A model with a default name for requests that name none. Its answers report the limits from headers."""
 
-    def __init__(self, model: Model, name: str, witness: _LimitWitness) -> None:
+    def __init__(self, model: Model, name: str, observer: _LimitObserver) -> None:
         self._model = model
         self._name = name
-        self._witness = witness
+        self._observer = observer
 
     @asynccontextmanager
     async def ask(self, request: Request) -> AsyncGenerator[AsyncIterator[Sequence[Event]]]:
         named = request if request.model else structs.replace(request, model=self._name)
         async with self._model.ask(named) as answer:
-            limits = self._witness.told
+            limits = self._observer.limits
             yield answer if limits is None else _Limited(answer, limits)
 
 
 class _Limited:
-    """An answer that tells of limits when it has begun."""
+    """An answer that reports limits when it has begun."""
 
     def __init__(self, answer: AsyncIterator[Sequence[Event]], limits: Limits) -> None:
         self._answer = answer
@@ -225,8 +219,8 @@ class _Limited:
             return events
         for place, event in enumerate(events, 1):
             if isinstance(event, Started):
-                told, self._limits = LimitsReported(self._limits), None
-                return [*events[:place], told, *events[place:]]
+                reported, self._limits = LimitsReported(self._limits), None
+                return [*events[:place], reported, *events[place:]]
         return events
 
 

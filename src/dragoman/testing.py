@@ -1,4 +1,4 @@
-"""Public test doubles: an HTTP server that says what it is told and remembers what it heard.
+"""Public test doubles: an HTTP server that sends scripted answers and records the requests.
 
 `ScriptedUpstream` listens on 127.0.0.1 on a port of the system's choice and speaks real HTTP/1.1 over real sockets, so
 that what is tested is what is run: chunk borders, cut connections, silence, a client that leaves. It knows no dialect;
@@ -67,7 +67,7 @@ class ScriptedReply(Struct, frozen=True, kw_only=True):
     """What to answer.
 
     body, chunks: one or the other. Chunks are written one by one, each flushed to the system before the next.
-    framing: how the end is told. By default `length` for a body and `chunked` for chunks; `close` ends with the
+    framing: how the end of the body is marked. By default `length` for a body and `chunked` for chunks; `close` ends with the
         connection; `raw` writes the chunks alone, so that a script can spell the status line itself, or say nothing.
     declared_length: a content-length that is not true.
     hold: wait before the status line.
@@ -223,7 +223,7 @@ class ScriptedUpstream:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # aborted transports tell their protocols in the loop's next round
+        await asyncio.sleep(0)  # aborted transports notify their protocols in the loop's next round
 
     @classmethod
     @contextmanager

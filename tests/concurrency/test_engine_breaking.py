@@ -10,7 +10,7 @@ import pytest
 from dragoman.core.pairing import is_paired
 from dragoman.engine.compaction import SummaryCompaction
 from dragoman.engine.events import Compacted, ModelSpoke, Retried, TurnEnded
-from dragoman.engine.runner import Engine
+from dragoman.engine.run import Engine
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import UpstreamError
 from dragoman.model.events import (

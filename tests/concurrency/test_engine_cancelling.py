@@ -19,7 +19,7 @@ from dragoman.engine.events import (
     TurnEnded,
     TurnStarted,
 )
-from dragoman.engine.runner import Engine
+from dragoman.engine.run import Engine
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Invocation, Output, text_output
 from dragoman.model.events import Failed, Started, TextDelta

@@ -8,8 +8,8 @@ import pytest
 
 from dragoman.core.pairing import is_paired
 from dragoman.engine.events import CallSettled, CallStarted
-from dragoman.engine.runner import Engine
-from dragoman.engine.runner.calling import MAX_ERROR_CHARACTERS
+from dragoman.engine.run import Engine
+from dragoman.engine.run.call import MAX_ERROR_CHARACTERS
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Invocation, Output, text_output
 from dragoman.errors import FatalToolError, ToolError
@@ -80,11 +80,11 @@ BROKEN: dict[str, tuple[Callable[[Invocation], Awaitable[Output]], str]] = {
     "any error": (crash, "The tool 'work' failed: ZeroDivisionError: by zero"),
     "long error": (crash_at_length, "characters left out"),
     "error without words": (crash_wordless, "The tool 'work' failed: Wordless"),
-    "cancels itself": (cancel_itself, "gave up without an answer"),
-    "ends the program": (leave, "ended itself with the exit code 3"),
+    "cancels itself": (cancel_itself, "was cancelled without an output"),
+    "ends the program": (leave, "exited with the code 3"),
     "says it failed": (say_so, "it did not work"),
-    "wrong type": (give_text, "is broken: it gave back str"),
-    "wrong content": (give_list, "is broken: it gave back content as list"),
+    "wrong type": (give_text, "is broken: it returned str"),
+    "wrong content": (give_list, "is broken: it returned content as list"),
 }
 
 
@@ -205,7 +205,7 @@ def test_tool_that_will_not_stop_does_not_hang_the_run(
             engine.interrupt()
         ended = await bounded(run)
         assert ended.reason == ("answered" if end == "timeout" else "cancelled")
-        assert "may still be at work" in texts_of(ended.turns)[0][1]
+        assert "may still be running" in texts_of(ended.turns)[0][1]
         assert not is_over.is_set()
         let_go.set()
         await bounded(is_over.wait())

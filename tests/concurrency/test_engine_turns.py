@@ -17,8 +17,8 @@ from dragoman.engine.events import (
     TurnEnded,
     TurnStarted,
 )
-from dragoman.engine.runner import Engine
-from dragoman.engine.runner.inbox import MAX_WAITING_READS
+from dragoman.engine.run import Engine
+from dragoman.engine.run.live_turn import MAX_WAITING_READS
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Invocation, Output, Tool, text_output
 from dragoman.errors import ConfigError

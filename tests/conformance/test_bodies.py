@@ -9,7 +9,7 @@ from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_body
-from dragoman.inspection.recognise import recognise
+from dragoman.inspection.recording import recognise
 
 each_case = pytest.mark.parametrize("case", folder_cases("bodies"), ids=lambda case: case.name)
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import anthropic
 import openai
 import pytest
+
 from codex_backend import Reaction, backend_stage, bare_stream, odd_stream
+from codex_logins import chatgpt_login, make_token
+from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
 from plain_http import ask, plain_body
 from sdk_clients import CLIENT_KEY, DOORS, MODES, Offered, SeenCall, conversation
 from vendor_wire import Answer, Said, Thought, Tool, stream
-
-from codex_logins import chatgpt_login, make_token
-from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
 
 SCHEMA = {
     "type": "object",

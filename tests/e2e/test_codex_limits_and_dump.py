@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from codex_backend import backend_stage, bare_stream, odd_stream
+from dragoman.config.settings import DumpSettings, ServerSettings, Settings
+from dragoman.testing import ScriptedUpstream, json_reply, sse
 from gateway_harness import DIALECTS, one_upstream, running_gateway, wait_until
 from plain_http import ask, fetch, plain_body
 from sdk_clients import DOORS, Offered, conversation
 from vendor_wire import Answer, Said, Tool, stream
-
-from dragoman.server.settings import DumpSettings, ServerSettings, Settings
-from dragoman.testing import ScriptedUpstream, json_reply, sse
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "dragoman")
 LIMITS = {

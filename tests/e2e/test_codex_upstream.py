@@ -8,15 +8,20 @@ from pathlib import Path
 
 import openai
 import pytest
-from gateway_harness import RunningGateway, running_gateway, wait_until
 from msgspec.structs import replace
-from plain_http import ask, fetch, plain_body
-from sdk_clients import DOORS, MODES, Offered, SeenCall, conversation
 
 from codex_app_server import Json, alive, app_server, call, heard, params_of, pids, text
 from dragoman.cli import main as dragoman
-from dragoman.server.settings import ServerSettings, Settings
-from dragoman.upstream.settings import RetrySettings, Route, UpstreamSettings
+from dragoman.config.settings import (
+    RetrySettings,
+    Route,
+    ServerSettings,
+    Settings,
+    UpstreamSettings,
+)
+from gateway_harness import RunningGateway, running_gateway, wait_until
+from plain_http import ask, fetch, plain_body
+from sdk_clients import DOORS, MODES, Offered, SeenCall, conversation
 
 SCHEMA = {
     "type": "object",

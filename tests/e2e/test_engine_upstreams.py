@@ -6,12 +6,12 @@ import pytest
 from bench_streams import Story, dialect_stream
 
 from dragoman.agent import open_model
+from dragoman.config.settings import UpstreamKind
 from dragoman.engine.events import CallSettled
-from dragoman.engine.runner import Engine
+from dragoman.engine.run import Engine
 from dragoman.model.parts import Result
 from dragoman.model.request import Request
 from dragoman.testing import Chunk, ScriptedReply, ScriptedUpstream, Wait
-from dragoman.upstream.settings import UpstreamKind
 from engine_models import Gated, Notes, ask, bounded, texts_of
 
 KINDS: tuple[UpstreamKind, ...] = ("chat", "responses", "messages")

@@ -13,16 +13,15 @@ import httpx2
 import openai
 import pytest
 import zstandard
+
+from dragoman.config.settings import Route, ServerSettings
+from dragoman.testing import ScriptedReply, Wait, json_reply
 from gateway_harness import wait_until
 from plain_http import ask, fetch, plain_body, streaming
 from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
 from stage import PATHS, Stage, running_stage
 from vendor_errors import error_body
 from vendor_wire import Answer, Said, stream
-
-from dragoman.server.settings import ServerSettings
-from dragoman.testing import ScriptedReply, Wait, json_reply
-from dragoman.upstream.settings import Route
 
 ANSWER = Answer((Said(("Here ", "I am.")),))
 KEYS = ("key-one", "key-two")

@@ -9,8 +9,9 @@ from typing import Any
 
 import openai
 import pytest
-from heard import HeardTool, Spoken, hear
 from msgspec import Struct
+
+from heard import HeardTool, Spoken, hear
 from sdk_clients import DOORS, MODES, Got, Offered, SeenCall, conversation
 from stage import PATHS, UPSTREAM_KEY, Delivery, Stage, running_stage
 from vendor_wire import Answer, Said, Tool

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from dragoman.config.settings import ModelLimits
 from heard import CHOICES, HeardCall, HeardResult, HeardTool, Spoken, hear
 from sdk_clients import DOORS, Image, Offered, SeenCall, conversation
 from stage import Scene, Stage, running_stage
 from vendor_wire import Answer, Said, Tool
-
-from dragoman.upstream.settings import ModelLimits
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}

@@ -9,9 +9,11 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from pydantic import BaseModel, ConfigDict
+
+from dragoman.config.settings import ServerSettings, Settings
 from gateway_harness import running_gateway
 from plain_http import ask, plain_body
-from pydantic import BaseModel, ConfigDict
 from sdk_clients import (
     CLIENT_KEY,
     DOORS,
@@ -24,8 +26,6 @@ from sdk_clients import (
 )
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool
-
-from dragoman.server.settings import ServerSettings, Settings
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA, "the weather in a city")

@@ -8,12 +8,12 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+
+from dragoman.testing import ScriptedReply, json_reply, sse
 from sdk_clients import DOORS, Offered, anthropic_client, conversation, openai_client
 from stage import UPSTREAM_KEY, Stage, running_stage
 from vendor_errors import ANTHROPIC_TYPES, STATUSES, error_body, failure_frame
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
-
-from dragoman.testing import ScriptedReply, json_reply, sse
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA, "the weather in a city")

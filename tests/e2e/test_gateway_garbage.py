@@ -5,14 +5,14 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+
+from dragoman._json import dumps
+from dragoman.config.settings import StoreSettings
+from garbage import left_by
 from gateway_harness import DIALECTS, connection, wait_until
 from plain_http import plain_body
 from stage import PATHS, Stage, running_stage
 from vendor_wire import Answer, Said, Tool
-
-from dragoman._json import dumps
-from dragoman.store.settings import StoreSettings
-from garbage import left_by
 
 CALLING = Answer((Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":', '"A"}'))))
 CALLERS = itertools.count(1)

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 
 import pytest
+
+from dragoman.sse import FrameParser
+from dragoman.testing import ScriptedReply, sse
 from plain_http import plain_body, streaming
 from sdk_clients import DOORS
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, stream
-
-from dragoman.sse import FrameParser
-from dragoman.testing import ScriptedReply, sse
 
 FEW = tuple(f"{number} words, “and more” " for number in range(100))
 MANY = FEW * 20

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from dragoman.testing import ReceivedRequest, ScriptedReply
+from dragoman.textcalls.prompting import PROMPT_FORMATS
 from gateway_harness import connection
 from sdk_clients import DOORS, Conversation, Got, Image, Offered, conversation
 from stage import Scene, Stage, deliver, running_stage
 from text_forms import ARGUMENTS, FORMS, WORDS
 from vendor_wire import Answer, Said
-
-from dragoman.testing import ReceivedRequest, ScriptedReply
-from dragoman.textcalls.prompting import PROMPT_FORMATS
 
 WEATHER = Offered(
     "get_weather",

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from dragoman.config.settings import StoreSettings
 from heard import HeardCall, HeardResult, Spoken, Thinking, hear
 from sdk_clients import DOORS, Offered, conversation, openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Thought, Tool
-
-from dragoman.store.settings import StoreSettings
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA, "the weather in a city")

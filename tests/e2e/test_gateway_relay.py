@@ -6,15 +6,14 @@ from typing import Any
 
 import httpx2
 import pytest
+
+from dragoman.config.settings import Route, StoreSettings
+from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 from heard import hear
 from plain_http import ask, plain_body
 from sdk_clients import DOORS, Offered, SeenCall, conversation
 from stage import PATHS, Delivery, Stage, running_stage
 from vendor_wire import Answer, Said, Thought, Tool, body_bytes, stream
-
-from dragoman.store.settings import StoreSettings
-from dragoman.testing import ReceivedRequest, ScriptedReply, sse
-from dragoman.upstream.settings import Route
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA)

@@ -8,15 +8,15 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+
+from dragoman.config.settings import RetrySettings, Route
+from dragoman.testing import ReceivedRequest, ScriptedReply, Wait, json_reply, sse
 from heard import Spoken, hear
 from plain_http import ask, plain_body
 from sdk_clients import DOORS, Unfinished, conversation
 from stage import PATHS, Stage, deliver, running_stage
 from vendor_errors import error_body, failure_frame
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
-
-from dragoman.testing import ReceivedRequest, ScriptedReply, Wait, json_reply, sse
-from dragoman.upstream.settings import RetrySettings, Route
 
 QUICK = RetrySettings(attempts=3, base_delay=0.005, max_delay=0.01, max_wait=2.0)
 ANSWER = Answer((Said(("Here ", "I am.")), Tool("call_1", "get_weather", ('{"city":', '"x"}'))))

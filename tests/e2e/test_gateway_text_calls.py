@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from dragoman.config.settings import StoreSettings
+from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 from gateway_harness import DIALECTS, wait_until
 from plain_http import ask as plain_ask
 from plain_http import fetch, plain_body
@@ -12,9 +15,6 @@ from sdk_clients import DOORS, MODES, Got, Offered, conversation
 from stage import Delivery, Stage, running_stage
 from text_forms import ARGUMENTS, CALL_FORMATS, FORMS, WORDS, Form
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
-
-from dragoman.store.settings import StoreSettings
-from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 
 WEATHER = Offered(
     "get_weather",

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
+from dragoman.testing import Chunk, ScriptedReply, Wait
 from sdk_clients import DOORS, anthropic_client, openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool, stream
-
-from dragoman.testing import Chunk, ScriptedReply, Wait
 
 dialects = pytest.mark.parametrize("dialect", DOORS, ids=lambda dialect: f"over-{dialect}")
 doors = pytest.mark.parametrize("door", DOORS)

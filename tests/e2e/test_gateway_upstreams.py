@@ -10,6 +10,9 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+
+from dragoman.config.settings import ModelLimits, Route, StoreSettings
+from dragoman.testing import ScriptedReply, Wait, json_reply, sse
 from gateway_harness import wait_until
 from heard import hear
 from plain_http import ask, fetch, plain_body
@@ -25,10 +28,6 @@ from sdk_clients import (
 from stage import Stage, running_stage
 from vendor_errors import error_body
 from vendor_wire import Answer, Said, Tool, body_bytes, stream
-
-from dragoman.store.settings import StoreSettings
-from dragoman.testing import ScriptedReply, Wait, json_reply, sse
-from dragoman.upstream.settings import ModelLimits, Route
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Offered("get_weather", SCHEMA)

@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from codex_app_server import app_server, call, heard, text
+from doors import check_chat, check_messages, check_responses, payloads
+from dragoman.config.settings import HostedSettings, Route, ServerSettings, Settings
 from gateway_harness import DIALECTS, running_gateway, wait_until
 from heard import HeardCall, HeardResult, Spoken
 from hosted_stage import (
@@ -29,11 +33,6 @@ from plain_http import fetch, plain_body
 from sdk_clients import DOORS, MODES, Got, Offered, conversation
 from stage import Stage
 from vendor_wire import Answer, Thought
-
-from codex_app_server import app_server, call, heard, text
-from doors import check_chat, check_messages, check_responses, payloads
-from dragoman.server.settings import HostedSettings, ServerSettings, Settings
-from dragoman.upstream.settings import Route
 
 CHECKS = {"chat": check_chat, "responses": check_responses, "messages": check_messages}
 EVERY_WAY = [

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from gateway_harness import DIALECTS
 from hosted_stage import (
     WEATHER,

@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from doors import check_responses
+from dragoman.config.settings import Route, StoreSettings
 from gateway_harness import DIALECTS
 from heard import HeardCall, HeardResult, Spoken
 from hosted_stage import WEATHER, add, answers, echo, hosting_stage, last_heard, said, tool
@@ -11,10 +14,6 @@ from plain_http import ask as ask_plainly
 from plain_http import fetch, plain_body
 from sdk_clients import conversation, openai_client
 from stage import Scene, Stage
-
-from doors import check_responses
-from dragoman.store.settings import StoreSettings
-from dragoman.upstream.settings import Route
 
 FUNCTION: dict[str, Any] = {
     "type": "function",

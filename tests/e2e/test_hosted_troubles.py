@@ -8,6 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
+
+from doors import check_chat, check_messages, check_responses
+from dragoman.config.settings import HostedSettings, McpServerSettings, Route, ServerSettings
+from dragoman.testing import ScriptedReply, json_reply, sse
 from gateway_harness import wait_until
 from hosted_stage import (
     STOPPED,
@@ -28,12 +32,6 @@ from plain_http import plain_body, streaming
 from sdk_clients import DOORS
 from stage import Scene, Stage
 from vendor_wire import Answer, stream
-
-from doors import check_chat, check_messages, check_responses
-from dragoman.engine.mcp.settings import McpServerSettings
-from dragoman.server.settings import HostedSettings, ServerSettings
-from dragoman.testing import ScriptedReply, json_reply, sse
-from dragoman.upstream.settings import Route
 
 CHECKS = {"chat": check_chat, "responses": check_responses, "messages": check_messages}
 FAILED = {"chat": b'"error"', "responses": b"response.failed", "messages": b"event: error"}

@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from dragoman.config.settings import ServerSettings, Settings
+from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
 from gateway_harness import WAYS, RunningGateway, one_upstream, running_gateway, wait_until
 from served import Served, serving
 from vendor_wire import Answer, Said, stream
 from wire_client import PATH, Wire, request, text_of, wire
-
-from dragoman.server.settings import ServerSettings, Settings
-from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
 
 KEY = "a-key-of-some-length"
 FLOOD = 60_000_000  # bytes; more than sockets hold, far more than anybody may send

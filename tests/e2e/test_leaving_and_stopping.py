@@ -8,12 +8,12 @@ import threading
 import time
 
 import pytest
-from gateway_harness import DIALECTS, WAYS, connection, one_upstream, running_gateway, wait_until
 from msgspec import structs
-from vendor_wire import Answer, Said, Tool, stream
 
-from dragoman.server.settings import ServerSettings, Settings
+from dragoman.config.settings import ServerSettings, Settings
 from dragoman.testing import Pause, ScriptedReply, ScriptedUpstream, Wait, sse
+from gateway_harness import DIALECTS, WAYS, connection, one_upstream, running_gateway, wait_until
+from vendor_wire import Answer, Said, Tool, stream
 
 pytestmark = pytest.mark.parametrize("way", WAYS)
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import cast, overload
 
 import pytest
-from heavy_inputs import ANSWERS, MESSAGES, STREAMS, request_of
-from stage import PATHS
 
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
+from heavy_inputs import ANSWERS, MESSAGES, STREAMS, request_of
+from stage import PATHS
 
 HELD = 0.25
 """Seconds: the stated time, see docs/gateway-performance.md. It was measured, on a machine that may be faster than others."""
@@ -30,7 +30,7 @@ PATIENCE = 240.0
 MIB = 1024 * 1024
 HELLO = b'{"role":"user","content":"hi"}'
 DOORS = ("chat", "responses", "messages")
-PROGRAM = Path(__file__).with_name("watched_gateway.py")
+PROGRAM = Path(__file__).parents[1] / "support" / "watched_gateway.py"
 
 _END = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":'

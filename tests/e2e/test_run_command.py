@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pty_command import PATIENCE, answer, call, lines_of, messages, run_open, run_piped
 
 from dragoman.cli import main
 from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply
+from pty_command import PATIENCE, answer, call, lines_of, messages, run_open, run_piped
 
 
 def upstream_option(upstream: ScriptedUpstream) -> tuple[str, str, str, str]:

@@ -8,6 +8,15 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+from dragoman.testing import (
+    ReceivedRequest,
+    Script,
+    ScriptedReply,
+    ScriptedUpstream,
+    Wait,
+)
+from oauth_server import guarded_in_thread
 from pty_command import (
     InTerminal,
     answer,
@@ -18,15 +27,6 @@ from pty_command import (
     run_piped,
 )
 from vendor_wire import Answer, Said, stream
-
-from dragoman.testing import (
-    ReceivedRequest,
-    Script,
-    ScriptedReply,
-    ScriptedUpstream,
-    Wait,
-)
-from oauth_server import guarded_in_thread
 
 SPINNER = "[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"
 
@@ -340,7 +340,7 @@ def wait_for(file: Path, running: InTerminal) -> None:
         time.sleep(0.01)
 
 
-ROUGH = Path(__file__).parents[1] / "mcp_servers" / "rough.py"
+ROUGH = Path(__file__).parents[1] / "support" / "mcp_servers" / "rough.py"
 
 
 def test_question_of_an_mcp_server_is_asked_field_by_field_and_answered(tmp_path: Path) -> None:

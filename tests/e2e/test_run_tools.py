@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply, sse
 from pty_command import (
     answer,
     call,
@@ -17,9 +19,7 @@ from pty_command import (
 )
 from vendor_wire import Answer, Tool, stream
 
-from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply, sse
-
-WORKSHOP = Path(__file__).parents[1] / "mcp_servers" / "workshop.py"
+WORKSHOP = Path(__file__).parents[1] / "support" / "mcp_servers" / "workshop.py"
 
 
 def options(upstream: ScriptedUpstream) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gateway_harness import wait_until
 
+from gateway_harness import wait_until
 from ports import free_port
 
 PATIENCE = 20.0  # a process of its own imports everything anew, on a machine that may be busy

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from gateway_harness import wait_until
 from served import PATIENCE, Served, serving
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from gateway_harness import wait_until
 from served import PATIENCE, Served, serving
 

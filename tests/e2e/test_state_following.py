@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from dragoman.testing import Chunk, ScriptedReply, Wait
 from gateway_harness import DIALECTS, wait_until
 from plain_http import fetch, following, plain_body, streaming
 from sdk_clients import openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, stream
-
-from dragoman.testing import Chunk, ScriptedReply, Wait
+from wire_client import wire
 
 DONE = Answer((Said(("It ", "is ", "sunny ", "in ", "Paris.")),))
 dialects = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: f"over-{dialect}")
@@ -119,6 +120,20 @@ def test_a_follower_that_leaves_disturbs_nobody(stage: Stage) -> None:
         with following(f"{stage.url}/v1/responses/{response_id}?stream=true") as response:
             assert next(response.iter_lines()).startswith("event:")
         gate.set()
+        assert first.rest()[-1]["type"] == "response.completed"
+
+
+def test_a_follower_that_half_closes_is_told_the_rest(stage: Stage) -> None:
+    with held(stage, "chat") as (first, response_id, gate), wire(stage.gateway) as client:
+        client.send(
+            f"GET /v1/responses/{response_id}?stream=true HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
+        )
+        assert client.until(b"response.output_text.delta")
+        client.end()
+        assert client.until(b"\r\n0")  # the beginning of the next chunk's size
+        gate.set()
+        assert client.head().startswith(b"http/1.1 200 ")
+        assert b"event: response.completed" in client.chunks()
         assert first.rest()[-1]["type"] == "response.completed"
 
 

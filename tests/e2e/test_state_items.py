@@ -5,6 +5,7 @@ from typing import Any
 
 import openai
 import pytest
+
 from gateway_harness import DIALECTS
 from heard import HeardCall, HeardResult, Spoken, hear
 from plain_http import ask

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dragoman.store.contract import LEASE_SECONDS
 from gateway_harness import wait_until
+from postgres_server import PostgresServer, run_postgres
 from sdk_clients import openai_client
 from served import PATIENCE, Served, serving
-
-from dragoman.store.base import LEASE_SECONDS
-from postgres_server import PostgresServer, run_postgres
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[Any] = [

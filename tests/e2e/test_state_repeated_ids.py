@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dragoman.config.settings import StoreSettings
+from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply, sse
 from sdk_clients import openai_client
 from served import Served, serving
 from stage import running_stage
 from vendor_wire import Answer, Said, body_bytes, stream
-
-from dragoman.store.settings import StoreSettings
-from dragoman.testing import ReceivedRequest, ScriptedReply, ScriptedUpstream, json_reply, sse
 
 FIRST = Answer((Said(("The ", "first.")),))
 SECOND = Answer((Said(("The ", "second.")),))

@@ -6,14 +6,14 @@ from typing import Any
 
 import openai
 import pytest
+
+from dragoman.config.settings import StoreSettings
 from gateway_harness import DIALECTS, WAYS
 from heard import HeardCall, HeardResult, Spoken, hear
 from plain_http import ask, fetch
 from sdk_clients import openai_client
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool
-
-from dragoman.store.settings import StoreSettings
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "name": "get_weather", "description": "d", "parameters": SCHEMA}]

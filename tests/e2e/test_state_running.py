@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from dragoman.config.settings import ServerSettings, StoreSettings
+from dragoman.testing import ScriptedReply, Wait
 from gateway_harness import wait_until
 from plain_http import ask, fetch, plain_body, streaming
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool, stream
-
-from dragoman.server.settings import ServerSettings
-from dragoman.store.settings import StoreSettings
-from dragoman.testing import ScriptedReply, Wait
 
 CALLING = Answer((Tool("call_1", "get_weather", ('{"city":', '"Paris"}')),))
 DONE = Answer((Said(("It is ", "sunny.")),))

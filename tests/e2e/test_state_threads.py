@@ -7,14 +7,14 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic import beta_tool
+
+from dragoman.config.settings import StoreSettings
 from gateway_harness import DIALECTS
 from heard import HeardCall, HeardResult, Spoken, hear
 from plain_http import ask
 from sdk_clients import anthropic_client
 from stage import Scene, Stage, running_stage
 from vendor_wire import Answer, Said, Thought, Tool
-
-from dragoman.store.settings import StoreSettings
 
 CALL = Tool("toolu_1", "get_weather", ('{"city":', '"Paris"}'))
 SECOND = Tool("toolu_2", "get_weather", ('{"city":"Rome"}',))

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
+from dragoman.testing import json_reply
 from gateway_harness import DIALECTS
 from heard import ERROR_MARK, HeardCall, HeardResult, Spoken, hear
 from plain_http import ask, fetch
 from stage import Stage, running_stage
 from vendor_wire import Answer, Said, Tool
-
-from dragoman.testing import json_reply
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "name": "get_weather", "description": "d", "parameters": SCHEMA}]

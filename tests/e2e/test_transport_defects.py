@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 from anthropic import Anthropic, AnthropicError
-from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
 from openai import OpenAI, OpenAIError
-from vendor_wire import Answer, Said, Tool, stream
 
 from dragoman.testing import ScriptedReply, ScriptedUpstream, Wait
+from gateway_harness import DIALECTS, connection, one_upstream, running_gateway, wait_until
+from vendor_wire import Answer, Said, Tool, stream
 
 HI = {"role": "user", "content": "hi"}
 ANSWER = Answer((Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":"Paris"}',))))

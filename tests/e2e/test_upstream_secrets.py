@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+
+from dragoman.sse import MAX_FRAME_BYTES
+from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
 from plain_http import ask, fetch, plain_body
 from stage import Stage, running_stage
 from vendor_errors import failure_frame
 from vendor_wire import Answer, Said, stream
-
-from dragoman.sse import MAX_FRAME_BYTES
-from dragoman.testing import ReceivedRequest, ScriptedReply, json_reply, sse
 
 DOORS = ("chat", "responses", "messages")
 KEY = 'sk-live-Zq7/"\\<b>&0123456789'
@@ -262,7 +262,7 @@ def test_an_answer_that_is_too_large_is_the_upstreams_fault(
     stream: bool,
 ) -> None:
     # More than a connection holds back before anybody reads it.
-    monkeypatch.setattr("dragoman.server.answers.MAX_BODY_BYTES", 400_000)
+    monkeypatch.setattr("dragoman.gateway.answer.MAX_BODY_BYTES", 400_000)
     endless = [b"x" * 100_000] * 20
     reply = (
         sse(b"data: " + b"x" * (MAX_FRAME_BYTES + 1))

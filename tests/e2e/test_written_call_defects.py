@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from gateway_harness import DIALECTS
 from sdk_clients import DOORS, Got, Offered, conversation
 from stage import Stage, running_stage

@@ -20,9 +20,9 @@ from threading import Thread
 
 import pytest
 
-from dragoman.server.config import load_settings
-from dragoman.server.config_text import to_toml
-from dragoman.server.masking import masked
+from dragoman.config.read import load_settings
+from dragoman.config.secrets import masked
+from dragoman.config.write import to_toml
 from ports import free_port
 
 WAIT = 120.0

@@ -14,11 +14,12 @@ import pytest
 from msgspec import Struct
 from uvicorn.server import ServerState
 
+from dragoman.config.settings import ServerSettings, Settings
+from dragoman.gateway.answer import settle
 from dragoman.server.app import create_app
-from dragoman.server.line import Line, settle
-from dragoman.server.protocol import GatewayProtocol
+from dragoman.server.http.connection import ClientConnection
+from dragoman.server.http.protocol import GatewayProtocol
 from dragoman.server.run import make_server
-from dragoman.server.settings import ServerSettings, Settings
 
 ROUNDS = int(os.environ.get("DRAGOMAN_FUZZ_ROUNDS", "1"))
 PATH = b"/v1/chat/completions"
@@ -119,7 +120,7 @@ class Connection:
         self.state = ServerState()
         self.protocol = GatewayProtocol(config, self.state, {})
 
-    async def _serve(self, line: Line) -> None:
+    async def _serve(self, line: ClientConnection) -> None:
         headers = dict(line.take_headers())
         assert b"authorization" not in headers
         body = line.take_body()

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.core.calls import judge
+from dragoman.core.call_input import judge
 from dragoman.core.pairing import is_paired, pair_results
 from dragoman.engine.actions import (
     AbortCall,
@@ -16,11 +16,10 @@ from dragoman.engine.actions import (
     RunCall,
     SettleCall,
     Settled,
+    TurnOutcome,
 )
-from dragoman.engine.answer import Answer
-from dragoman.engine.routing import Router
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Toolbox
+from dragoman.engine.toolbox import Router, Toolbox
 from dragoman.engine.tools import Declaration, text_output
 from dragoman.engine.turn import TurnMachine
 from dragoman.model.events import Completed, Event, Failed, PartEnded
@@ -60,7 +59,7 @@ class Play:
         self.running: dict[int, str] = {}
         self.settled: list[int] = []
         self.started: list[int] = []
-        self.answer: Answer | None = None
+        self.answer: TurnOutcome | None = None
         self.is_closed = False
         self.overlap = 0
 
@@ -88,7 +87,7 @@ class Play:
                 self.is_closed = True
             case EndTurn():
                 assert not self.running
-                self.answer = action.answer
+                self.answer = action.outcome
 
     def _check_overlap(self) -> None:
         names = list(self.running.values())
@@ -111,7 +110,7 @@ class Play:
             )
         )
 
-    def finish(self, order: st.DataObject) -> Answer:
+    def finish(self, order: st.DataObject) -> TurnOutcome:
         while self.running:
             self.settle(
                 order.draw(st.integers(0, 8)), order.draw(st.sampled_from(("done", "abort")))
@@ -121,7 +120,7 @@ class Play:
         return self.answer
 
 
-def check(play: Play, answer: Answer) -> None:
+def check(play: Play, answer: TurnOutcome) -> None:
     """The exit invariant."""
     if answer.end == "handed_over":
         made = [part for turn in answer.turns for part in turn.parts if isinstance(part, Call)]

@@ -2,7 +2,7 @@
 
 Over the corpus, the vendors' own streams, every deviation that was tried on clients, and generated streams; every frame, every
 kind of damage; read, translated to each door, relayed, collected to a body, aggregated. What "could be run" means is
-`core.calls.judge`.
+`core.call_input.judge`.
 
 The law has one exception, because there is nothing to see: a frame that vanishes from the wire as a whole. Responses repeats each
 call's input, and so shows the loss; Chat and Messages do not (`leaves_no_trace`). The same holds for text in which a call is
@@ -18,7 +18,7 @@ import pytest
 
 from corpus_cases import DIALECTS, stream_cases
 from damage import WAYS, Calls, Damage, Stream, damages, frames_of, payload_of
-from dragoman._json import raw
+from dragoman._json import is_same_json, raw
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.translate import make_encoder
 from dragoman.model.events import (
@@ -33,7 +33,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Tool
-from dragoman.toolcalls.ledger import is_same_json
 from relay_streams import HARMFUL, HARMLESS, base, wire
 from text_formats import FORMATS, TOOLS
 from text_samples import ROUNDS, Chance, cut, some_calls

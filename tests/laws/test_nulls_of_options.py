@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman._json import dumps, raw
-from dragoman.core.names import satisfies, without_nulls
+from dragoman.core.schemas import satisfies, without_nulls
 from dragoman.engine.validation import check_arguments
 from dragoman.model.request import Tool
 

@@ -16,7 +16,7 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.fold import fold
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer, restore_whole
-from dragoman.core.tally import Tally, tally_of, tally_whole
+from dragoman.core.usage import Tally, tally_of, tally_whole
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_body
@@ -24,7 +24,7 @@ from dragoman.model.request import Tool
 from plain_variants import PLAIN, never, slowly, variants
 from vendor_answers import BODIES
 
-WRITERS = [f"dragoman.dialects.{dialect}.body.write_plain" for dialect in DIALECTS]
+WRITERS = [f"dragoman.dialects.{dialect}.body.write_typed" for dialect in DIALECTS]
 CONTEXT = DecodeContext(tools=(Tool(name="look"),), choices=1, seed="law")
 NAMES = NameMap.build((Tool(name="look", namespace="eyes"),))
 ENCODES = (
@@ -52,7 +52,7 @@ def counted(tally: Tally) -> list[object]:
 
 def check_body(dialect: str, body: bytes, context: DecodeContext) -> bool:
     """Whether a body is plain; if it is, it is the same in every dialect as by the long way."""
-    plain = codec(dialect).read_plain(body)
+    plain = codec(dialect).read_typed(body)
     step = codec(dialect).read_body(body, context)
     outcome = fold(step.events)
     if plain is not None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from corpus_cases import DIALECTS, FolderCase, folder_cases
-from dragoman.core.results import ERROR_MARK
-from dragoman.dialects.chat import plain_request as chat_request
-from dragoman.dialects.messages import plain_request as messages_request
+from dragoman.core.pairing import ERROR_MARK
+from dragoman.dialects.chat import request as chat_request
+from dragoman.dialects.messages import request as messages_request
 from dragoman.dialects.registry import codec
-from dragoman.dialects.responses import plain_request as responses_request
+from dragoman.dialects.responses import request as responses_request
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
 from plain_variants import PLAIN, never, slowly, variants
@@ -27,19 +27,19 @@ def always(*_values: object) -> bool:
 
 
 READERS = {
-    "chat": chat_request.read_plain,
-    "responses": responses_request.read_plain,
-    "messages": messages_request.read_plain,
+    "chat": chat_request.read_typed,
+    "responses": responses_request.read_typed,
+    "messages": messages_request.read_typed,
 }
 LONG_WAYS: dict[str, Callable[..., object]] = {
-    **{f"dragoman.dialects.{dialect}.request.read_plain": never for dialect in DIALECTS},
-    "dragoman.dialects.chat.read_turns.read_plain": never,
-    "dragoman.dialects.responses.history.read_plain": never,
-    "dragoman.dialects.messages.history.read_content": never,
+    **{f"dragoman.dialects.{dialect}.request.read_typed": never for dialect in DIALECTS},
+    "dragoman.dialects.chat.turns.read_typed": never,
+    "dragoman.dialects.responses.turns.read_typed": never,
+    "dragoman.dialects.messages.turns.read_content": never,
 }
 LONG_WRITING: dict[str, Callable[..., object]] = {
-    "dragoman.dialects.chat.write_turns.bare_text": never,
-    "dragoman.dialects.responses.conversation.bare_text": never,
+    "dragoman.dialects.chat.turns.bare_text": never,
+    "dragoman.dialects.responses.turns.bare_text": never,
     "dragoman.dialects.chat.request.has_seldom_settings": always,
     "dragoman.dialects.responses.request.has_seldom_settings": always,
     "dragoman.dialects.messages.request.has_seldom_settings": always,

@@ -19,47 +19,11 @@ from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome
+from regular_streams import REGULAR, VENDOR
 from vendor_answers import BODIES, STREAMS, Payload, frames
 
-VENDOR = [(dialect, name) for dialect in DIALECTS for name in STREAMS[dialect]]
 TOO_SLOW = ErrorInfo(kind="timeout", message="the upstream was silent for too long")
 
-# Cases of the corpus that are as their vendor sends them, or deviate in a way that no client minds.
-REGULAR = frozenset(
-    {
-        "chat/calls-in-separate-events",
-        "chat/comments",
-        "chat/crlf",
-        "chat/custom-call-with-null-members",
-        "chat/empty-choices-first",
-        "chat/id-on-every-delta",
-        "chat/large-frame",
-        "chat/length-inside-a-call",
-        "chat/many-deltas",
-        "chat/matched-stop-sequence",
-        "chat/no-finish-key",
-        "chat/overlapping-increments",
-        "chat/parallel-calls",
-        "chat/pseudo-tool",
-        "chat/reasoning-then-call",
-        "chat/text-call-usage",
-        "chat/thought-signature",
-        "chat/two-calls-in-one-chunk",
-        "messages/error-event",
-        "messages/max-tokens-inside-a-call",
-        "messages/parallel-calls",
-        "messages/server-tool",
-        "messages/signed-empty-thinking",
-        "messages/split-json",
-        "messages/thinking-then-call",
-        "messages/zero-arguments",
-        "responses/custom-call",
-        "responses/empty-delta",
-        "responses/namespaced-call",
-        "responses/parallel-calls",
-        "responses/text-and-call",
-    }
-)
 CASES = stream_cases()
 
 

@@ -34,7 +34,7 @@ from dragoman.model.outcome import ErrorInfo, FinishReason, Outcome
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request, Tool
 from dragoman.textcalls.stage import TextCallStage, stage_for
-from test_relay import REGULAR, VENDOR
+from regular_streams import REGULAR, VENDOR
 from vendor_answers import BODIES, STREAMS, frames
 
 SCHEMA = raw({"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}})

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import pytest
 
 from dragoman.dialects.registry import UPSTREAM_CODECS, codec, upstream_codec
+from dragoman.dialects.responses.losses import CHATGPT_CODEX_LOSSES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import Dialect
-from dragoman.upstream.chatgpt_codex import shaping
+from dragoman.upstream.chatgpt_codex.request import shape_request
 from request_schemas import SCHEMAS, Json, Spot, nullable, spots
 
 BACKEND = "chatgpt-codex"
@@ -89,11 +90,11 @@ def translate(body: Json, source: Dialect, target: str) -> Outcome:
         sent = encoder.encode_request(request, encoder.target, None)
         losses, repairs, data = sent.losses, sent.repairs, sent.body
         if target == BACKEND:
-            shaped = shaping.shape_request(data, door=source)
+            shaped = shape_request(data, door=source)
             losses, repairs = (*losses, *shaped.losses), (*repairs, *shaped.repairs)
             data = shaped.body
     except RequestRefused as refused:
-        if refused.code not in {**encoder.losses, **shaping.LOSSES}:
+        if refused.code not in {**encoder.losses, **CHATGPT_CODEX_LOSSES}:
             raise
         return Outcome(is_refused=True)
     return Outcome(data, frozenset(losses), frozenset(repairs))

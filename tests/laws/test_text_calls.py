@@ -14,14 +14,19 @@ from dragoman.model.events import PartEnded, TextDelta
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import Call
 from dragoman.textcalls import PATTERNS, TextScan, TextScanner, check_pattern, scan_text
+from dragoman.textcalls.block import MAX_WORD, TextPattern
 from dragoman.textcalls.conformance import MAX_STEPS, coalesce, run_finder
 from dragoman.textcalls.finder import Finder
-from dragoman.textcalls.found import CallBroken, CallEnded, CallFound, InputFound, TextFound
-from dragoman.textcalls.limits import MAX_WORD
+from dragoman.textcalls.findings import (
+    CallBroken,
+    CallEnded,
+    CallFound,
+    InputFound,
+    TextFound,
+    gather,
+)
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
-from dragoman.textcalls.patterns import TextPattern
-from dragoman.textcalls.whole import gather
 from text_formats import FORMATS, TOOLS, TextFormat, Written
 from text_samples import ROUNDS, Chance, cut, some_calls, texts_of
 

@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.textcalls import PATTERNS
+from dragoman.textcalls.block import MAX_FAILED, MAX_WORD
 from dragoman.textcalls.conformance import run_finder
 from dragoman.textcalls.finder import Finder
-from dragoman.textcalls.found import TextFound, TroubleFound
-from dragoman.textcalls.limits import MAX_FAILED, MAX_WORD
+from dragoman.textcalls.findings import ProblemFound, TextFound, gather
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
-from dragoman.textcalls.whole import gather
 from text_formats import FORMATS, NEAR_OPENERS, TOOLS, TextFormat, Written
 
 OFFERS = Offers(TOOLS)
@@ -37,7 +36,7 @@ def test_a_megabyte_of_near_openers_passes_unchanged(size: int) -> None:
     assert "".join(one.text for one in run.found if isinstance(one, TextFound)) == text
     # So much of it is nearly a call that the rest is not looked at any more, which is reported once.
     [noted] = [one for one in run.found if not isinstance(one, TextFound)]
-    assert isinstance(noted, TroubleFound)
+    assert isinstance(noted, ProblemFound)
     assert f"at most {MAX_FAILED} openers" in noted.message
     assert run.examined <= 12 * len(text)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corpus_cases import DIALECTS
 from dragoman._json import is_strict
-from dragoman.core.calls import judge
+from dragoman.core.call_input import judge
 from dragoman.core.fold import fold
 from dragoman.dialects.translate import StreamTranslator, make_decoder
 from dragoman.model.outcome import Outcome

@@ -13,7 +13,7 @@ from dragoman.model.events import Event
 from dragoman.model.outcome import Problem
 from dragoman.model.request import Tool
 from dragoman.toolcalls import ToolCallAggregator
-from requirements.wires import (
+from seed_wires import (
     CHAT_TEXT,
     RESPONSES_CALL,
     Payload,

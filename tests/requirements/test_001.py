@@ -13,7 +13,7 @@ from dragoman.errors import ToolError
 from dragoman.model.parts import Call
 from dragoman.toolcalls import ToolCallParser, parse_tool_calls
 from import_rules import modules
-from requirements.wires import (
+from seed_wires import (
     CHAT_CALL,
     MESSAGES_CALL,
     RESPONSES_CALL,

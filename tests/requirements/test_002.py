@@ -19,8 +19,8 @@ from dragoman.engine.events import (
     RunEnded,
     TurnEnded,
 )
-from dragoman.engine.runner import Engine
-from dragoman.engine.runner.inbox import MAX_WAITING_READS
+from dragoman.engine.run import Engine
+from dragoman.engine.run.live_turn import MAX_WAITING_READS
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output
 from dragoman.errors import FatalToolError
@@ -29,7 +29,7 @@ from dragoman.model.outcome import Limits, LimitWindow
 from dragoman.model.parts import CallKind, Reasoning, Text
 from dragoman.model.request import Request, Turn
 from engine_models import Acting, Gated, Notes, Script, ask, bounded, ending, say_ok, texts_of
-from requirements.wires import Payload, as_sse, responses_stream
+from seed_wires import Payload, as_sse, responses_stream
 
 Step = Payload | bytes | Callable[[], Awaitable[object]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.toolcalls import TextCall, TextPatterns, ToolCallAggregator, register_text_pattern
 from import_rules import IMPURE, modules
-from requirements.wires import (
+from seed_wires import (
     CHAT_CALL,
     MESSAGES_CALL,
     RESPONSES_CALL,

@@ -9,7 +9,7 @@ from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator, make_decoder, translate_body
 from dragoman.model.events import Noticed
 from dragoman.model.parts import Result, Text
-from requirements.wires import (
+from seed_wires import (
     CHAT_CALL,
     CHAT_TEXT,
     MESSAGES_CALL,

@@ -4,7 +4,7 @@ import pytest
 
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.translate import StreamTranslator
-from requirements.wires import (
+from seed_wires import (
     CHAT_CALL,
     CHAT_TEXT,
     MESSAGES_CALL,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from vendor_wire import Answer, Said, Tool, stream
 
 from dragoman.agent import (
     Agent,
@@ -23,6 +22,7 @@ from dragoman.errors import ConfigError
 from dragoman.model.parts import Text
 from dragoman.model.request import Turn
 from dragoman.testing import Pause, ReceivedRequest, ScriptedReply, ScriptedUpstream, sse
+from vendor_wire import Answer, Said, Tool, stream
 
 REHEARSAL = Settings(upstreams={"rehearsal": UpstreamSettings(kind="rehearsal")})
 

@@ -1,13 +1,12 @@
 """The `dragoman` command: its parser, its commands and what happens to its errors.
 
 A command is a module of this package: it adds its options to its parser and sets `run`, from options to an exit code.
-What is computed lives below; here it is read and written. The gateway is imported by the commands that need it when
-they run, so that the others work without its dependencies.
+Commands read input and write output; other packages compute. Commands that need the gateway import it when they run, so that
+the others work without its dependencies.
 
     0    clean
     1    problems were found
-    2    nothing to read: bad options, a configuration or a file that cannot be used;
-         or nowhere to write
+    2    the command cannot work: bad options, a configuration or a file that cannot be used, or no output
 """
 
 import argparse
@@ -37,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has left: as for any command in a pipe, that is no fault.
+        # The reader of the pipe has ended, which is no error.
         discard_output()
         return BROKEN_PIPE
     except ConfigError as error:
@@ -97,4 +96,4 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
         configure_inspect,
     ),
 }
-"""Each command by its name: what it does, and what adds its options and its `run`."""
+"""Each command by its name: its summary, and the function that adds its options and its `run`."""

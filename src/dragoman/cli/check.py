@@ -1,4 +1,4 @@
-"""`dragoman check`: whether the configuration works, what it amounts to, and whether the upstreams answer."""
+"""`dragoman check`: whether the configuration is valid, its effective settings, and whether the upstreams answer."""
 
 import argparse
 import asyncio
@@ -12,21 +12,19 @@ from dragoman.cli.loading import add_serving_options, settings_of
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CLEAN, PROBLEMS, show
 from dragoman.cli.trust import ask_for_trust
+from dragoman.config.check import check_surroundings, warnings_of
+from dragoman.config.read import OnFound, find_file
+from dragoman.config.secrets import masked, secrets_of
+from dragoman.config.settings import Settings
+from dragoman.config.trust import FoundFile, Trusted, plain_http
+from dragoman.config.write import to_toml
 from dragoman.core.secrets import Secrets
 from dragoman.inspection.layout import Line, Span, Style
-from dragoman.inspection.visible import visible_line
-from dragoman.server.config import OnFound, check_surroundings, find_file
-from dragoman.server.config_checks import warnings_of
-from dragoman.server.config_text import to_toml
-from dragoman.server.config_trust import FoundFile, Trusted, plain_http
-from dragoman.server.logs import LineHandler, console_line
-from dragoman.server.masking import masked, secrets_of
-from dragoman.server.settings import Settings
+from dragoman.inspection.terminal_text import visible_line
+from dragoman.server.observe.logs import LineHandler, console_line
 
 if TYPE_CHECKING:
     from dragoman.server.probe import Finding
-
-__all__ = ("configure",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _check(options: Options) -> int:
     untrusted: list[FoundFile] = []
-    # Looking starts nothing and sends nothing: it is how one finds out whether to trust it.
+    # Reading the file starts nothing and sends nothing, so no trust is needed to look at it.
     on_found = _noted(untrusted) if options.offline else ask_for_trust
     settings = settings_of(options, on_found)
     check_surroundings(settings, os.environ)
@@ -60,7 +58,7 @@ def _check(options: Options) -> int:
     from dragoman.server.probe import probe_all, probe_mcp, probe_store  # noqa: PLC0415 - needs the gateway's dependencies
 
     secrets = secrets_of(settings, os.environ)
-    # What is logged meanwhile is shown too, and what programs said is in it.
+    # Log records are shown too, and they contain output of programs.
     log = LineHandler(sys.stderr, console_line, secrets)
     log.setLevel(logging.WARNING)
     logging.getLogger().addHandler(log)

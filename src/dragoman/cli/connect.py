@@ -8,12 +8,10 @@ from dragoman.cli.loading import add_config_option
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CLEAN, write
 from dragoman.cli.trust import ask_for_trust_in_server
+from dragoman.config.read import load_settings
 from dragoman.errors import ConfigError
-from dragoman.inspection.visible import visible
-from dragoman.server.config import load_settings
+from dragoman.inspection.terminal_text import visible
 from dragoman.server.connect import CLIENTS, connection_of, snippet
-
-__all__ = ("configure",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`dragoman inspect`: what a recorded answer holds. What is computed lives in `dragoman.inspection`."""
+"""`dragoman inspect`: the contents of a recorded answer, as `dragoman.inspection` finds them."""
 
 import argparse
 import shutil
@@ -9,14 +9,16 @@ from typing import BinaryIO, get_args
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CANNOT_WORK, CLEAN, PROBLEMS, complain, show, write
 from dragoman.errors import GatewayError, RequestRefused
-from dragoman.inspection.dumped import Dumped, examine_dumped, open_dump
-from dragoman.inspection.examine import examine
-from dragoman.inspection.layout import Line, lay_out
-from dragoman.inspection.present import loss_lines, problem_lines, to_json, to_json_dump
-from dragoman.inspection.recognise import DialectName, recognise
-from dragoman.inspection.rewrite import rewrite
-
-__all__ = ("configure",)
+from dragoman.inspection.layout import (
+    Line,
+    lay_out,
+    loss_lines,
+    problem_lines,
+    to_json,
+    to_json_dump,
+)
+from dragoman.inspection.recording import DialectName, recognise, rewrite
+from dragoman.inspection.report import Dumped, examine, examine_dumped, open_dump
 
 _MAX_INPUT = 1024 * 1024 * 1024  # it is held in memory; recorded answers have megabytes
 _READ_SIZE = 1024 * 1024

@@ -5,10 +5,8 @@ import os
 
 from dragoman.cli.options import Options
 from dragoman.cli.trust import ask_for_trust
-from dragoman.server.config import Flags, OnFound, load_settings
-from dragoman.server.settings import Settings
-
-__all__ = ("add_config_option", "add_serving_options", "settings_of")
+from dragoman.config.read import Flags, OnFound, load_settings
+from dragoman.config.settings import Settings
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +34,7 @@ def add_serving_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: Options, on_found: OnFound = ask_for_trust) -> Settings:
-    """What the file, the environment and the options say together. `on_found`: see `server.config.load_settings`.
+    """What the file, the environment and the options say together. `on_found`: see `config.read.load_settings`.
 
     Raises:
         ConfigError: it cannot work, or the file is not trusted.

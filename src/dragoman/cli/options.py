@@ -3,9 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from dragoman.inspection.recognise import DialectName
-
-__all__ = ("Options",)
+from dragoman.inspection.recording import DialectName
 
 
 class Options(argparse.Namespace):

@@ -1,26 +1,12 @@
-"""Standard output and standard error: whole, safe for a terminal, in colours where there is one. And exit codes."""
+"""Writing to standard output and standard error, complete, safe for a terminal, with colours on one; and exit codes."""
 
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from io import StringIO
 
-from dragoman.inspection.layout import Line, Style
-from dragoman.inspection.present import plain
-from dragoman.inspection.visible import visible_line
-
-__all__ = (
-    "BROKEN_PIPE",
-    "CANNOT_WORK",
-    "CLEAN",
-    "INTERRUPTED",
-    "PROBLEMS",
-    "complain",
-    "discard_output",
-    "is_attended",
-    "show",
-    "write",
-)
+from dragoman.inspection.layout import Line, Style, plain
+from dragoman.inspection.terminal_text import visible_line
 
 CLEAN, PROBLEMS, CANNOT_WORK = 0, 1, 2
 INTERRUPTED = 130  # as a shell reports a process ended by SIGINT,
@@ -37,38 +23,38 @@ _COLOURS: dict[Style, str] = {
 
 
 def write(data: bytes) -> None:
-    """Bytes to standard output, all of them."""
+    """Write all bytes to standard output."""
     sys.stdout.flush()
     rest = memoryview(data)
     while rest:
-        # With PYTHONUNBUFFERED the file below is raw: one write to a pipe may take only what the pipe holds.
+        # With PYTHONUNBUFFERED the file is raw, and one write to a pipe may take only a part.
         rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.buffer.flush()
 
 
 def show(lines: Sequence[Line]) -> None:
-    """Styled lines to standard output."""
+    """Write styled lines to standard output."""
     text = (_paint(lines) if _wants_colours() else None) or plain(lines)
     write(text.encode(sys.stdout.encoding, "backslashreplace"))
 
 
 def is_attended() -> bool:
-    """Whether somebody is there to type: standard input is a terminal, and so is a place to ask."""
+    """Whether a person can be asked: standard input is a terminal, and so is one of the outputs."""
     try:
         return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
-    except (AttributeError, ValueError):  # closed before we were started
+    except (AttributeError, ValueError):  # closed before the program started
         return False
 
 
 def complain(lines: Iterable[str], source: str | None = None) -> None:
-    """One line each to standard error, with the name of what they are about."""
+    """Write lines to standard error, each with the name of its source."""
     about = "" if source is None else f"{visible_line(source)}: "
     for line in lines:
         print(f"dragoman: {about}{visible_line(line)}", file=sys.stderr)
 
 
 def discard_output() -> None:
-    """Python flushes standard output once more on exit: let it go nowhere."""
+    """Discard standard output, which Python flushes once more on exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -79,7 +65,7 @@ def _wants_colours() -> bool:
 
 
 def _paint(lines: Iterable[Line]) -> str | None:
-    """The screen in colours; None if rich is not installed."""
+    """The lines in colours; None if rich is not installed."""
     try:
         from rich.console import Console  # noqa: PLC0415 - optional, and slow to import
         from rich.text import Text  # noqa: PLC0415 - the same

@@ -6,10 +6,8 @@ import os
 from dragoman.cli.loading import add_serving_options, settings_of
 from dragoman.cli.options import Options
 from dragoman.cli.screen import show
+from dragoman.config.check import check_surroundings
 from dragoman.server.banner import banner
-from dragoman.server.config import check_surroundings
-
-__all__ = ("configure",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """`dragoman trust`, and the question whether a configuration is trusted that merely lies in the folder.
 
-`serve`, `check`, `run` and `connect` ask it here. What needs trust, and how it is remembered, is in `server.config_trust`.
+`serve`, `check`, `run` and `connect` ask it here. What needs trust, and how it is remembered, is in `config.trust`.
 """
 
 import argparse
@@ -12,13 +12,11 @@ from pathlib import Path
 
 from dragoman.cli.options import Options
 from dragoman.cli.screen import CLEAN, is_attended, show
+from dragoman.config.read import CONFIG_FILE, load_settings
+from dragoman.config.trust import FoundFile, Trusted, refusal
 from dragoman.errors import ConfigError
 from dragoman.inspection.layout import Line, Span
-from dragoman.inspection.visible import visible_line
-from dragoman.server.config import CONFIG_FILE, load_settings
-from dragoman.server.config_trust import FoundFile, Trusted, refusal
-
-__all__ = ("ask_for_trust", "ask_for_trust_in_server", "configure")
+from dragoman.inspection.terminal_text import visible_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

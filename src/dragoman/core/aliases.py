@@ -26,16 +26,6 @@ from dragoman.core.memo import made_of
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 
-__all__ = (
-    "IdLimits",
-    "NameLimits",
-    "NameMap",
-    "alias_id",
-    "flat_name",
-    "original_id",
-    "short_user",
-)
-
 NAMESPACE_JOIN = "__"
 REVERSIBLE = "dgm_"
 
@@ -150,7 +140,7 @@ class NameMap(Struct, frozen=True):
         return cls(limits, flatten, wires, origins, guesses, customs, others)
 
     def wire(self, name: str, namespace: str | None = None) -> str:
-        """The name on the wire. One that `build` was not told of gets a name that no other tool has."""
+        """The name on the wire. One that `build` did not get has a name that no other tool has."""
         key = (namespace or None, name)
         known = self.wires.get(key)
         if known is not None:

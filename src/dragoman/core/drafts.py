@@ -1,6 +1,6 @@
-"""A part before its end: what a header and the deltas told since amount to.
+"""A part before its end: what a header and the deltas since amount to.
 
-`PartEnded` is authoritative, so this matters where it never came, and where a test asks whether it tells the truth.
+`PartEnded` is authoritative, so this matters where it never came, and where a test checks it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,8 +24,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Seal, Text
 
-__all__ = ("Delta", "find_disagreements", "join_logprobs", "join_part")
-
 Delta = (
     TextDelta | ReasoningDelta | InputDelta | OutputDelta | MediaDelta | AnnotationAdded | SealAdded
 )
@@ -37,11 +35,11 @@ def join_part(header: Part, deltas: Sequence[Delta]) -> Part:
         case Text():
             return _join_text(header, deltas)
         case Refusal():
-            told = [delta for delta in deltas if isinstance(delta, TextDelta)]
+            texts = [delta for delta in deltas if isinstance(delta, TextDelta)]
             return replace(
                 header,
-                text="".join([header.text, *(delta.text for delta in told)]),
-                logprobs=join_logprobs([header.logprobs, *(delta.logprobs for delta in told)]),
+                text="".join([header.text, *(delta.text for delta in texts)]),
+                logprobs=join_logprobs([header.logprobs, *(delta.logprobs for delta in texts)]),
             )
         case Reasoning():
             return replace(
@@ -86,7 +84,7 @@ def join_logprobs(pieces: Iterable[Raw | None]) -> Raw | None:
 
 
 def find_disagreements(events: Iterable[Event]) -> tuple[int, ...]:
-    """The parts whose end does not carry the text that was told, without saying that it was amended."""
+    """The parts whose end does not carry the text of its deltas, without saying that it was amended."""
     headers: dict[int, Part] = {}
     deltas: dict[int, list[Delta]] = {}
     found: list[int] = []
@@ -96,8 +94,8 @@ def find_disagreements(events: Iterable[Event]) -> tuple[int, ...]:
                 headers[event.part] = event.header
                 deltas[event.part] = []
             case PartEnded():
-                told = join_part(headers[event.part], deltas.pop(event.part))
-                if not event.amended and _words(told) != _words(event.value):
+                joined = join_part(headers[event.part], deltas.pop(event.part))
+                if not event.amended and _words(joined) != _words(event.value):
                     found.append(event.part)
             case TextDelta() | ReasoningDelta() | InputDelta():
                 deltas[event.part].append(event)
@@ -157,9 +155,9 @@ def _seals(deltas: Sequence[Delta]) -> tuple[Seal, ...]:
 
 
 def _join_media(header: Media, deltas: Sequence[Delta]) -> Media:
-    told = [delta for delta in deltas if isinstance(delta, MediaDelta)]
-    pieces = [delta.data for delta in told if delta.data]
-    transcript = "".join(delta.transcript for delta in told)
+    media = [delta for delta in deltas if isinstance(delta, MediaDelta)]
+    pieces = [delta.data for delta in media if delta.data]
+    transcript = "".join(delta.transcript for delta in media)
     if header.kind == "image":
         # Each delta is a whole preview, better than the one before; nothing to append.
         data = pieces[-1] if pieces else header.data

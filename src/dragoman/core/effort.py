@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from dragoman.model.request import Effort
 
-__all__ = ("budget_from_effort", "effort_from_budget")
-
 _BUDGETS: Mapping[Effort, int] = {
     "minimal": 1024,  # Anthropic's least
     "low": 2048,

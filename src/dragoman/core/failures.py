@@ -14,15 +14,6 @@ from dragoman.errors import (
 )
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
-__all__ = (
-    "STATUS_OF_KIND",
-    "ToldError",
-    "error_info",
-    "exception_of",
-    "kind_of_status",
-    "status_of",
-)
-
 STATUS_OF_KIND: Mapping[ErrorKind, int] = {
     "invalid_request": 400,
     "authentication": 401,
@@ -30,7 +21,7 @@ STATUS_OF_KIND: Mapping[ErrorKind, int] = {
     "not_found": 404,
     "conflict": 409,
     "too_large": 413,
-    # Both vendors answer 400 to these two and tell them apart by code or message.
+    # Both vendors answer 400 to these two and distinguish them by code or message.
     "context_length": 400,
     "content_policy": 400,
     "rate_limit": 429,
@@ -72,7 +63,7 @@ _KIND_OF_NAME: Mapping[str, ErrorKind] = {
 
 
 class ToldError(UpstreamError):
-    """What an upstream told in place of an answer; `info` is all of it, as its dialect has it."""
+    """What an upstream sent in place of an answer; `info` is all of it, as its dialect has it."""
 
     def __init__(self, info: ErrorInfo) -> None:
         super().__init__(info.message)

@@ -1,49 +1,54 @@
-"""Reading the fields of a JSON object whose values were left raw: leniently, and only what is asked for.
+"""Reading the fields of a JSON object whose values were left raw. Knows no dialect.
 
-null is absent, and for the functions `read_…` a value of another type than the one asked for is absent too: a stream is not
-given up for a field that somebody spelled oddly. Where what is lost may be a piece of a call, or of a text that holds one,
-that will not do: the functions `expect_…` raise.
+Three families, by what they do with a value of another type than the one they read. null is absence for all of them.
+
+- `read_…` takes it for absent: an answer is not given up for a field that an upstream spells oddly.
+- `expect_…` raises MalformedJson: in an answer, for what may be a piece of a call, or of a text that holds one.
+- `ask_…` and `need_…` raise RequestRefused: in a request, with the path of the field, what was expected and what came.
 """
 
-from collections.abc import Collection, Mapping
-from typing import cast
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Never, cast
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, decode_untyped, loads, raw, typed_decoder
-from dragoman.core.surrogates import replace_lone
-from dragoman.errors import MalformedJson
+from msgspec import Struct
 
-__all__ = (
-    "Fields",
-    "Shallow",
-    "expect_list",
-    "expect_object",
-    "expect_text",
-    "is_present",
-    "read_bool",
-    "read_float",
-    "read_int",
-    "read_items",
-    "read_json",
-    "read_list",
-    "read_object",
-    "read_shallow",
-    "read_text",
-    "read_texts",
-    "read_uncut",
-    "without",
+from dragoman._json import (
+    FAST_FAILURES,
+    MAX_INT64,
+    MIN_INT64,
+    Raw,
+    as_object,
+    dumps_document,
+    dumps_text,
+    loads,
+    raw,
+    typed_decoder,
 )
+from dragoman.core.surrogates import replace_lone
+from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.model.parts import Dialect, Extra
 
 Fields = Mapping[str, Raw]
 
-# Each with null, which is common, because failing is slow.
-_decode_text = typed_decoder(cast("type[str | None]", str | None))
-_decode_int = typed_decoder(cast("type[int | None]", int | None))
-_decode_object = typed_decoder(cast("type[dict[str, Raw] | None]", dict[str, Raw] | None))
-_decode_list = typed_decoder(cast("type[list[Raw] | None]", list[Raw] | None))
-# One try tells what a value is: a failed one costs ten times as much as one that succeeds.
+NULL = Raw(b"null")
+# Beyond it a double stands for several integers.
+_MAX_EXACT = 2**53
+# Characters of a value that a refusal shows.
+_MAX_SHOWN = 60
+
+# One decoder of all types: one that fails costs ten times as much as one that succeeds.
 Shallow = dict[str, Raw] | list[Raw] | str | int | float | bool | None
 _decode_shallow = typed_decoder(cast("type[Shallow]", Shallow))
-_NULL = Raw(b"null")
+_KINDS = {
+    "{": "an object",
+    "[": "an array",
+    '"': "a string",
+    "t": "a boolean",
+    "f": "a boolean",
+    "n": "null",
+}
 
 
 def read_shallow(value: Raw | bytes) -> Shallow:
@@ -54,9 +59,8 @@ def read_shallow(value: Raw | bytes) -> Shallow:
     """
     try:
         return _decode_shallow(value)
-    except (
-        FAST_FAILURES
-    ):  # half a character, or a number beyond a double, which only the slower reader takes
+    except FAST_FAILURES:
+        # Half a character, or a number beyond a double, which only the slower reader takes.
         data = bytes(value)
     if data.startswith(b"{"):
         return as_object(data)
@@ -65,7 +69,133 @@ def read_shallow(value: Raw | bytes) -> Shallow:
 
 
 def is_present(value: Raw | None) -> bool:
-    return value is not None and value != _NULL
+    return value is not None and value != NULL
+
+
+def is_object(value: Raw | None) -> bool:
+    return value is not None and first_byte(value) == b"{"
+
+
+def first_byte(value: Raw) -> bytes:
+    """What kind of JSON a value is, without reading it: it may be a whole file inside a call."""
+    return bytes(memoryview(value)[:1])
+
+
+def kind_of(value: Raw) -> str:
+    """The JSON type with its article, for messages."""
+    return _KINDS.get(first_byte(value).decode("latin-1"), "a number")
+
+
+# --- lenient ---------------------------------------------------------------------------------------------------------
+
+
+def _read(value: Raw | bytes | None) -> Shallow:
+    if value is None:
+        return None
+    try:
+        return _decode_shallow(value)
+    except FAST_FAILURES:
+        pass
+    try:
+        return read_shallow(value)
+    except MalformedJson:
+        return None
+
+
+def read_json(value: Raw | None) -> object:
+    """The plain value, however deep."""
+    if value is None:
+        return None
+    try:
+        return cast("object", loads(cast("bytes", memoryview(value))))
+    except MalformedJson:
+        return None
+
+
+def read_text(value: Raw | None) -> str | None:
+    """A string. Halves of characters become U+FFFD: they could not be written again."""
+    found = _read(value)
+    return replace_lone(found) if isinstance(found, str) else None
+
+
+def read_fragment(value: Raw | None) -> str | None:
+    """A string as it came, halves of characters and all: the next delta may complete them."""
+    found = _read(value)
+    return found if isinstance(found, str) else None
+
+
+def read_texts(value: Raw | None) -> tuple[str, ...]:
+    """The strings of an array."""
+    texts = (read_text(entry) for entry in read_list(value) or ())
+    return tuple(text for text in texts if text is not None)
+
+
+def first_text(fields: Fields, names: Iterable[str]) -> str:
+    """The first of these fields that is a non-empty string."""
+    return next((text for name in names if (text := read_fragment(fields.get(name)))), "")
+
+
+def read_int(value: Raw | None) -> int | None:
+    """An integer, also where it is written as a string or with a fraction of zero."""
+    return as_int(_read(value))
+
+
+def as_int(value: object) -> int | None:
+    """The same for a value that has been read."""
+    match value:
+        case bool():
+            return None
+        case int(number):
+            return number
+        case float(number) if number.is_integer() and abs(number) <= _MAX_EXACT:
+            return int(number)
+        case str(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16:
+            return int(digits)
+        case _:
+            return None
+
+
+def read_float(value: Raw | None) -> float | None:
+    found = _read(value)
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def read_bool(value: Raw | None) -> bool | None:
+    found = _read(value)
+    return found if isinstance(found, bool) else None
+
+
+def read_object(value: Raw | bytes | None) -> dict[str, Raw]:
+    """The fields of an object; none if it is anything else."""
+    found = _read(value)
+    return found if isinstance(found, dict) else {}
+
+
+def read_present(value: Raw | bytes | None) -> dict[str, Raw]:
+    """The fields of an object that are not null; none if it is anything else."""
+    return present(read_object(value))
+
+
+def read_list(value: Raw | None) -> list[Raw] | None:
+    """The entries of an array as they came."""
+    found = _read(value)
+    return found if isinstance(found, list) else None
+
+
+def read_objects(value: Raw | None) -> list[dict[str, Raw]]:
+    """The objects of an array, each by its fields; other entries are left out."""
+    found = (_read(entry) for entry in read_list(value) or ())
+    return [entry for entry in found if isinstance(entry, dict)]
+
+
+def read_items(value: Raw | None) -> list[Raw]:
+    """The entries of an array that are not null. One object stands for an array of it."""
+    if is_object(value):
+        return [cast("Raw", value)]
+    return [item for item in read_list(value) or () if item != NULL]
+
+
+# --- strict, for answers ---------------------------------------------------------------------------------------------
 
 
 def expect_text(value: Raw | None, what: str) -> str | None:
@@ -75,147 +205,284 @@ def expect_text(value: Raw | None, what: str) -> str | None:
         MalformedJson: it is anything else.
     """
     found = None if value is None else read_shallow(value)
-    if found is None or isinstance(found, str):
-        return found
-    raise _unexpected(what, "a string", found)
+    return found if found is None or isinstance(found, str) else _break(what, "a string", value)
 
 
 def expect_object(value: Raw | None, what: str) -> dict[str, Raw]:
     """The fields of an object, none if it is absent. Raises as `expect_text`."""
     found = None if value is None else read_shallow(value)
-    if found is None or isinstance(found, dict):
-        return found or {}
-    raise _unexpected(what, "an object", found)
+    if found is None:
+        return {}
+    return found if isinstance(found, dict) else _break(what, "an object", value)
+
+
+def expect_present(value: Raw | None, what: str) -> dict[str, Raw]:
+    """The fields of an object that are not null, none if it is absent. Raises as `expect_text`."""
+    return present(expect_object(value, what))
 
 
 def expect_list(value: Raw | None, what: str) -> list[Raw]:
     """The entries of an array, none if it is absent. Raises as `expect_text`."""
     found = None if value is None else read_shallow(value)
-    if found is None or isinstance(found, list):
-        return found or []
-    raise _unexpected(what, "an array", found)
+    if found is None:
+        return []
+    return found if isinstance(found, list) else _break(what, "an array", value)
 
 
-def _unexpected(what: str, wanted: str, found: Shallow) -> MalformedJson:
-    match found:
-        case dict():
-            came = "an object"
-        case list():
-            came = "an array"
-        case str():
-            came = "a string"
-        case bool():
-            came = "a boolean"
-        case _:
-            came = "a number"
-    return MalformedJson(f"expected {what} as {wanted}, got {came}")
+def expect_items(value: Raw | None, what: str) -> list[Raw]:
+    """As `read_items`. Raises as `expect_text`."""
+    if is_object(value):
+        return [cast("Raw", value)]
+    return [item for item in expect_list(value, what) if item != NULL]
 
 
-def _view(value: Raw) -> bytes:
-    """The bytes of a value without a copy: it may be a whole file inside a call."""
-    return cast("bytes", memoryview(value))
+def expect_int(value: Raw | None, what: str) -> int | None:
+    """As `read_int`. Raises as `expect_text`."""
+    number = read_int(value)
+    if number is None and is_present(value):
+        _break(what, "an integer", value)
+    return number
 
 
-def read_json(value: Raw | None) -> object:
-    """The plain value; None if it is absent or cannot be read."""
-    if value is None:
-        return None
-    try:
-        return cast("object", loads(_view(value)))
-    except MalformedJson:
-        return None
+def _break(what: str, wanted: str, value: Raw | None) -> Never:
+    came = "nothing" if value is None else kind_of(value)
+    raise MalformedJson(f"expected {what} as {wanted}, got {came}")
 
 
-def read_object(value: Raw | None) -> dict[str, Raw]:
-    """The fields of an object; none if it is anything else."""
-    if value is None:
-        return {}
-    try:
-        return _decode_object(value) or {}
-    except FAST_FAILURES:
-        pass
-    try:
-        return as_object(bytes(value)) if _view(value)[:1] == b"{" else {}
-    except MalformedJson:
-        return {}
+# --- strict, for requests --------------------------------------------------------------------------------------------
 
 
-def read_list(value: Raw | None) -> list[Raw] | None:
-    """The entries of an array as they came; None if it is anything else."""
-    if value is None:
-        return None
-    try:
-        return _decode_list(value)
-    except FAST_FAILURES:
-        if _view(value)[:1] != b"[":
-            return None
-        found = read_json(value)
-        return [raw(entry) for entry in cast("list[object]", found)] if found else None
+def refuse(where: str, expected: str, value: Raw | None) -> Never:
+    """Refuse a request for the value at this path."""
+    code = "invalid_type"
+    if value is None or value == NULL:
+        came, code = "nothing" if value is None else "null", "missing_field"
+    else:
+        text = source_text(value)
+        shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+        came = f"{kind_of(value)}: {shown}"
+    raise RequestRefused(f"{where}: expected {expected}, got {came}", param=where, code=code)
 
 
-def read_items(value: Raw | None) -> list[dict[str, Raw]]:
-    """The objects of an array, each by its fields; entries that are no objects are left out."""
-    return [fields for entry in read_list(value) or () if (fields := read_object(entry))]
+def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
+    """A string of an object that stands at the path `where`; None if it is absent. The others alike."""
+    found = _read(fields.get(key))
+    return (
+        found
+        if found is None or isinstance(found, str)
+        else _refuse(fields, key, where, "a string")
+    )
 
 
-def read_uncut(fields: Fields, key: str) -> str | None:
-    """A string as it came, lone surrogates and all: half of a character may end a delta."""
-    value = read_json(fields.get(key))
-    return value if isinstance(value, str) else None
+def need_text(
+    fields: Fields, key: str, where: str, expected: str = "a string that is not empty"
+) -> str:
+    """As `ask_text`, but absence and the empty string are refused, too."""
+    return ask_text(fields, key, where) or refuse(_path(where, key), expected, fields.get(key))
 
 
-def read_text(fields: Fields, key: str) -> str | None:
+def ask_bool(fields: Fields, key: str, where: str = "") -> bool | None:
+    found = _read(fields.get(key))
+    return (
+        found
+        if found is None or isinstance(found, bool)
+        else _refuse(fields, key, where, "a boolean")
+    )
+
+
+def ask_number(fields: Fields, key: str, where: str = "") -> float | None:
     value = fields.get(key)
-    if value is None:
+    found = None if value is None else read_shallow(value)
+    if found is None:
         return None
-    try:
-        return _decode_text(value)
-    except FAST_FAILURES:
-        found = read_uncut(fields, key)
-        return None if found is None else replace_lone(found)
+    # JSON has no infinity, but its numbers may be larger than any we can hold.
+    if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
+        refuse(_path(where, key), "a number", value)
+    return found
 
 
-def _plain(fields: Fields, key: str) -> object:
-    """`read_json`, fast: numbers and booleans have no strings that need the second try."""
-    value = fields.get(key)
-    if value is None:
+def ask_int(fields: Fields, key: str, where: str = "") -> int | None:
+    number = ask_number(fields, key, where)
+    if number is None:
         return None
-    try:
-        return decode_untyped(value)
-    except FAST_FAILURES:
-        return read_json(value)
+    if number != int(number) or not MIN_INT64 <= number <= MAX_INT64:
+        refuse(_path(where, key), "an integer", fields[key])
+    return int(number)
 
 
-def read_int(fields: Fields, key: str) -> int | None:
-    value = fields.get(key)
-    if value is None:
-        return None
-    try:
-        return _decode_int(value)
-    except FAST_FAILURES:
-        found = read_json(value)
-        return found if isinstance(found, int) and not isinstance(found, bool) else None
+def ask_object(fields: Fields, key: str, where: str = "") -> dict[str, Raw] | None:
+    found = _read(fields.get(key))
+    return (
+        found
+        if found is None or isinstance(found, dict)
+        else _refuse(fields, key, where, "an object")
+    )
 
 
-def read_float(fields: Fields, key: str) -> float | None:
-    value = _plain(fields, key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+def ask_present(fields: Fields, key: str, where: str = "") -> dict[str, Raw] | None:
+    """The fields of an object that are not null."""
+    found = ask_object(fields, key, where)
+    return None if found is None else present(found)
 
 
-def read_bool(fields: Fields, key: str) -> bool | None:
-    value = _plain(fields, key)
-    return value if isinstance(value, bool) else None
+def need_object(value: Raw | None, where: str) -> dict[str, Raw]:
+    """The object at the path `where`: an entry of an array, which cannot be absent."""
+    found = None if value is None else read_shallow(value)
+    return found if isinstance(found, dict) else refuse(where, "an object", value)
 
 
-def read_texts(value: Raw | None) -> tuple[str, ...]:
-    """The strings of an array."""
-    found = read_json(value)
-    if not isinstance(found, list):
-        return ()
-    entries = cast("list[object]", found)
-    return tuple(replace_lone(entry) for entry in entries if isinstance(entry, str))
+def ask_list(fields: Fields, key: str, where: str = "") -> list[Raw] | None:
+    """The entries of an array. An entry that is null stays: whoever needs an object in its place refuses it."""
+    found = _read(fields.get(key))
+    return (
+        found
+        if found is None or isinstance(found, list)
+        else _refuse(fields, key, where, "an array")
+    )
+
+
+def _refuse(fields: Fields, key: str, where: str, expected: str) -> Never:
+    refuse(_path(where, key), expected, fields.get(key))
+
+
+def _path(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+# --- objects as they are kept ----------------------------------------------------------------------------------------
+
+
+def present(fields: Fields) -> dict[str, Raw]:
+    """The fields that are not null."""
+    return {name: value for name, value in fields.items() if value != NULL}
 
 
 def without(fields: Fields, keys: Collection[str]) -> dict[str, Raw]:
     """The fields that are not among `keys`."""
     return {key: value for key, value in fields.items() if key not in keys}
+
+
+def extra_of(dialect: Dialect, fields: Fields, known: Collection[str]) -> Extra | None:
+    """The fields that have no home, to be written back by this dialect only; None if there are none."""
+    rest = without(fields, known)
+    return Extra(dialect, rest) if rest else None
+
+
+def own_fields(dialect: Dialect, extra: Extra | None) -> dict[str, Raw]:
+    """The fields that this dialect may write back; it does not look at another's."""
+    return extra.fields if extra is not None and extra.dialect == dialect else {}
+
+
+def join_object(fields: Fields) -> Raw:
+    """Fields as one object, their values as they came."""
+    entries = (dumps_text(name) + b":" + bytes(value) for name, value in fields.items())
+    return Raw(b"{" + b",".join(entries) + b"}")
+
+
+def source_text(value: Raw) -> str:
+    """JSON as text, byte for byte. Bytes that are no UTF-8 were read past, and are shown as U+FFFD."""
+    return str(memoryview(value), "utf-8", "replace")
+
+
+def source_raw(text: str) -> Raw:
+    """Text that is JSON, as JSON."""
+    return Raw(text.encode("utf-8", "replace"))
+
+
+# --- members changed in place ----------------------------------------------------------------------------------------
+#
+# Every other byte stays as it came: number spellings, white space, key order and unknown members survive. An object that
+# has a key twice is not edited in place: which of the two a reader takes is its own affair.
+
+_OPEN = re.compile(rb"[ \t\r\n]*\{")
+_KEY = re.compile(rb'[ \t\r\n,]*"((?:[^"\\]|\\.)*)"[ \t\r\n]*:[ \t\r\n]*')
+_COMMA = re.compile(rb"[ \t\r\n]*,")
+_CLOSE = re.compile(rb"[ \t\r\n]*\}[ \t\r\n]*")
+
+
+class _Span(Struct, frozen=True, gc=False):
+    """A member: from the end of the one before it to the end of its value, which begins at `value`."""
+
+    start: int
+    value: int
+    end: int
+
+
+def replace_member(data: bytes, path: Sequence[str], value: bytes) -> bytes | None:
+    """The object with the value at `path` replaced; None if it has none there, or a key twice on the way."""
+    start, end = 0, len(data)
+    for key in path:
+        try:
+            spans = _spans(data[start:end])
+        except MalformedJson:
+            return None
+        span = None if spans is None else spans.get(key)
+        if span is None:
+            return None
+        start, end = start + span.value, start + span.end
+    return data[:start] + value + data[end:]
+
+
+def set_members(data: bytes, values: Mapping[str, bytes | None]) -> bytes:
+    """The object with these members replaced, or added at its end; those that are None are taken out.
+
+    Where a key stands twice the object is written anew with the last of each, as every reader here takes it.
+
+    Raises:
+        MalformedJson: it is no JSON object.
+    """
+    spans = _spans(data)
+    if spans is None:
+        fields: dict[str, object] = {**as_object(data)}
+        for key, value in values.items():
+            fields.pop(key, None)
+            if value is not None:
+                fields[key] = Raw(value)
+        return dumps_document(fields)
+    for number, (key, span) in reversed([*enumerate(spans.items())]):
+        if key in values:
+            value = values[key]
+            if value is not None:
+                data = data[: span.value] + value + data[span.end :]
+            else:
+                data = _without(data, span, is_first=number == 0)
+    added = [
+        dumps_text(key) + b":" + value
+        for key, value in values.items()
+        if key not in spans and value is not None
+    ]
+    return _with(data, added) if added else data
+
+
+def _without(data: bytes, span: _Span, *, is_first: bool) -> bytes:
+    comma = _COMMA.match(data, span.end) if is_first else None
+    return data[: span.start] + data[span.end if comma is None else comma.end() :]
+
+
+def _with(data: bytes, members: Sequence[bytes]) -> bytes:
+    end = data.rindex(b"}")
+    before = data[:end].rstrip()
+    comma = b"" if before.endswith(b"{") else b","
+    return before + comma + b",".join(members) + data[end:]
+
+
+def _spans(data: bytes) -> dict[str, _Span] | None:
+    """Where each member stands; None if a key stands twice."""
+    fields = as_object(data)
+    opening = _OPEN.match(data)
+    position = 0 if opening is None else opening.end()
+    spans: dict[str, _Span] = {}
+    for key, content in fields.items():
+        name = _KEY.match(data, position)
+        value = bytes(content)
+        if name is None or not data.startswith(value, name.end()) or not _is_key(name[1], key):
+            return None
+        spans[key] = _Span(position, name.end(), name.end() + len(value))
+        position = name.end() + len(value)
+    return spans if _CLOSE.fullmatch(data, position) else None
+
+
+def _is_key(spelled: bytes, key: str) -> bool:
+    if b"\\" in spelled:
+        return bool(loads(b'"' + spelled + b'"') == key)
+    return spelled == key.encode("utf-8", "replace")

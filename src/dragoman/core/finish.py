@@ -7,8 +7,6 @@ answer is not whole (a limit, a filter, a refusal, a pause) always stands.
 
 from dragoman.model.outcome import FinishReason
 
-__all__ = ("settle_finish",)
-
 
 def settle_finish(native: FinishReason | None, *, has_complete_client_calls: bool) -> FinishReason:
     """The reason to report. `native` is what the wire said, None if it said nothing."""
@@ -16,7 +14,7 @@ def settle_finish(native: FinishReason | None, *, has_complete_client_calls: boo
         case None | "stop" | "tool_calls":
             return "tool_calls" if has_complete_client_calls else "stop"
         case "stop_sequence" if has_complete_client_calls:
-            # A call that closed before the sequence matched is still to be run, and clients run calls only when told.
+            # A call that closed before the sequence matched is still to be run, and clients run calls only with `tool_calls`.
             return "tool_calls"
         case _:
             return native

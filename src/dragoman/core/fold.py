@@ -10,11 +10,12 @@ Work is linear: deltas are collected and joined once.
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from dragoman.core.calls import judge
+from dragoman.core.call_input import judge
 from dragoman.core.drafts import Delta, join_part
 from dragoman.core.finish import settle_finish
+from dragoman.core.usage import merge_usage
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
@@ -38,13 +39,11 @@ from dragoman.model.events import (
     UsageReported,
 )
 from dragoman.model.outcome import Choice, ErrorInfo, Limits, Outcome, Usage
-from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text
-
-__all__ = ("fold", "merge_usage", "unfold")
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 
 
 class _Draft:
-    """One part while it is being told."""
+    """One part while its events come."""
 
     __slots__ = ("choice", "deltas", "header", "value")
 
@@ -55,7 +54,7 @@ class _Draft:
         self.value: Part | None = None
 
     def part(self) -> Part:
-        """What the deltas tell of a part that has not ended."""
+        """What the deltas say of a part that has not ended."""
         part = join_part(self.header, self.deltas)
         return part if isinstance(part, Opaque) else replace(part, status="incomplete")
 
@@ -73,7 +72,7 @@ class _Folding:
     def take(self, events: Iterable[Event]) -> None:
         drafts = self._drafts
         for event in events:
-            # In this order because a whole answer, told as events, has few of any but the first ones.
+            # In this order because a whole answer has few events of any but the first ones.
             match event:
                 case PartStarted():
                     drafts[event.part] = _Draft(event)
@@ -171,17 +170,6 @@ def _choice(index: int, parts: tuple[Part, ...], finished: Finished | None) -> C
     )
 
 
-def merge_usage(old: Usage | None, new: Usage) -> Usage:
-    """Two reports of one answer: what the later one states replaces what the earlier one said."""
-    if old is None:
-        return new
-    stated = {name: value for name, value in asdict(new).items() if value is not None}
-    extra = new.extra
-    if extra is not None and old.extra is not None and old.extra.dialect == extra.dialect:
-        stated["extra"] = Extra(extra.dialect, {**old.extra.fields, **extra.fields})
-    return replace(old, **stated)
-
-
 def unfold(outcome: Outcome) -> tuple[Event, ...]:
     """The canonical events of an answer.
 
@@ -242,8 +230,8 @@ def _tell(number: int, part: Part, choice: int) -> Iterator[Event]:
             if isinstance(part, Text):
                 yield from (AnnotationAdded(number, each) for each in part.annotations)
         case Reasoning():
-            yield from _tell_entries(number, part.summary, "summary")
-            yield from _tell_entries(number, part.content, "content")
+            yield from _entry_deltas(number, part.summary, "summary")
+            yield from _entry_deltas(number, part.content, "content")
             yield from (SealAdded(number, seal) for seal in part.seals)
         case Call():
             if part.input:
@@ -256,7 +244,7 @@ def _tell(number: int, part: Part, choice: int) -> Iterator[Event]:
     yield PartEnded(number, part)
 
 
-def _tell_entries(
+def _entry_deltas(
     number: int, entries: tuple[str, ...], channel: ReasoningChannel
 ) -> Iterator[Event]:
     for index, entry in enumerate(entries):

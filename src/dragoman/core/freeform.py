@@ -13,22 +13,21 @@ also takes
     START --'{'--> KEY --'"'--> NAME --':'--> VALUE --'"', name is input--> TEXT --'"'--> AFTER --'}'--> END
       |             |                           |--'"', another name-----> OTHER --'"'--> AFTER
       |             |                           '--other JSON------------> NESTED -------> AFTER
-      '--anything else--> PLAIN <--anything that is no JSON, before any text was told--'
+      '--anything else--> PLAIN <--anything that is no JSON, before any text was out--'
 """
 
 import re
 from collections.abc import Callable
 from enum import Enum, auto
+from string import hexdigits
 from typing import ClassVar, cast
 
 from msgspec import structs
 
 from dragoman._json import Raw, dumps_text, loads
-from dragoman.core.strings import StringReader
+from dragoman.core.surrogates import join_halves, replace_lone
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
-
-__all__ = ("WRAPPER_SCHEMA", "Unwrapper", "unwrap_input", "wrap_input", "wrapper_tool")
 
 KEY = "input"
 
@@ -155,10 +154,10 @@ class Unwrapper:
 
     __slots__ = (
         "_depth",
+        "_has_input",
         "_in_string",
         "_inner",
         "_is_input",
-        "_is_told",
         "_keys",
         "_name",
         "_nested",
@@ -171,7 +170,7 @@ class Unwrapper:
     def __init__(self) -> None:
         self._state = _State.START
         self._seen: list[str] = []  # everything so far, until it is known what it is
-        self._is_told = False  # the input was found: what else comes is not part of it
+        self._has_input = False  # the input was found: what else comes is not part of it
         self._reader = StringReader()
         self._inner = _InnerWrapper()
         self._name: list[str] = []
@@ -196,37 +195,37 @@ class Unwrapper:
             # Most fragments of a long text have nothing to decode.
             if '"' not in fragment and "\\" not in fragment:
                 return fragment
-        elif not self._is_told:
+        elif not self._has_input:
             self._seen.append(fragment)
-        told: list[str] = []
+        texts: list[str] = []
         index, size = 0, len(fragment)
         while index < size:
-            index = self._HANDLERS[self._state](self, fragment, index, told)
-        return "".join(told)
+            index = self._HANDLERS[self._state](self, fragment, index, texts)
+        return "".join(texts)
 
     def finish(self) -> str:
-        """The arguments are over: the text not told yet. `is_cut` says whether they ended where they should."""
+        """The arguments are over: the text that is not out yet. `is_cut` says whether they ended where they should."""
         match self._state:
             case _State.TEXT:
                 rest = self._inner.push(self._reader.end())
                 return rest + self._inner.end(is_cut=True)
             case _State.OTHER if self._keys == 1:
                 return "".join(self._other) + self._reader.end()
-            case _State.END if not self._is_told and self._keys:
+            case _State.END if not self._has_input and self._keys:
                 is_single = self._keys == 1 and bool(self._other)
                 return "".join(self._other if is_single else self._seen)
             case _:
                 return ""
 
-    def _read_start(self, text: str, index: int, told: list[str]) -> int:
+    def _read_start(self, text: str, index: int, texts: list[str]) -> int:
         if text[index] in _BLANK:
             return index + 1
         if text[index] == "{":
             self._state = _State.KEY
             return index + 1
-        return self._give_up(text, told)
+        return self._give_up(text, texts)
 
-    def _read_key(self, text: str, index: int, told: list[str]) -> int:
+    def _read_key(self, text: str, index: int, texts: list[str]) -> int:
         match text[index]:
             case " " | "\t" | "\n" | "\r":
                 return index + 1
@@ -239,7 +238,7 @@ class Unwrapper:
                 self._state = _State.END
                 return index + 1
             case _:
-                return self._give_up(text, told)
+                return self._give_up(text, texts)
 
     def _read_name(self, text: str, index: int, _: list[str]) -> int:
         piece, index, closed = self._reader.read(text, index)
@@ -248,35 +247,35 @@ class Unwrapper:
             self._state = _State.COLON
         return index
 
-    def _read_colon(self, text: str, index: int, told: list[str]) -> int:
+    def _read_colon(self, text: str, index: int, texts: list[str]) -> int:
         if text[index] in _BLANK:
             return index + 1
         if text[index] == ":":
             self._state = _State.VALUE
             return index + 1
-        return self._give_up(text, told)
+        return self._give_up(text, texts)
 
     def _read_value(self, text: str, index: int, _: list[str]) -> int:
         if text[index] in _BLANK:
             return index + 1
-        self._is_input = not self._is_told and "".join(self._name) == KEY
+        self._is_input = not self._has_input and "".join(self._name) == KEY
         if text[index] != '"':
             self._state = _State.NESTED
             self._depth = 0
             return index
         if self._is_input:
             self._state = _State.TEXT
-            self._is_told = True
+            self._has_input = True
             self._seen = []
         else:
             self._state = _State.OTHER
         return index + 1
 
-    def _read_text(self, text: str, index: int, told: list[str]) -> int:
+    def _read_text(self, text: str, index: int, texts: list[str]) -> int:
         piece, index, closed = self._reader.read(text, index)
-        told.append(self._inner.push(piece))
+        texts.append(self._inner.push(piece))
         if closed:
-            told.append(self._inner.end(is_cut=False))
+            texts.append(self._inner.end(is_cut=False))
             self._state = _State.AFTER
         return index
 
@@ -288,7 +287,7 @@ class Unwrapper:
             self._state = _State.AFTER
         return index
 
-    def _read_nested(self, text: str, index: int, told: list[str]) -> int:
+    def _read_nested(self, text: str, index: int, texts: list[str]) -> int:
         """A value that is no string. As the input, its source text is the text."""
         start, size, is_over = index, len(text), False
         while index < size and not is_over:
@@ -309,17 +308,17 @@ class Unwrapper:
             self._nested.append(text[start:index])
         if is_over:
             self._state = _State.AFTER
-            self._tell_nested(told)
+            self._emit_nested(texts)
         return index
 
-    def _tell_nested(self, told: list[str]) -> None:
+    def _emit_nested(self, texts: list[str]) -> None:
         if self._is_input:
             source = "".join(self._nested).strip(_BLANK)
-            told.append("" if source == "null" else source)
-            self._is_told = True
+            texts.append("" if source == "null" else source)
+            self._has_input = True
             self._seen = []
 
-    def _read_after(self, text: str, index: int, told: list[str]) -> int:
+    def _read_after(self, text: str, index: int, texts: list[str]) -> int:
         match text[index]:
             case " " | "\t" | "\n" | "\r":
                 return index + 1
@@ -330,18 +329,18 @@ class Unwrapper:
                 self._state = _State.END
                 return index + 1
             case _:
-                return self._give_up(text, told)
+                return self._give_up(text, texts)
 
-    def _read_end(self, text: str, index: int, told: list[str]) -> int:
-        return index + 1 if text[index] in _BLANK else self._give_up(text, told)
+    def _read_end(self, text: str, index: int, texts: list[str]) -> int:
+        return index + 1 if text[index] in _BLANK else self._give_up(text, texts)
 
-    def _give_up(self, text: str, told: list[str]) -> int:
-        """This is no wrapper after all. Before any text was told, everything so far is the text."""
-        if self._is_told:
+    def _give_up(self, text: str, texts: list[str]) -> int:
+        """This is no wrapper after all. Before any text is out, everything so far is the text."""
+        if self._has_input:
             self._state = _State.END
         else:
             self._state = _State.PLAIN
-            told.append("".join(self._seen))
+            texts.append("".join(self._seen))
             self._seen = []
         return len(text)
 
@@ -357,3 +356,91 @@ class Unwrapper:
         _State.AFTER: _read_after,
         _State.END: _read_end,
     }
+
+
+_ESCAPES = {
+    '"': '"',
+    "\\": "\\",
+    "/": "/",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+}
+_STOP = re.compile(r'["\\]')
+# Well-formed content of a JSON string, less bare halves of characters, which the JSON library does not take.
+# Possessive: a long text must not pile up places to go back to.
+_REGULAR = re.compile(r'(?:[^"\\\x00-\x1f\ud800-\udfff]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})++')
+# From here on it is cheaper to hand a whole stretch to the JSON library than to decode escape by escape.
+_LONG = 64
+
+
+class StringReader:
+    """The inside of one JSON string, wherever it is cut: escapes and surrogate pairs may be split."""
+
+    __slots__ = ("_escape", "_half")
+
+    def __init__(self) -> None:
+        self._escape = ""
+        self._half = ""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._escape and not self._half
+
+    def read(self, text: str, start: int) -> tuple[str, int, bool]:
+        """What the text from `start` says, where the reading stopped, and whether the string is over."""
+        pieces: list[str] = []
+        index, size, closed = start, len(text), False
+        while index < size and not closed:
+            if self._escape:
+                index = self._continue_escape(text, index, pieces)
+                continue
+            if size - index >= _LONG:
+                index = self._take_stretch(text, index, pieces)
+            stop = _STOP.search(text, index)
+            if stop is None:
+                pieces.append(text[index:])
+                index = size
+            else:
+                pieces.append(text[index : stop.start()])
+                index = stop.end()
+                closed = stop.group() == '"'
+                self._escape = "" if closed else "\\"
+        texts, self._half = join_halves(self._half, "".join(pieces))
+        return (texts + self.end() if closed else texts), index, closed
+
+    def end(self) -> str:
+        """What is left when no more comes: a cut escape says nothing, half a pair is U+FFFD."""
+        half, self._half, self._escape = self._half, "", ""
+        return replace_lone(half)
+
+    def _take_stretch(self, text: str, index: int, pieces: list[str]) -> int:
+        stretch = _REGULAR.match(text, index)
+        if stretch is None:
+            return index
+        content = stretch.group()
+        pieces.append(str(loads(f'"{content}"')) if "\\" in content else content)
+        return stretch.end()
+
+    def _continue_escape(self, text: str, index: int, pieces: list[str]) -> int:
+        character = text[index]
+        if self._escape == "\\":
+            if character == "u":
+                self._escape = "\\u"
+            else:
+                # A backslash that escapes nothing was meant: models forget to double it in patterns and paths.
+                pieces.append(_ESCAPES.get(character, "\\" + character))
+                self._escape = ""
+            return index + 1
+        if character not in hexdigits:
+            pieces.append(self._escape)
+            self._escape = ""
+            return index
+        self._escape += character
+        digits = self._escape[2:]
+        if len(digits) == 4:
+            pieces.append(chr(int(digits, 16)))
+            self._escape = ""
+        return index + 1

@@ -43,8 +43,6 @@ from dragoman.model.events import (
 )
 from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, Text
 
-__all__ = ("FITTING", "TRANSITIONS", "Grammar", "State", "is_grammatical")
-
 
 class State(Enum):
     SILENT = auto()  # nothing of the answer yet

@@ -5,13 +5,11 @@ replay item ids and OpenAI rejects other prefixes. Deterministic: the same seed 
 so a caller that wants ids to differ between answers gives a seed that does.
 
 A seed that is itself the id of a response of ours is carried by the ids it mints: of an item that is only referred to,
-`response_of` tells in which response it was told. Every delta of an item repeats its id: they are as short as they can be.
+`response_of` finds the response of an item. Every delta of an item repeats its id: they are as short as they can be.
 """
 
 import re
 from hashlib import blake2b
-
-__all__ = ("NOISE_BITS", "RESPONSE_PREFIX", "Minter", "number_of", "response_of")
 
 RESPONSE_PREFIX = "resp_dgm"
 """How the ids of responses begin that are ours. No vendor's do: theirs go on with digits or other words."""
@@ -62,6 +60,6 @@ class Minter:
 
 
 def response_of(item_id: str) -> str | None:
-    """The response of ours in which an item of this id was told; None if the id does not say."""
+    """The response of ours that has the item of this id; None if the id does not say."""
     found = _CARRIED.fullmatch(item_id)
     return None if found is None else RESPONSE_PREFIX + found[1]

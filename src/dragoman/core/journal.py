@@ -1,27 +1,20 @@
-"""What the writer of a stream tells whoever keeps it of what it wrote: the deltas that it made alike, and how it ended.
+"""What an encoder notes of its stream for the store: the deltas that it made alike, and how the stream ends.
 
-A stream is some thirty times what it says. Whoever keeps it need not find that out by compressing it: the writer has
-filled the texts into one form, and the form and the texts are all there is to keep. No more than hints: `cut` only
-takes them for what they are if everything that was told since the last time was written here.
+A stream is some thirty times the size of its texts. The store need not find that out by compressing it: the encoder has
+filled the texts into one form, and the form and the texts are all there is to keep. These are hints: `cut` uses them
+only if everything that was sent since the last `cut` was encoded here.
+
+The frames that end a stream wait until the answer is stored. If it cannot be stored, a failure is encoded in their
+place (`WrittenEnd`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, count
 from typing import Literal, final
 
 from msgspec import Struct, structs
 
-__all__ = (
-    "Deltas",
-    "Form",
-    "Journal",
-    "Piece",
-    "Terminal",
-    "TerminalStatus",
-    "fill_in",
-    "join_pieces",
-    "weigh",
-)
+from dragoman.model.outcome import ErrorInfo
 
 TerminalStatus = Literal["completed", "incomplete", "failed", "cancelled"]
 
@@ -30,9 +23,9 @@ _BETWEEN = b"\n"
 
 
 class Terminal(Struct, frozen=True, gc=False):
-    """The response object as it was told last, and what it says of itself.
+    """The response object of a terminal event, and what it says.
 
-    waiting: the ids of the calls whose results the client owes; None: what it says of them takes a closer look.
+    waiting: the ids of the calls whose results the client owes; None: they are to be read from the object.
     items: the ids of its items, as far as they have some.
     """
 
@@ -41,6 +34,18 @@ class Terminal(Struct, frozen=True, gc=False):
     body: bytes
     waiting: tuple[str, ...] | None = None
     items: tuple[str, ...] = ()
+
+
+@final
+class WrittenEnd(Struct, frozen=True, gc=False):
+    """The frames that end a stream, as its encoder wrote them.
+
+    fail: encodes a failure to be sent in their place. terminal: of a Responses stream.
+    """
+
+    frames: bytes
+    fail: Callable[[ErrorInfo], bytes]
+    terminal: Terminal | None = None
 
 
 @final
@@ -87,12 +92,12 @@ Piece = bytes | Deltas
 
 
 def weigh(pieces: Iterable[Piece]) -> int:
-    """How much there is to keep."""
+    """How many bytes there are to keep."""
     return sum([len(piece.texts if type(piece) is Deltas else piece) for piece in pieces])
 
 
 def join_pieces(pieces: Iterable[Piece]) -> bytes:
-    """All of it, as it was told."""
+    """All of it, as it was sent."""
     return b"".join([piece.frames() if type(piece) is Deltas else piece for piece in pieces])
 
 
@@ -107,17 +112,14 @@ class _Run(Struct):
 
 
 class Journal:
-    """Of one stream. `size`: how many bytes were written since the last `cut`, counted by who writes them.
+    """Of one stream. `size`: how many bytes the encoder wrote since the last `cut`. `end`: once it has written it."""
 
-    terminal: what the end says of itself, if it was written and is easily told.
-    """
-
-    __slots__ = ("_runs", "size", "terminal")
+    __slots__ = ("_runs", "end", "size")
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self.size = 0
-        self.terminal: Terminal | None = None
+        self.end: WrittenEnd | None = None
 
     def note(self, form: Form, number: int, texts: bytes, size: int) -> None:
         """Frames of a form were written next, as so many bytes. `texts` as of `Deltas`."""
@@ -131,23 +133,20 @@ class Journal:
         else:
             runs.append(_Run(start, end, form, number, [texts]))
 
-    def cut(self, told: bytes) -> list[Piece] | None:
-        """What was told since the last time, where the deltas that it is made of are known; None: keep it as it is."""
+    def cut(self, sent: bytes) -> list[Piece] | None:
+        """The pieces of what was sent since the last time, where its deltas are known; None: keep it as it is."""
         runs, size, self.size = self._runs, self.size, 0
         if runs:
             self._runs = []
-        if size != len(told):
-            self.terminal = None
-            return None
-        if not runs:
+        if size != len(sent) or not runs:
             return None
         pieces: list[Piece] = []
         place = 0
         for run in runs:
             if run.start > place:
-                pieces.append(told[place : run.start])
+                pieces.append(sent[place : run.start])
             pieces.append(Deltas(run.form, run.number, _BETWEEN.join(run.texts)))
             place = run.end
-        if place < len(told):
-            pieces.append(told[place:])
+        if place < len(sent):
+            pieces.append(sent[place:])
         return pieces

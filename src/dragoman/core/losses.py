@@ -16,23 +16,6 @@ from dragoman.model.outcome import Loss, LossAction
 from dragoman.model.parts import Dialect, Extra, Opaque, Text
 from dragoman.model.request import Namespace, Turn
 
-__all__ = (
-    "LONGEST_NAME",
-    "MOST_FIELDS",
-    "REQUEST_LOSSES",
-    "LossBook",
-    "LossRule",
-    "LossTable",
-    "answer_book",
-    "foreign_noter",
-    "instruction_texts",
-    "note_namespaces",
-    "note_opaque",
-    "note_request_fields",
-    "request_field_code",
-)
-
-
 # Fields with which answers describe themselves and the server, or repeat the request: their absence costs nobody anything.
 # They are known by name, whoever's they are, so that what is reported is what somebody may miss. In a request the same
 # names are the client's wishes, and none of them is left out without a word.
@@ -223,9 +206,11 @@ def request_field_code(name: str, value: Raw) -> str | None:
         return None
     if name == "moderation":
         policy = read_object(read_object(value).get("policy"))
-        modes = (read_text(read_object(policy.get(side)), "mode") for side in ("input", "output"))
+        modes = (
+            read_text(read_object(policy.get(side)).get("mode")) for side in ("input", "output")
+        )
         return "moderation_block" if "block" in modes else name
-    if name == "thread" and read_text(read_object(value), "type") != "continue":
+    if name == "thread" and read_text(read_object(value).get("type")) != "continue":
         return "unknown_field"  # a thread that begins here has nothing in it yet
     return name if name in REQUEST_LOSSES else "unknown_field"
 

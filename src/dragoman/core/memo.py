@@ -12,8 +12,6 @@ from typing import TypeVar
 from dragoman._json import Raw
 from dragoman.model.request import Tool
 
-__all__ = ("Kept", "made_of", "remembered")
-
 T = TypeVar("T")
 
 # Distinct lists of tools in use at a time: agents at work, with their subagents. With the next constant this bounds what

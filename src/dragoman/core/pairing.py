@@ -27,14 +27,11 @@ from operator import is_, itemgetter
 
 from msgspec import structs
 
+from dragoman._json import Raw
 from dragoman.core.ids import Minter
-from dragoman.core.merging import merge_turns
-from dragoman.core.results import mark_error
 from dragoman.model.outcome import Repair
-from dragoman.model.parts import Call, Part, Result, Text
+from dragoman.model.parts import Call, Extra, Part, Result, Text
 from dragoman.model.request import Role, Turn
-
-__all__ = ("INTERRUPTED", "is_paired", "merge_turns", "pair_results")
 
 INTERRUPTED = "The call was interrupted before it gave a result."
 ORPHAN = "Result of a tool call that is not part of this conversation:"
@@ -87,7 +84,7 @@ def pair_results(
 def is_paired(turns: Sequence[Turn]) -> bool:
     """Whether there is nothing to do, as in most conversations: each run of calls is followed by its results in order.
 
-    Says no where only a closer look can tell: providers' calls, results outside tool turns.
+    Says no where only a closer look could decide: providers' calls, results outside tool turns.
     """
     calls: list[Call] = []  # of the last run of assistant turns
     answered = 0
@@ -222,7 +219,7 @@ class _Pairing:
                     yield (number, index), part
 
     def _is_active(self, result: Result) -> bool:
-        """Whether it should answer a call of the client. A wire may not tell who ran a tool; then the call does."""
+        """Whether it should answer a call of the client. A wire may not say who ran a tool; then the call does."""
         if result.executor != "client":
             return False
         is_elsewhere = self._continues or result.call_id in self._provider_ids
@@ -343,7 +340,7 @@ class _Pairing:
                 is_error=True,
                 kind=slot.call.kind,
             )
-        # A wire that knows only one kind of result does not tell which kind of call it answers.
+        # A wire that knows only one kind of result does not say which kind of call it answers.
         kind = slot.call.kind if result.kind == "function" else result.kind
         if result.call_id == slot.call_id and result.kind == kind:
             return result
@@ -405,3 +402,78 @@ def _as_text(heading: str, result: Result) -> tuple[Part, ...]:
 
 def _is_equal(one: Result, other: Result) -> bool:
     return one.content == other.content and one.is_error == other.is_error
+
+
+def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """One turn for each run of assistant turns and of tool turns, with an assistant's calls after all else it said.
+
+    Wires of messages want their results directly after the calls: what a model said after a call stands before it
+    (rule `text_before_calls`). Merging itself is no repair.
+    """
+    merged: list[Turn] = []
+    repairs: list[Repair] = []
+    start = 0
+    while start < len(turns):
+        role = turns[start].role
+        end = start + 1
+        if role in {"assistant", "tool"}:
+            while end < len(turns) and turns[end].role == role:
+                end += 1
+        turn = turns[start] if end == start + 1 else _join(turns[start:end])
+        if role == "assistant":
+            parts = _calls_last(turn.parts)
+            if parts != turn.parts:
+                turn = structs.replace(turn, parts=parts)
+                repairs.append(Repair("text_before_calls", f"turns[{start}]"))
+        merged.append(turn)
+        start = end
+    return tuple(merged), tuple(repairs)
+
+
+def _join(turns: Sequence[Turn]) -> Turn:
+    return structs.replace(
+        turns[0],
+        parts=tuple(part for turn in turns for part in turn.parts),
+        name=next((turn.name for turn in turns if turn.name is not None), None),
+        item_id=next((turn.item_id for turn in turns if turn.item_id is not None), None),
+        status=next((turn.status for turn in turns if turn.status is not None), None),
+        # A cache breakpoint covers all before it: of several in one turn only the last says something.
+        cache=next((turn.cache for turn in reversed(turns) if turn.cache is not None), None),
+        extra=_join_extras([turn.extra for turn in turns if turn.extra is not None]),
+    )
+
+
+def _join_extras(extras: Sequence[Extra]) -> Extra | None:
+    if not extras:
+        return None
+    dialect = extras[0].dialect
+    fields: dict[str, Raw] = {}
+    for extra in extras:
+        if extra.dialect == dialect:
+            fields = {**extra.fields, **fields}
+    return Extra(dialect, fields)
+
+
+def _calls_last(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    calls = tuple(part for part in parts if _is_client_call(part))
+    if not calls or parts[-len(calls) :] == calls:
+        return parts
+    return (*(part for part in parts if not _is_client_call(part)), *calls)
+
+
+def _is_client_call(part: Part) -> bool:
+    return isinstance(part, Call) and part.executor == "client"
+
+
+ERROR_MARK = "[tool error] "
+
+
+def mark_error(text: str) -> str:
+    return ERROR_MARK + text
+
+
+def unmark_error(text: str) -> tuple[str, bool]:
+    """The text without the mark, and whether it had one."""
+    if text.startswith(ERROR_MARK):
+        return text[len(ERROR_MARK) :], True
+    return text, False

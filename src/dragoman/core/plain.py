@@ -1,4 +1,4 @@
-"""Answers and requests as nearly all are, told from the others by one look. Knows no wire.
+"""Answers and requests as nearly all are, recognised by one look. Knows no wire.
 
 A writer that is given a plain answer (one choice of thoughts, texts and calls of the client's functions, every one
 whole) has nothing to settle; nor has one that is given a turn that is a text and nothing more.
@@ -9,8 +9,6 @@ from operator import attrgetter
 from dragoman.model.outcome import FinishReason, Outcome
 from dragoman.model.parts import Call, Dialect, Reasoning, Text
 from dragoman.model.request import Request, Turn
-
-__all__ = ("PlainPart", "bare_text", "has_seldom_settings", "plain_parts")
 
 _seldom = attrgetter(
     *("top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "choices", "logprobs", "top_logprobs"),

@@ -17,8 +17,6 @@ from dragoman.model.outcome import Choice, Outcome
 from dragoman.model.parts import CLIENT_KINDS, Call
 from dragoman.model.request import ToolRef
 
-__all__ = ("Restorer", "restore_whole")
-
 # Kinds that the client runs itself. The others are run by providers, whose wires name the kind.
 _CLIENT_KINDS = CLIENT_KINDS | {"custom"}
 
@@ -71,11 +69,11 @@ class Restorer:
         return event if header is call else structs.replace(event, header=header)
 
     def _unwrap(self, event: InputDelta) -> tuple[Event, ...]:
-        unwrapper, told = self._wrapped[event.part]
+        unwrapper, emitted = self._wrapped[event.part]
         text = unwrapper.feed(event.text)
         if not text:
             return ()
-        told.append(text)
+        emitted.append(text)
         return (InputDelta(event.part, text),)
 
     def _end(self, event: PartEnded, call: Call) -> tuple[Event, ...]:
@@ -91,22 +89,22 @@ class Restorer:
             return (event,)
 
         unwrapper, pieces = self._wrapped.pop(event.part)
-        told = "".join(pieces)
+        emitted = "".join(pieces)
         if event.amended:
             unwrapper = Unwrapper()
             text = unwrapper.feed(call.input) + unwrapper.finish()
         else:
-            text = told + unwrapper.finish()
+            text = emitted + unwrapper.finish()
         if unwrapper.is_cut:
             # It is a cut call, whatever the provider says of it, and must not be run.
             call = structs.replace(call, status="incomplete")
             self._demoted.add(choice)
         self._count(call, choice)
-        is_amended = not text.startswith(told)
+        is_amended = not text.startswith(emitted)
         end = PartEnded(event.part, structs.replace(call, input=text), is_amended)
-        if is_amended or len(text) == len(told):
+        if is_amended or len(text) == len(emitted):
             return (end,)
-        return (InputDelta(event.part, text[len(told) :]), end)
+        return (InputDelta(event.part, text[len(emitted) :]), end)
 
     def _count(self, call: Call, choice: int) -> None:
         if call.status == "completed":

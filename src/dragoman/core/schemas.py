@@ -1,4 +1,4 @@
-"""Tool schemas as a target accepts them.
+"""Tool schemas as a target accepts them, and the tool that a call without a name means.
 
 `fix_schema` changes only what a target refuses: a missing type or `properties` at the top, Google's upper-case types,
 keywords the target does not know, keywords that are null and, where its rules ask for it, local `$ref`s. It walks
@@ -8,18 +8,22 @@ touched, whatever they look like. A schema that needs no change keeps its exact 
 A strict flag is a promise about the schema. One that is not closed at every level makes targets answer 400, so the
 schema is closed (`close_strict`) or the flag is taken back; either is said in the notes. This module does not know
 which target has which rules.
+
+`resolve_name` concludes the name of a call whose name never came from the tools that were offered. One tool was offered:
+that one. Several: the only one whose schema the finished arguments satisfy. An operator may choose the positional rule
+instead: the n-th call is the n-th tool. Otherwise there is no answer, and the caller says so. `satisfies` is a small check,
+not a validator: it knows the keywords that distinguish tools and ignores the others.
 """
 
-from collections.abc import Callable, Iterator
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, cast
+from urllib.parse import unquote
 
 from msgspec import Struct
 
-from dragoman._json import Raw, loads, raw
-from dragoman.core.pointers import resolve
+from dragoman._json import Raw, is_same_value, loads, raw
 from dragoman.errors import MalformedJson
-
-__all__ = ("EMPTY_SCHEMA", "SchemaRules", "fix_schema")
+from dragoman.model.request import Tool
 
 EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
 """The schema of a tool without arguments, and of one whose schema cannot be used."""
@@ -360,3 +364,223 @@ class _Inliner:
             self._sizes[reference] = _measure(cast("object", target))[0]
         self._budget -= self._sizes[reference]
         return cast("_Schema", target) if self._budget >= 0 else None
+
+
+def resolve(document: object, reference: str) -> object:
+    """What a local `$ref` (`#`, `#/$defs/Name`) points at; None if it points outside the document or at nothing."""
+    if not reference.startswith("#"):
+        return None
+    path = reference[1:]
+    if path and not path.startswith("/"):
+        return None
+    here = document
+    for step in path.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(here, dict):
+            here = cast("dict[str, object]", here).get(name)
+        elif isinstance(here, list) and name.isdecimal() and len(name) < 10:
+            items = cast("list[object]", here)
+            here = items[int(name)] if int(name) < len(items) else None
+        else:
+            return None
+    return here
+
+
+# A schema may refer to itself, and alternatives multiply: past MAX_DEPTH and this nothing is satisfied.
+MAX_STEPS = 10_000
+
+# Tools that providers run are never called by name through a client's call.
+_PROVIDER_KINDS = frozenset(
+    {
+        "web_search",
+        "web_fetch",
+        "file_search",
+        "code_interpreter",
+        "image_generation",
+        "mcp",
+        "mcp_approval",
+        "mcp_list_tools",
+    }
+)
+
+
+def resolve_name(
+    arguments: str,
+    tools: Sequence[Tool],
+    position: int,
+    rule: Literal["schema", "positional"] = "schema",
+) -> str | None:
+    """The name of the tool that a nameless call means. `position` counts the calls of the answer before it."""
+    callable_tools = [tool for tool in tools if tool.kind not in _PROVIDER_KINDS and tool.name]
+    if len(callable_tools) == 1:
+        return callable_tools[0].name
+    if rule == "positional":
+        is_there = 0 <= position < len(tools) and tools[position] in callable_tools
+        return tools[position].name if is_there else None
+    fitting = {tool.name for tool in callable_tools if _fits(tool, arguments)}
+    return fitting.pop() if len(fitting) == 1 else None
+
+
+def satisfies(schema: object, value: object) -> bool:
+    """Whether a plain JSON value satisfies a plain JSON schema, as far as the known keywords go."""
+    return _Check(schema).satisfies(schema, value, 0)
+
+
+def without_nulls(schema: object, value: object) -> object:
+    """The value less every null of an optional member that may not be null. Models write one for what they do not give:
+    strict modes have them name all members.
+    """
+    return _Check(schema).without_nulls(schema, value, 0)
+
+
+def _fits(tool: Tool, arguments: str) -> bool:
+    try:
+        value: object = loads(arguments) if arguments.strip() else {}
+    except MalformedJson:
+        return tool.kind == "custom"
+    if tool.kind == "custom":
+        return False
+    try:
+        schema: object = {} if tool.schema is None else loads(bytes(tool.schema))
+    except MalformedJson:
+        schema = {}
+    return isinstance(value, dict) and satisfies(schema, cast("_Schema", value))
+
+
+class _Check:
+    """One check: what references refer to, and how many steps it may still take."""
+
+    def __init__(self, root: object) -> None:
+        self._root = root
+        self._steps = MAX_STEPS
+
+    def satisfies(self, schema: object, value: object, depth: int) -> bool:
+        self._steps -= 1
+        if depth > MAX_DEPTH or self._steps < 0:
+            return False
+        if not isinstance(schema, dict):
+            return schema is not False
+        known = cast("_Schema", schema)
+        if value is None and known.get("nullable") is True:
+            return True
+        return (
+            _has_type(known.get("type"), value)
+            and _is_listed(known, value)
+            and self._combines(known, value, depth)
+            and self._has_members(known, value, depth)
+            and self._has_items(known, value, depth)
+        )
+
+    def without_nulls(self, schema: object, value: object, depth: int) -> object:
+        if depth > MAX_DEPTH or not isinstance(schema, dict):
+            return value
+        known = cast("_Schema", schema)
+        reference = known.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            value = self.without_nulls(resolve(self._root, reference), value, depth + 1)
+        if isinstance(value, list):
+            items = known.get("items")
+            listed = cast("list[object]", value)
+            return [self.without_nulls(items, each, depth + 1) for each in listed]
+        properties = known.get("properties")
+        if not isinstance(value, dict):
+            return value
+        members = cast("_Schema", value)
+        if not isinstance(properties, dict):
+            return members
+        named = cast("_Schema", properties)
+        required = known.get("required")
+        needed = cast("list[object]", required) if isinstance(required, list) else []
+        return {
+            name: self.without_nulls(named.get(name), member, depth + 1)
+            for name, member in members.items()
+            if member is not None
+            or name in needed
+            or name not in named
+            or self.satisfies(named[name], None, depth + 1)
+            or self._steps < 0  # it could not be decided
+        }
+
+    def _combines(self, schema: _Schema, value: object, depth: int) -> bool:
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            target = resolve(self._root, reference)
+            if not self.satisfies(target, value, depth + 1):
+                return False
+        for keyword, count in (("allOf", all), ("anyOf", any), ("oneOf", _is_one)):
+            choices = schema.get(keyword)
+            if isinstance(choices, list):
+                answers = (
+                    self.satisfies(choice, value, depth + 1)
+                    for choice in cast("list[object]", choices)
+                )
+                if not count(answers):
+                    return False
+        return True
+
+    def _has_members(self, schema: _Schema, value: object, depth: int) -> bool:
+        if not isinstance(value, dict):
+            return True
+        members = cast("_Schema", value)
+        required = schema.get("required")
+        if isinstance(required, list) and any(
+            isinstance(name, str) and name not in members for name in cast("list[object]", required)
+        ):
+            return False
+        properties = schema.get("properties")
+        named = cast("_Schema", properties) if isinstance(properties, dict) else {}
+        others = schema.get("additionalProperties")
+        return all(
+            self.satisfies(named.get(name, others), member, depth + 1)
+            for name, member in members.items()
+        )
+
+    def _has_items(self, schema: _Schema, value: object, depth: int) -> bool:
+        items = schema.get("items")
+        if not isinstance(value, list) or items is None:
+            return True
+        return all(self.satisfies(items, item, depth + 1) for item in cast("list[object]", value))
+
+
+def _has_type(wanted: object, value: object) -> bool:
+    if isinstance(wanted, list):
+        return any(_has_type(one, value) for one in cast("list[object]", wanted))
+    match wanted:
+        case str():
+            return _is_of_type(wanted.lower(), value)
+        case _:
+            return True
+
+
+def _is_of_type(wanted: str, value: object) -> bool:
+    match wanted:
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "null":
+            return value is None
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "integer":
+            is_whole = isinstance(value, float) and value.is_integer()
+            return is_whole or (isinstance(value, int) and not isinstance(value, bool))
+        case _:
+            return True
+
+
+def _is_listed(schema: _Schema, value: object) -> bool:
+    choices = schema.get("enum")
+    if isinstance(choices, list) and not any(
+        is_same_value(choice, value) for choice in cast("list[object]", choices)
+    ):
+        return False
+    return "const" not in schema or is_same_value(schema["const"], value)
+
+
+def _is_one(answers: Iterable[bool]) -> bool:
+    return sum(answers) == 1

@@ -2,7 +2,7 @@
 
 A provider's own seal travels as the very string it came as. Seals of another family, or several at once, ride in an
 envelope, `dgm1.` + base64url of JSON, so that a client of any dialect carries them back to us unknowing. What is
-inside goes back only to its own family: `split_family` tells which.
+inside goes back only to its own family: `split_family` says which.
 
 Nothing here raises, and no message ever shows a seal.
 """
@@ -15,16 +15,6 @@ from typing import Literal, cast
 from dragoman._json import dumps, loads
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import Seal, SealKind
-
-__all__ = (
-    "ENVELOPE",
-    "Family",
-    "seal_to_encrypted",
-    "seal_to_signature",
-    "seals_from_encrypted",
-    "seals_from_signature",
-    "split_family",
-)
 
 Family = Literal["openai", "anthropic", "google"]
 

@@ -21,15 +21,6 @@ from msgspec import structs
 from dragoman._json import Raw
 from dragoman.model.outcome import ErrorInfo
 
-__all__ = (
-    "HIDDEN",
-    "NO_SECRETS",
-    "Secrets",
-    "header_credentials",
-    "url_credentials",
-    "url_others",
-)
-
 HIDDEN = "[redacted]"
 
 # Keys of local servers are words such as `none`; shorter ones protect nothing, and hiding them would garble every text.

@@ -1,7 +1,7 @@
 """Halves of a character: a surrogate pair whose two escapes arrive in different deltas.
 
 A server that cuts its text by UTF-16 units sends `"\\ud83d"` and then `"\\ude00"`. The first half has no UTF-8 and must
-not be told; it waits for the other. A half whose partner never comes is U+FFFD; in a call's input it is a fault. Only text in which a decoder met a
+not be emitted; it waits for the other. A half whose partner never comes is U+FFFD; in a call's input it is a fault. Only text in which a decoder met a
 surrogate needs these functions: JSON readers refuse such text on their fast path, so other deltas never come here.
 """
 
@@ -9,16 +9,14 @@ from collections.abc import Iterator
 
 from dragoman.errors import MalformedJson
 
-__all__ = ("join_exactly", "join_halves", "replace_lone")
-
 _FIRST_HALVES = ("\ud800", "\udbff")
 _SLICE = 65_536  # characters
 
 
 def join_halves(held: str, text: str) -> tuple[str, str]:
-    """The text that can be told, and the half to hold for the next call (empty if none).
+    """The text that can be emitted, and the half to hold for the next call (empty if none).
 
-    `held` is what the call before gave back. At the end of the part, tell `replace_lone(held)`.
+    `held` is what the call before gave back. At the end of the part, emit `replace_lone(held)`.
     """
     whole = held + text
     if whole and _is_first_half(whole[-1]):
@@ -34,9 +32,9 @@ def join_exactly(held: str, text: str) -> tuple[str, str]:
     """
     whole = held + text
     half = whole[-1] if whole and _is_first_half(whole[-1]) else ""
-    told = whole[:-1] if half else whole
+    text = whole[:-1] if half else whole
     try:
-        return told.encode("utf-16-le", "surrogatepass").decode("utf-16-le"), half
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le"), half
     except UnicodeDecodeError as error:
         raise MalformedJson(
             "expected whole characters in a call's input, got half of one"

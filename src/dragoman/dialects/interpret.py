@@ -1,8 +1,8 @@
-"""One answer on its way through a gateway: read in the upstream's dialect, told in the client's, and counted.
+"""One answer on its way through a gateway: read in the upstream's dialect, written in the client's, and counted.
 
     StreamInterpreter   a stream as a stream
     BodyCollector       a stream as a body: for clients that did not ask for a stream and upstreams that only stream
-    tell_body           a body as a stream: for upstreams that ignored the wish for one
+    stream_body           a body as a stream: for upstreams that ignored the wish for one
     interpret_body      a body as a body
 
 All four read to the same events. What comes out of a stream is always whole frames. No I/O.
@@ -13,11 +13,11 @@ from itertools import chain
 from typing import Protocol, cast
 
 from dragoman.core.aliases import NameMap
+from dragoman.core.deltas import Deltas
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer
-from dragoman.core.runs import Run, Told
-from dragoman.core.serial import PASSING
-from dragoman.core.tally import NOTED, Tally, tally_of
+from dragoman.core.serialize import PASSING
+from dragoman.core.usage import NOTED, Tally, tally_of
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec, upstream_codec
 from dragoman.dialects.staging import Scanning, Stage
@@ -40,7 +40,7 @@ __all__ = (
     "StreamInterpreter",
     "change_of",
     "interpret_body",
-    "tell_body",
+    "stream_body",
 )
 
 _UNTALLIED = PASSING - NOTED
@@ -75,12 +75,16 @@ class Interpreter(Protocol):
 
     def feed(self, data: bytes) -> bytes: ...
 
+    def feed_together(self, pieces: list[bytes]) -> bytes:
+        """The same for a read that came in several pieces."""
+        ...
+
     def close(self) -> bytes:
-        """The upstream has ended: what remains to be told, and always a terminal."""
+        """The upstream has ended: what remains to be written, and always a terminal."""
         ...
 
     def fail(self, error: ErrorInfo) -> bytes:
-        """The answer ends here: what is open is closed, and the failure told. Nothing if it was over."""
+        """The answer ends here: what is open is closed, and the failure is written. Nothing if it was over."""
         ...
 
     def keep_alive(self) -> bytes:
@@ -89,7 +93,7 @@ class Interpreter(Protocol):
 
 
 class StreamInterpreter:
-    """A stream of one dialect, told in another (or anew in the same). `scan` comes before `change`."""
+    """A stream of one dialect, written in another (or anew in the same). `scan` comes before `change`."""
 
     def __init__(
         self,
@@ -127,27 +131,27 @@ class StreamInterpreter:
         return self._encoder.losses
 
     def feed(self, data: bytes) -> bytes:
-        told = self._decoder.told(data)
-        event = told[0] if len(told) == 1 else None
-        if event is None or type(event) is Run:
-            return self._tell_all(told)
+        read = self._decoder.decode(data)
+        event = read[0] if len(read) == 1 else None
+        if event is None or type(event) is Deltas:
+            return self._encode_together(read)
         scanning = self._scanning
         is_same = scanning.passes(event) if scanning is not None else self._change is None
         events = (event,) if is_same else self._changed((event,))
         if len(events) == 1 and self._serializer.is_idle and type(events[0]) in _UNTALLIED:
             return self._encode(events[0])  # nearly every read of a token stream
-        return self._tell(events)
+        return self._encode_events(events)
 
     def feed_together(self, pieces: list[bytes]) -> bytes:
         """The same for a read that came in several pieces."""
-        return self._tell_all(self._decoder.told_together(pieces))
+        return self._encode_together(self._decoder.decode_together(pieces))
 
     def close(self) -> bytes:
         events = [event for step in self._decoder.close() for event in step.events]
-        return self._tell(self._changed(events)) + self._encoder.close()
+        return self._encode_events(self._changed(events)) + self._encoder.close()
 
     def fail(self, error: ErrorInfo) -> bytes:
-        return self._tell(self._changed(self._decoder.fail(error)))
+        return self._encode_events(self._changed(self._decoder.fail(error)))
 
     def keep_alive(self) -> bytes:
         return b"" if self.is_over else self._encode(_PING)
@@ -159,40 +163,40 @@ class StreamInterpreter:
             return events
         return list(chain.from_iterable(map(self._change, events)))
 
-    def _tell_all(self, told: Sequence[Told]) -> bytes:
-        """What one read brought: events, and runs of them."""
-        if Run not in map(type, told):
-            return self._tell(self._changed(cast("Sequence[Event]", told)))
+    def _encode_together(self, read: Sequence[Event | Deltas]) -> bytes:
+        """What one read brought: events, and deltas that are kept together."""
+        if Deltas not in map(type, read):
+            return self._encode_events(self._changed(cast("Sequence[Event]", read)))
         out: list[bytes] = []
         events: list[Event] = []
-        for one in told:
-            if type(one) is not Run:
+        for one in read:
+            if type(one) is not Deltas:
                 events.append(one)
                 continue
             if events:
-                out.append(self._tell(self._changed(events)))
+                out.append(self._encode_events(self._changed(events)))
                 events = []
-            out.append(self._tell_run(one))
-        out.append(self._tell(self._changed(events)))
+            out.append(self._encode_deltas(one))
+        out.append(self._encode_events(self._changed(events)))
         return b"".join(out)
 
-    def _tell_run(self, run: Run) -> bytes:
-        """A delta of the same part was told before it, and nothing since."""
+    def _encode_deltas(self, deltas: Deltas) -> bytes:
+        """A delta of the same part was encoded before it, and nothing since."""
         if self._scanning is not None:
-            is_same = self._scanning.passes_run(run)
+            is_same = self._scanning.passes_all(deltas)
         elif self._passes is not None:
-            is_same = self._passes(run.part)
+            is_same = self._passes(deltas.part)
         else:
             is_same = self._change is None
         if not is_same:
-            return self._tell(self._changed(run.events()))
+            return self._encode_events(self._changed(deltas.events()))
         if self._serializer.is_idle:
-            together = self._encoder.dialect.deltas(run.kind, run.part, run.texts)
+            together = self._encoder.dialect.deltas(deltas.kind, deltas.part, deltas.texts)
             if together is not None:
                 return together
-        return self._tell(run.events())
+        return self._encode_events(deltas.events())
 
-    def _tell(self, events: Sequence[Event]) -> bytes:
+    def _encode_events(self, events: Sequence[Event]) -> bytes:
         for event in events:
             if type(event) in NOTED:
                 self.tally.note(event)
@@ -200,7 +204,7 @@ class StreamInterpreter:
 
 
 class BodyCollector:
-    """A stream, gathered until it can be told as a body. Feeding it gives nothing to send."""
+    """A stream, gathered until it can be written as a body. Feeding it gives nothing to send."""
 
     def __init__(
         self,
@@ -261,7 +265,7 @@ class BodyCollector:
                 self._events.append(event)
 
 
-def tell_body(
+def stream_body(
     data: bytes,
     source: str,
     target: str,
@@ -270,7 +274,7 @@ def tell_body(
     encode: EncodeContext,
     change: Change | None = None,
 ) -> tuple[TranslatedBody, Tally]:
-    """A body, told as the stream it would have been. `body` holds the whole stream."""
+    """A body, written as the stream it would have been. `body` holds the whole stream."""
     step = upstream_codec(source).read_body(data, decode)
     events = step.events
     if change is not None:
@@ -292,6 +296,6 @@ def interpret_body(  # noqa: PLR0913 -- a body, its two dialects, and what is kn
     stage: Change | None = None,
     scan: Stage | None = None,
 ) -> tuple[TranslatedBody, Tally]:
-    """A body of one dialect, told in another."""
+    """A body of one dialect, written in another."""
     answer = read_answer(data, source, decode, names, stage, scan)
     return write_answer(answer, target, encode), answer.tally

@@ -11,12 +11,12 @@ from dragoman.dialects.base import (
     DecodeContext,
     EncodeContext,
     EncodedRequest,
+    FrameCheck,
     FrameReader,
     Step,
     StreamEncoder,
     Target,
 )
-from dragoman.dialects.watching import Watch
 from dragoman.errors import ConfigError
 from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, LossAction, Outcome, Repair
@@ -52,13 +52,13 @@ class BodyEncoder(Protocol):
 class UpstreamCodec(Struct, frozen=True, kw_only=True):
     """A dialect as upstreams speak it: requests written, answers and errors read, its default target and its losses.
 
-    `read_plain` reads a body as nearly all are, whole; None for any other: it is `read_body` that can read every one.
+    `read_typed` reads a body as nearly all are, whole; None for any other: it is `read_body` that can read every one.
     """
 
     name: str
     reader: Callable[[DecodeContext], FrameReader]
     read_body: Callable[[bytes, DecodeContext], Step]
-    read_plain: Callable[[bytes], Outcome | None]
+    read_typed: Callable[[bytes], Outcome | None]
     encode_request: RequestEncoder
     decode_error: Callable[[bytes, int | None], ErrorInfo]
     target: Target
@@ -69,10 +69,10 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
     """A dialect that is spoken on both sides: also requests read, answers and errors written."""
 
     encoder: Callable[[EncodeContext], StreamEncoder]
-    watch: Callable[[EncodeContext], Watch]
+    check: Callable[[EncodeContext], FrameCheck]
     encode_body: BodyEncoder
     write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
-    is_regular_body: Callable[[bytes, EncodeContext], bool]
+    is_usable_body: Callable[[bytes, EncodeContext], bool]
     decode_request: Callable[[bytes], Request]
     pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
     encode_error: Callable[[ErrorInfo], bytes]
@@ -83,12 +83,12 @@ CODECS: Mapping[str, Codec] = {
         name="chat",
         reader=chat.ChatReader,
         encoder=chat.ChatEncoder,
-        watch=chat.ChatWatch,
+        check=chat.ChatCheck,
         read_body=chat.read_body,
-        read_plain=chat.read_plain,
+        read_typed=chat.read_typed,
         encode_body=chat.encode_body,
         write_body=chat.write_body,
-        is_regular_body=chat.is_regular_body,
+        is_usable_body=chat.is_usable_body,
         decode_request=chat.decode_request,
         encode_request=chat.encode_request,
         pair_turns=chat.pair_turns,
@@ -101,12 +101,12 @@ CODECS: Mapping[str, Codec] = {
         name="responses",
         reader=responses.ResponsesReader,
         encoder=responses.ResponsesEncoder,
-        watch=responses.ResponsesWatch,
+        check=responses.ResponsesCheck,
         read_body=responses.read_body,
-        read_plain=responses.read_plain,
+        read_typed=responses.read_typed,
         encode_body=responses.encode_body,
         write_body=responses.write_body,
-        is_regular_body=responses.is_regular_body,
+        is_usable_body=responses.is_usable_body,
         decode_request=responses.decode_request,
         encode_request=responses.encode_request,
         pair_turns=responses.pair_turns,
@@ -119,12 +119,12 @@ CODECS: Mapping[str, Codec] = {
         name="messages",
         reader=messages.MessagesReader,
         encoder=messages.MessagesEncoder,
-        watch=messages.MessagesWatch,
+        check=messages.MessagesCheck,
         read_body=messages.read_body,
-        read_plain=messages.read_plain,
+        read_typed=messages.read_typed,
         encode_body=messages.encode_body,
         write_body=messages.write_body,
-        is_regular_body=messages.is_regular_body,
+        is_usable_body=messages.is_usable_body,
         decode_request=messages.decode_request,
         encode_request=messages.encode_request,
         pair_turns=messages.pair_turns,
@@ -142,7 +142,7 @@ UPSTREAM_CODECS: Mapping[str, UpstreamCodec] = {
         name="codex",
         reader=codex.CodexReader,
         read_body=codex.read_body,
-        read_plain=codex.read_plain,
+        read_typed=codex.read_typed,
         encode_request=codex.encode_request,
         decode_error=codex.decode_error,
         target=codex.DEFAULT_TARGET,

@@ -1,47 +1,150 @@
-"""A stream of the same dialect on both sides: passed on byte for byte while it is regular, written anew from then on.
+"""The same dialect on both sides: the upstream's own bytes, as long as every known client can use them.
 
-    upstream bytes → StreamDecoder → frame and events ─┬─ regular: the frame, as it came ─────────────────→ client
-                                                       └─ the dialect's encoder, in shadow: discarded ─╴
-    from the first irregular frame on: what the encoder says of its events ─────────────────────────────→ client
+    upstream bytes → StreamDecoder → steps ─┬─ the frame, as it came ────────────────────────→ client
+                                            └─ from some frame on: its events → encoder ─────→ client
 
-A `watching.Watch` tells regular frames from others; so do the problems that the reader finds, parts that overlap, and names
-that have to be restored. The encoder hears everything, so that it can go on with the same ids, indices and numbers. To
-know that it stands where the client stands, both sides are reduced to marks (what a frame opens, closes and ends, and
-by which ids), and compared. A frame that is ahead of the encoder is held until the encoder has caught up: a call whose
-name may still grow, a finish that may be contradicted. Holding changes no byte, and lasts for a frame or two.
+Frames pass until the reader reports a problem that clients mind, the dialect's `FrameCheck` finds that a frame lacks what
+some client needs, parts overlap, a name has to be restored, or the stage finds a call in the text. From there on the
+encoder writes. It is first given the events of the frames that the client has seen, so that it goes on with the
+same ids, indices and numbers.
 
-    PASSING --a frame ahead of the encoder--> PASSING, with frames held --the encoder has caught up--> PASSING
-       '-------------------------------------------'--an irregular frame, a cut--> SPEAKING
+A frame waits while the encoder could not go on behind it: it announces something whose event the reader has not emitted
+yet (a call whose name may still grow, a finish that may be contradicted), or the stage still holds some of its text. The
+frames behind it wait too, so that they keep their order.
 
-Plain deltas cost a check and no encoding; the encoder is told of them in one piece when something else happens.
+    PASSING --a frame that must wait--> PASSING, with frames waiting --their events have come--> PASSING
+       '-----------------------------------'--a problem, a call in the text, a cut--> ENCODING
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman._json import dumps_text, escape_separators
 from dragoman.core.aliases import NameMap
-from dragoman.core.tally import NOTED, Tally
-from dragoman.dialects.base import DecodeContext, EncodeContext, Step, StreamDecoder
+from dragoman.core.deltas import Deltas, spread
+from dragoman.core.fields import replace_member
+from dragoman.core.restore import Restorer
+from dragoman.core.usage import NOTED, Tally, merge_usage
+from dragoman.dialects.base import DecodeContext, EncodeContext, Look, Step, StreamDecoder
 from dragoman.dialects.registry import codec
-from dragoman.dialects.relay_body import relay_body
-from dragoman.dialects.relay_decoder import RelayDecoder
-from dragoman.dialects.relay_entry import Entry
-from dragoman.dialects.relay_passage import BLANK, BLANKS, Passage
-from dragoman.dialects.staging import Stage
-from dragoman.model.events import Event, Failed, Noticed, Started
-from dragoman.model.outcome import ErrorInfo, Loss, Problem
-from dragoman.sse import parse_lines
+from dragoman.dialects.staging import Debt, Stage
+from dragoman.dialects.translate import SerialEncoder, TranslatedBody, read_answer, write_answer
+from dragoman.model.events import (
+    AnnotationAdded,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    LimitsReported,
+    Noticed,
+    PartEnded,
+    PartStarted,
+    ReasoningChannel,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, Loss, Problem, Usage
+from dragoman.model.parts import Call, Opaque
+from dragoman.sse import Frame
 
 __all__ = ("StreamRelay", "relay_body")
 
+MAX_WAITING_BYTES = 262_144
+"""Frames that may wait. A block of text that is a call reaches this with some thousand tokens, and is hidden anyway."""
+
+_FEW = 4  # frames that are not worth being looked at together
+_MANY = 512  # frames that are
+_BOM = b"\xef\xbb\xbf"
+_LF = 0x0A
+_BLANK = b"\n\n"
+_BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")  # what ends a frame: as we write it, and as others do
 _PING = Noticed("ping")
+_COMMENT = Look()
+_STRAY = Look(is_stray=True)
+_UNREAD = frozenset({"malformed_frame", "invalid_utf8", "frame_too_large"})
+_DELTAS = (TextDelta, InputDelta, ReasoningDelta)
+_STAGED = (TextDelta, PartStarted, PartEnded, AnnotationAdded)  # what a stage may emit late
+_ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Completed)
+
+_DOUBTFUL_FRAGMENTS = 3
+"""A wire that resends everything shows it by the third fragment of a call (`core.call_input.InputBuffer`)."""
+
+
+class _Waiting(Struct):
+    """A frame that waits. `debts`: what of its text the stage holds.
+
+    is_ahead, choices: as of the `base.FrameCheck` after this frame.
+    """
+
+    raw: bytes
+    events: Sequence[Event]
+    debts: tuple[Debt, ...]
+    is_ahead: bool
+    choices: int
+
+
+class _Seen:
+    """What the client has seen, in as few events as bring an encoder to the same point."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._later_usage: Usage | None = None
+        self._has_usage = False
+        # Of open parts: encoders need to know that there was text or input, and all that was thought.
+        self.latest: dict[int, Event] = {}
+        self._thoughts: dict[tuple[int, ReasoningChannel, int], list[str]] = {}
+
+    def add(self, event: Event) -> None:
+        match event:
+            case TextDelta() | InputDelta():
+                self.latest[event.part] = event
+            case ReasoningDelta():
+                place = (event.part, event.channel, event.index)
+                self._thoughts.setdefault(place, []).append(event.text)
+            case UsageReported() if self._has_usage:
+                usage = event.usage
+                known = self._later_usage
+                self._later_usage = usage if known is None else merge_usage(known, usage)
+            case Noticed():
+                pass
+            case _:
+                self._has_usage = self._has_usage or isinstance(event, UsageReported)
+                if isinstance(event, PartEnded):
+                    self._events += self._deltas(event.part)
+                self._events.append(event)
+
+    def events(self) -> list[Event]:
+        """All of it. Nothing may be added after that."""
+        open_parts = dict.fromkeys([*self.latest, *(place[0] for place in self._thoughts)])
+        deltas = [delta for part in open_parts for delta in self._deltas(part)]
+        usage = self._later_usage
+        return [*self._events, *deltas, *([] if usage is None else [UsageReported(usage)])]
+
+    def _deltas(self, part: int) -> list[Event]:
+        latest = self.latest.pop(part, None)
+        places = [place for place in self._thoughts if place[0] == part]
+        thoughts: list[Event] = [
+            ReasoningDelta(part, "".join(self._thoughts.pop(place)), *place[1:]) for place in places
+        ]
+        return thoughts if latest is None else [latest, *thoughts]
 
 
 class StreamRelay:
     """One answer. See `interpret.Interpreter`.
 
-    names: as for a translator; a call that has to be renamed is irregular.
-    stage: reads the text, and may find calls in it. Frames wait where it waits; what it finds is told by the encoder.
-    exact: pass everything on as it comes, regular or not; only a stream that is cut or cannot be read gets its failure.
+    names: as for a translator; a call that has to be renamed is written by the encoder.
+    stage: reads the text, and may find calls in it.
+    exact: pass everything on as it comes, usable or not; only a stream that is cut or cannot be read gets its failure.
+
+    `is_passing` until the encoder had to write, for the `reason` given then: the kind of a problem, or of the error.
+    `tally` counts what the client sees.
     """
 
     def __init__(
@@ -54,17 +157,44 @@ class StreamRelay:
         stage: Stage | None = None,
         exact: bool = False,
     ) -> None:
-        reader = codec(dialect).reader(decode)
-        watch = codec(dialect).watch(encode)
-        self._passage = Passage(watch, model=encode.model, names=names)
-        self._out = self._passage.out
-        self._exact = _ExactRelay(StreamDecoder(reader), self._passage) if exact else None
-        self._passing = RelayDecoder(Entry(reader, self._passage, stage))
-        self._decoder = self._passing if self._exact is None else self._exact.decoder
-
-    @property
-    def tally(self) -> Tally:
-        return self._passage.tally
+        own = codec(dialect)
+        self.is_passing = True
+        self.reason = ""
+        self.tally = Tally()
+        self._codec = own
+        self._context = encode
+        self._check = own.check(encode)
+        self._plain = self._check.plain
+        self._frames: dict[int, Frame] = {}  # by their number; those that are no plain deltas
+        # No method of this class, which would know the decoder and be known by it.
+        on_frame = None if exact else self._frames.__setitem__
+        self._decoder = StreamDecoder(own.reader(decode), on_frame=on_frame)
+        self._encoder: SerialEncoder | None = None
+        self._restore = Restorer(names).feed if names is not None else None
+        self._stage = stage
+        self._is_exact = exact
+        self._has_ended = False  # the client has its terminal, or will
+        self._is_forwarding = not exact  # while neither it has ended nor the encoder has taken over
+        self._decode = self._decoder.decode
+        self._problems = self._decoder.problems
+        self._has_rest = False  # the last read ended inside a frame
+        self._count = 0  # frames
+        self._out: list[bytes] = []
+        self._last = b""  # the last frame that was passed on
+        self._choices = 0  # that have begun for the client
+        self._seen = _Seen()
+        self._see = self._seen.add
+        self._latest = self._seen.latest
+        self._waiting: list[_Waiting] = []
+        self._waiting_bytes = 0
+        self._pending: list[
+            Event
+        ] = []  # what the encoder would write instead of the frames that wait
+        self._numbers: dict[int, int] = {}  # of parts, where the stage gives them others
+        self._open: dict[int, int] = {}  # choice -> its open part
+        self._opaque: set[int] = set()
+        self._client_calls: set[int] = set()
+        self._doubtful = 0  # fragments of the open call to be compared with what is read of them
 
     @property
     def is_over(self) -> bool:
@@ -77,7 +207,7 @@ class StreamRelay:
     @property
     def error(self) -> ErrorInfo | None:
         """Why the answer failed, if it did."""
-        return self._passage.tally.error
+        return self.tally.error
 
     @property
     def problems(self) -> Sequence[Problem]:
@@ -85,112 +215,564 @@ class StreamRelay:
 
     @property
     def losses(self) -> Sequence[Loss]:
-        """What the encoder could not say, once it speaks."""
-        return () if self.is_passing else self._passage.encoder.losses
-
-    @property
-    def is_passing(self) -> bool:
-        """Whether the upstream's own frames are still passed on."""
-        return self._passage.is_passing
-
-    @property
-    def reason(self) -> str:
-        """Why they no longer are: the kind of a problem, or of the error."""
-        return self._passage.reason
+        """What the encoder could not write."""
+        return () if self._encoder is None else self._encoder.losses
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets of this read: whole frames."""
-        if self._exact is not None:
-            return self._exact.feed(data)
-        self._passing.advance(data)
+        end = data.find(_BLANK)
         out = self._out
-        return out.pop() if len(out) == 1 else self._passage.take()
+        if 0 < end == len(data) - len(_BLANK) and not self._has_rest:
+            self._read_one(data)
+        else:
+            self._read(self._decoder.feed(data))
+            self._has_rest = self._decoder.waiting > 0
+        return out.pop() if len(out) == 1 else self._take_out()
 
     def feed_together(self, pieces: list[bytes]) -> bytes:
         """The same for a read that came in several pieces."""
-        if self._exact is not None:
-            return self._exact.feed(b"".join(pieces))
-        self._passing.advance_together(pieces)
-        return self._passage.take()
+        return self.feed(b"".join(pieces))
 
     def close(self) -> bytes:
         """The upstream has ended: what remains, and always a terminal."""
-        if self._exact is not None:
-            return self._exact.close()
-        self._decoder.close()
-        if not self.is_passing:
-            return self._passage.take() + self._passage.encoder.close()
-        return self._passage.take()
+        steps = self._decoder.close()
+        is_cut = bool(steps) and not steps[-1].raw and bool(steps[-1].events)
+        self._read(steps[:-1] if is_cut else steps)
+        if is_cut:
+            self._end(steps[-1])
+        elif self._encoder is not None and not self._is_exact:
+            self._out.append(self._encoder.close())
+        return self._take_out()
 
     def fail(self, error: ErrorInfo) -> bytes:
-        """The answer ends here, and has failed: what is open is closed, and the failure told. Nothing if it was over."""
-        if self._exact is not None:
-            return self._exact.fail(error)
-        self._decoder.fail(error)
-        return self._passage.take()
+        """The answer ends here, and has failed: what is open is closed, and the failure sent. Nothing if it was over."""
+        events = self._decoder.fail(error)
+        if events:
+            self._fail(events, error.kind)
+        return self._take_out()
 
     def keep_alive(self) -> bytes:
         """What keeps a silent connection open at this point."""
-        return b"" if self.is_over else self._passage.keep_alive()
-
-
-_UNREAD = frozenset({"malformed_frame", "invalid_utf8", "frame_too_large"})
-
-
-class _ExactRelay:
-    """Everything as it comes. The encoder is asked for one thing: the failure of a stream that is cut or cannot be read."""
-
-    def __init__(self, decoder: StreamDecoder, passage: Passage) -> None:
-        self.decoder = decoder
-        self._passage = passage
-        self._last = b""  # the last frame
-        self._has_failed = False
-
-    def feed(self, data: bytes) -> bytes:
-        return self._pass(self.decoder.feed(data))
-
-    def close(self) -> bytes:
-        steps = self.decoder.close()
-        out = self._pass(steps)
-        if out and not out.endswith(BLANKS):
-            out += BLANK  # what is left of a frame must not swallow the failure
-        ending = steps[-1].events[-1:] if steps and not steps[-1].raw else ()
-        return out + b"".join(self._fail(each.error) for each in ending if isinstance(each, Failed))
-
-    def fail(self, error: ErrorInfo) -> bytes:
-        events = self.decoder.fail(error)
-        self._note(events)
-        return self._fail(error) if events else b""
-
-    def _pass(self, steps: Sequence[Step]) -> bytes:
-        if self._has_failed:
+        if self.is_over:
             return b""
-        out: list[bytes] = []
-        for step in steps:
-            self._note(step.events)
-            out.append(step.raw)
-            failed = step.events[-1] if step.events else None
-            if isinstance(failed, Failed) and any(each.kind in _UNREAD for each in step.problems):
-                # A client that passes over such a frame must not take what follows for the rest of a call.
-                out += (b"" if step.raw.endswith(BLANKS) else BLANK, self._fail(failed.error))
-                break
-            self._last = step.raw or self._last
-        return b"".join(out)
+        return self._check.keep_alive() if self._encoder is None else self._encoder.encode(_PING)
 
-    def _note(self, events: Iterable[Event]) -> None:
+    def _take_out(self) -> bytes:
+        out = self._out
+        if len(out) == 1:
+            return out.pop()
+        data = b"".join(out)
+        out.clear()
+        return data
+
+    # --- steps ------------------------------------------------------------------------------------------------------------
+
+    def _read_one(self, data: bytes) -> None:
+        """A read that is one frame, as token streams come."""
+        problems = self._problems
+        known = len(problems)
+        decoded = self._decode(data)
+        if self._frames or len(problems) > known or not self._passes(data, decoded):
+            self._take_step(Step(data, tuple(spread(decoded)), tuple(problems[known:])))
+        else:
+            self._count += 1
+
+    def _read(self, steps: Sequence[Step]) -> None:
+        frames = self._frames
+        at = 0
+        while at < len(steps):
+            step = steps[at]
+            at += 1
+            is_plain = not step.problems and (not frames or self._count + 1 not in frames)
+            if is_plain and self._passes(step.raw, step.events):
+                self._count += 1
+                if not self._waiting and len(steps) - at > _FEW:
+                    at += self._pass_more(steps[at : at + _MANY], step.events[0])
+            else:
+                self._take_step(step)
+
+    def _pass_more(self, steps: Sequence[Step], first: Event) -> int:
+        """Pass on the deltas behind a passed one that grow the same part: how many they are."""
+        if not isinstance(first, TextDelta | InputDelta):
+            return 0
+        # The first frame that is no plain delta.
+        end = min(self._frames, default=self._count + len(steps) + 1) - self._count - 1
+        kind, part, plain = type(first), first.part, self._plain
+        texts: list[str] = []
+        for step in islice(steps, end):
+            if len(step.events) != 1 or step.problems:
+                break
+            event = step.events[0]
+            if not isinstance(event, TextDelta | InputDelta) or type(event) is not kind:
+                break
+            if event.part != part or plain(step.raw, event) is not step.raw:
+                break
+            texts.append(event.text)
+        count = len(texts)
+        raw = b"".join([step.raw for step in steps[:count]])
+        if not count or not (raw.isascii() or escape_separators(raw) is raw):
+            return 0
+        if kind is TextDelta and not self._has_only_text(part, "".join(texts)):
+            return 0
+        self._latest[part] = kind(part, texts[-1])
+        self._last = steps[count - 1].raw
+        self._out.append(raw)
+        self._count += count
+        return count
+
+    def _has_only_text(self, part: int, text: str) -> bool:
+        """Whether no call may begin in this piece of an open text. It is then where the stage finds it."""
+        stage = self._stage
+        if stage is None:
+            return True
+        put = stage.lane(part) if stage.begins_in(text) is None else None
+        if put is not None:
+            put(text)
+        return put is not None
+
+    def _passes(self, raw: bytes, decoded: Sequence[Event | Deltas]) -> bool:
+        """Pass a plain delta on, as nearly every frame is, if nothing else is to be looked at."""
+        if len(decoded) != 1 or self._waiting or self._doubtful or self._numbers:
+            return False
+        event = decoded[0]
+        if not isinstance(event, _DELTAS) or not self._is_forwarding:
+            return False
+        if not raw.isascii() and escape_separators(raw) is not raw:
+            return False
+        if self._plain(raw, event) is not raw:
+            return False
+        kind = type(event)
+        stage = self._stage
+        if stage is not None and (
+            kind is TextDelta or (kind is ReasoningDelta and stage.is_thinking)
+        ):
+            staged = stage.feed(event)
+            if len(staged) != 1 or staged[0] is not event:
+                self._admit(raw, (event,), staged)
+                return True
+        if kind is ReasoningDelta:
+            self._see(event)
+        else:
+            self._latest[event.part] = event
+        self._last = raw
+        self._out.append(raw)
+        return True
+
+    def _take_step(self, step: Step) -> None:
+        self._count += 1
+        frame = self._frames.pop(self._count, None)
+        if self._is_exact:
+            self._pass_exactly(step)
+        elif not self.is_passing:
+            self._write(self._changed(step))
+        elif self._has_ended:
+            pass  # nothing follows the end
+        elif frame is None and not step.problems:
+            self._take_plain(step)
+        else:
+            self._take(step, frame)
+
+    def _take_plain(self, step: Step) -> None:
+        """A plain delta where something is to be looked at, or to be changed."""
+        events = step.events
+        raw = self._plain(step.raw, events[0] if events else None)
+        if self._doubtful or not events:
+            said = self._check.plain_input_size(_data_of(step.raw))
+            self._doubtful -= bool(said and self._doubtful)
+            if said != self._input_size(events):
+                self._take_over("cumulative_input", self._changed(step))
+                return
+        if raw is None:
+            self._refuse("expected what clients need of each delta", step)
+            return
+        if self._waiting:
+            self._check.take(events)
+        self._admit(raw if raw.isascii() else escape_separators(raw), events, self._staged(events))
+
+    def _take(self, step: Step, frame: Frame | None) -> None:
+        """Any other frame. None: a plain delta in which the reader found a problem."""
+        look = _COMMENT if frame is None else self._look(frame, step.events)
+        events = step.events
+        is_opaque = self._is_about_opaque(events)
+        has_failed = bool(events) and isinstance(events[-1], Failed)
+        if not is_opaque and not has_failed and (look.is_stray or _is_unknown(events)):
+            events = tuple([event for event in events if not isinstance(event, Noticed)])
+            self._admit(b"", events, self._staged(events))
+            return
+        raw = step.raw if frame is None else self._prepared(frame, look)
+        if look.is_error and not self._waiting and not step.problems:
+            self._note(events)
+            self._out.append(step.raw if raw is None else raw)
+            return
+        reason = self._objection(step, is_opaque=is_opaque)
+        if not reason and (look.problem or raw is None):
+            self._refuse(look.problem or "expected a model's name that can be replaced", step)
+            return
+        self._doubtful -= bool(look.input_size and self._doubtful)
+        self._note_parts(events)
+        if not reason and look.input_size != self._input_size(events):
+            reason = "cumulative_input"
+        emitted = self._changed(step) if reason else self._staged(events)
+        if reason or raw is None:
+            self._take_over(reason, emitted)
+        else:
+            self._admit(raw, events, emitted)
+
+    def _look(self, frame: Frame, events: Sequence[Event]) -> Look:
+        data = frame.data
+        if data is None:
+            # Any other frame without data is left out: there are clients that try to parse what is not there.
+            is_comment = frame.comment is not None or not frame.raw.strip()
+            return _COMMENT if is_comment else _STRAY
+        if not data.strip():
+            return _STRAY
+        if _LF in data:
+            return Look(problem="expected data on one line")
+        return self._check.look(frame, data, events)
+
+    def _objection(self, step: Step, *, is_opaque: bool) -> str:
+        """Why the encoder has to write this frame, besides its look; "" for no reason."""
+        for problem in step.problems:
+            is_fine = problem.kind in self._check.harmless
+            if not is_fine and not (problem.kind == "unknown_delta" and is_opaque):
+                return problem.kind
+        for event in step.events:
+            if isinstance(event, Failed):
+                return event.error.kind
+            if isinstance(event, PartEnded) and event.amended:
+                return "amended_part"
+        return ""
+
+    def _end(self, step: Step) -> None:
+        """The wire has ended, with these events that no frame has."""
+        if self._is_exact:
+            self._end_exactly(step)
+            return
+        if not self.is_passing:
+            self._write(self._changed(step))
+            return
+        events = step.events
+        self._check.take(events)
+        problems = [each.kind for each in step.problems if each.kind != "missing_end"]
+        ending = self._check.ending
+        is_whole = isinstance(events[-1], Completed) and not problems and not self._check.is_ahead
+        emitted = self._staged(events)
+        if ending and is_whole and self.is_passing:
+            self._admit(ending, events, emitted)
+            return
+        reason = problems[0] if problems else "unusable_frame"
+        if self.is_passing:
+            self._take_over(reason, emitted)
+
+    # --- frames that pass, and those that wait ---------------------------------------------------------------------------------
+
+    def _admit(self, raw: bytes, events: Sequence[Event], emitted: Sequence[Event]) -> None:
+        """Pass a frame on as soon as it may. `emitted`: what the stage emitted when it was given the events."""
+        restored = self._restored(emitted)
+        stage = self._stage
+        if stage is not None and stage.has_changed:
+            self._take_over("text_call", restored)
+        elif self._overlaps(events):
+            self._take_over("overlapping_parts", restored)
+        elif restored != list(emitted):
+            self._take_over("restored_name", restored)
+        else:
+            debts = () if stage is None else _debts(stage, events)
+            if not self._waiting and not debts and not self._check.is_ahead:
+                self._pass(raw, events, self._check.choices)
+            else:
+                check = self._check
+                self._wait(_Waiting(raw, events, debts, check.is_ahead, check.choices), emitted)
+
+    def _wait(self, frame: _Waiting, emitted: Sequence[Event]) -> None:
+        stage = self._stage
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame.raw)
+        self._pending += emitted
+        # What has nothing to do with a block of text must not wait for its end.
+        is_other = not frame.debts and any(map(_is_content, frame.events))
+        if (stage is not None and stage.is_reading and is_other) or (
+            self._waiting_bytes > MAX_WAITING_BYTES
+        ):
+            self._take_over("text_held", ())
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        """Pass on the frames that need wait no longer."""
+        ready = 0
+        for number, frame in enumerate(self._waiting, 1):
+            if self._stage is not None and not all(map(self._stage.is_paid, frame.debts)):
+                break
+            if not frame.is_ahead:
+                ready = number
+        released = self._waiting[:ready]
+        del self._waiting[:ready]
+        for frame in released:
+            self._waiting_bytes -= len(frame.raw)
+            self._pass(frame.raw, frame.events, frame.choices)
+        if not self._waiting:
+            self._pending.clear()
+        elif released:
+            passed = [self._numbered(event) for frame in released for event in frame.events]
+            self._pending = _without(self._pending, passed)
+
+    def _pass(self, raw: bytes, events: Sequence[Event], choices: int) -> None:
+        self._note(events)
+        self._choices = choices
+        for event in events:
+            if isinstance(event, PartStarted) and self._stage is not None:
+                number = self._stage.number_of(event.part)
+                if number is not None and number != event.part:
+                    self._numbers[event.part] = number
+            self._see(self._numbered(event))
+        if raw:
+            self._last = raw
+            self._out.append(raw)
+
+    def _prepared(self, frame: Frame, look: Look) -> bytes | None:
+        """The frame as it is passed on; None if the model's name cannot be replaced in it."""
+        raw = frame.raw.removeprefix(_BOM) if frame.is_first else frame.raw
+        if not raw.endswith(_BLANKS):
+            raw = raw.rstrip(b"\r\n") + _BLANK
+        data, model = frame.data, self._context.model
+        if data is None:
+            return raw
+        if model is not None and look.model not in (None, model):
+            line = replace_member(data, self._check.model_path, dumps_text(model))
+            if line is None:
+                return None
+            raw = raw.replace(data, line, 1)
+        return raw if raw.isascii() else escape_separators(raw)
+
+    # --- events -----------------------------------------------------------------------------------------------------------
+
+    def _staged(self, events: Sequence[Event]) -> Sequence[Event]:
+        """What the stage emits when it is given these events."""
+        stage = self._stage
+        return (
+            events
+            if stage is None
+            else [emitted for each in events for emitted in stage.feed(each)]
+        )
+
+    def _restored(self, events: Sequence[Event]) -> list[Event]:
+        """The events by the names that the client knows."""
+        restore = self._restore
+        if restore is None:
+            return [*events]
+        return [emitted for event in events for emitted in restore(event)]
+
+    def _changed(self, step: Step) -> list[Event]:
+        """What the encoder writes of a step."""
+        events = step.events
+        if not self._is_about_opaque(events) and _is_unknown(events):
+            return []
+        if any(problem.kind == "unknown_finish" for problem in step.problems):
+            events = tuple([_without_word(event) for event in events])
+        return self._restored(self._staged(events))
+
+    def _note(self, events: Sequence[Event]) -> None:
         for event in events:
             if type(event) in NOTED:
-                self._passage.tally.note(event)
-            if isinstance(event, Started):
-                self._passage.encoder.encode(event)
-                self._passage.encoder.encode(
-                    _PING
-                )  # what it begins an answer with, the client has seen
+                self.tally.note(event)
+            if isinstance(event, Completed | Failed):
+                self._has_ended = True
+                self._is_forwarding = False
 
-    def _fail(self, error: ErrorInfo) -> bytes:
-        self._passage.is_passing = False
-        self._has_failed = True
-        data = parse_lines(self._last).data
-        if data is not None:
-            self._passage.watch.follow(data)
-        return self._passage.encoder.encode(Failed(error))
+    def _note_parts(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, PartEnded):
+                self._doubtful = 0
+            elif isinstance(event, PartStarted):
+                header = event.header
+                if isinstance(header, Opaque):
+                    self._opaque.add(event.part)
+                elif isinstance(header, Call) and header.executor == "client":
+                    self._client_calls.add(event.part)
+                    self._doubtful = _DOUBTFUL_FRAGMENTS
+
+    def _overlaps(self, events: Sequence[Event]) -> bool:
+        """Whether a part begins while another of its choice is open."""
+        parts = self._open
+        for event in events:
+            if isinstance(event, PartStarted):
+                if event.choice in parts:
+                    return True
+                parts[event.choice] = event.part
+            elif isinstance(event, PartEnded):
+                for choice in [choice for choice, part in parts.items() if part == event.part]:
+                    del parts[choice]
+        return False
+
+    def _input_size(self, events: Sequence[Event]) -> int:
+        """How many characters of input for the client events bring, but for a `{}` that stands for no input at all."""
+        size = 0
+        for number, event in enumerate(events):
+            if isinstance(event, InputDelta) and event.part in self._client_calls:
+                is_end = any(
+                    isinstance(each, PartEnded) for each in events[number + 1 : number + 2]
+                )
+                is_default = event.text == "{}" and is_end and self._check.has_default_input
+                size += 0 if is_default else len(event.text)
+        return size
+
+    def _is_about_opaque(self, events: Sequence[Event]) -> bool:
+        opaque = self._opaque
+        return bool(opaque) and any(
+            isinstance(event, Noticed) and event.part in opaque for event in events
+        )
+
+    def _numbered(self, event: Event) -> Event:
+        """The event with the stage's number of its part."""
+        if not self._numbers or isinstance(event, _ABOUT_NO_PART) or event.part is None:
+            return event
+        number = self._numbers.get(event.part)
+        return event if number is None else replace(event, part=number)
+
+    # --- the encoder ------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, problem: str, step: Step) -> None:
+        """There is a client that cannot use this frame."""
+        self._decoder.problems.append(Problem(self._count, "unusable_frame", problem))
+        self._take_over("unusable_frame", self._changed(step))
+
+    def _take_over(self, reason: str, events: Sequence[Event]) -> None:
+        """From here on the encoder writes: first of the frames that wait, then of these events."""
+        self.is_passing = False
+        self._is_forwarding = False
+        self.reason = reason
+        self._encoder = SerialEncoder(self._codec.encoder(self._context))
+        self._encoder.resume(self._seen.events(), self._last, self._choices)
+        pending = [*self._pending, *events]
+        self._waiting.clear()
+        self._pending.clear()
+        self._write(pending)
+
+    def _write(self, events: Sequence[Event]) -> None:
+        self._note(events)
+        if self._encoder is not None and events:
+            self._out.append(self._encoder.encode_all(events))
+
+    def _fail(self, events: Sequence[Event], reason: str) -> None:
+        if self._is_exact:
+            self._note(events)
+            self._fail_exactly(events[-1])
+        elif self.is_passing:
+            self._take_over(reason, self._restored(self._staged(events)))
+        else:
+            self._write(self._restored(self._staged(events)))
+
+    # --- everything as it comes -------------------------------------------------------------------------------------------
+
+    def _pass_exactly(self, step: Step) -> None:
+        if not self.is_passing:
+            return
+        for event in step.events:
+            if isinstance(event, Started):
+                self._see(event)
+        self._note(step.events)
+        self._out.append(step.raw)
+        failed = step.events[-1] if step.events else None
+        if isinstance(failed, Failed) and any(each.kind in _UNREAD for each in step.problems):
+            # A client that passes over such a frame must not take what follows for the rest of a call.
+            self._fail_exactly(failed)
+        self._last = step.raw or self._last
+
+    def _end_exactly(self, step: Step) -> None:
+        self._note(step.events)
+        if self.is_passing and isinstance(step.events[-1], Failed):
+            self._fail_exactly(step.events[-1])
+
+    def _fail_exactly(self, failed: Event) -> None:
+        if self._out and not self._out[-1].endswith(_BLANKS):
+            self._out.append(_BLANK)  # what is left of a frame must not swallow the failure
+        self._take_over("", (failed,))
+
+
+def relay_body(  # noqa: PLR0913 -- a body, and what is known of it
+    data: bytes,
+    dialect: str,
+    *,
+    decode: DecodeContext,
+    encode: EncodeContext,
+    names: NameMap | None = None,
+    stage: Stage | None = None,
+    exact: bool = False,
+) -> tuple[TranslatedBody, Tally]:
+    """The body to send, and what it amounts to: the same bytes if every client can use them, else written anew.
+
+    exact: the bytes as they came, whatever they are. stage: reads the text; the bytes stay if it finds nothing.
+    """
+    answer = read_answer(data, dialect, decode, names, scan=stage)
+    tally = answer.tally
+    same: bytes | None = data
+    if not exact:
+        is_same = (
+            not answer.is_changed
+            and not answer.problems
+            and tally.error is None
+            and codec(dialect).is_usable_body(data, encode)
+        )
+        same = _renamed(data, tally.model, encode.model) if is_same else None
+    if same is not None:
+        return TranslatedBody(same, answer.problems, tally.error), tally
+    return write_answer(answer, dialect, encode), tally
+
+
+def _renamed(data: bytes, model: str, wanted: str | None) -> bytes | None:
+    if wanted is None or wanted == model:
+        return data
+    return replace_member(data, ("model",), dumps_text(wanted))
+
+
+def _data_of(raw: bytes) -> bytes:
+    """The data of a plain delta."""
+    return raw[raw.find(b"data:") + len(b"data:") :].strip()
+
+
+def _is_content(event: Event) -> bool:
+    return not isinstance(event, Noticed | UsageReported | LimitsReported)
+
+
+def _is_unknown(events: Sequence[Event]) -> bool:
+    """Whether a frame says nothing that an answer consists of, and some client stumbles over it."""
+    return bool(events) and all(
+        isinstance(event, Noticed) and event.kind == "unknown" for event in events
+    )
+
+
+def _without_word(event: Event) -> Event:
+    """The end of a choice without a word of the upstream's that no client knows."""
+    return replace(event, extra=None) if isinstance(event, Finished) else event
+
+
+def _debts(stage: Stage, events: Sequence[Event]) -> tuple[Debt, ...]:
+    """What of these events the stage has not emitted."""
+    parts = dict.fromkeys([event.part for event in events if isinstance(event, _STAGED)])
+    return tuple([debt for debt in map(stage.debt, parts) if debt is not None])
+
+
+def _without(pending: Sequence[Event], passed: Iterable[Event]) -> list[Event]:
+    """What is left of events of which these have been passed on, perhaps in other pieces of text."""
+    counts: Counter[tuple[type[Event], int | None]] = Counter()
+    for event in passed:
+        counts[_place(event)] += len(event.text) if isinstance(event, TextDelta) else 1
+    left: list[Event] = []
+    for event in pending:
+        place = _place(event)
+        count = counts[place]
+        if isinstance(event, TextDelta):
+            counts[place] -= min(count, len(event.text))
+            if len(event.text) > count:
+                left.append(TextDelta(event.part, event.text[count:]) if count else event)
+        elif count:
+            counts[place] -= 1
+        else:
+            left.append(event)
+    return left
+
+
+def _place(event: Event) -> tuple[type[Event], int | None]:
+    part = None if isinstance(event, _ABOUT_NO_PART) else event.part
+    return type(event), part

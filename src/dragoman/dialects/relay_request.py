@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps_text
 from dragoman.core.aliases import NameMap, alias_id
-from dragoman.core.members import set_members
+from dragoman.core.fields import set_members
 from dragoman.core.memo import made_of
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.core.seals import ENVELOPE
@@ -26,8 +26,6 @@ from dragoman.dialects.registry import codec
 from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Call, Part, Reasoning, Result, Text
 from dragoman.model.request import Request, Tool
-
-__all__ = ("relay_request",)
 
 _OFFERED = ("function", "custom")
 _INCLUDE_USAGE = b'{"include_usage":true}'

@@ -1,6 +1,6 @@
 """What may stand between a decoder and an encoder: something that reads an answer, and may find it to be another.
 
-A stage tells what it is given, only later where it has to see how a text goes on, until it finds something. Which stage
+A stage emits the events that it is given, later where it has to see how a text continues, until it finds something. Which stage
 that is, and what it looks for, is not known here.
 """
 
@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Protocol
 
+from dragoman.core.deltas import Deltas
 from dragoman.core.restore import Restorer
-from dragoman.core.runs import Run
 from dragoman.model.events import Event, InputDelta, TextDelta
 
-__all__ = ("Debt", "Scanning", "Stage")
-
 Debt = tuple[int, int, bool]
-"""What of a text is not told: its part, how much of it had come, and whether it had ended."""
+"""What of a text the stage holds: its part, how much of it had come, and whether it had ended."""
 
 
 class Stage(Protocol):
-    """One answer on its way. `has_changed`: something else was told than came; from then on only what is told counts.
+    """One answer on its way. `has_changed`: the stage has emitted something else than came; from then on only what it emits counts.
 
     is_thinking: reasoning is read too. is_reading: what is held is most likely no text.
     """
@@ -41,7 +39,7 @@ class Stage(Protocol):
         ...
 
     def feed(self, event: Event) -> tuple[Event, ...]:
-        """What is told now."""
+        """What is emitted now."""
         ...
 
     def lane(self, part: int) -> Callable[[str], None] | None:
@@ -51,13 +49,13 @@ class Stage(Protocol):
     def debt(self, part: int) -> Debt | None: ...
 
     def owed(self, part: int) -> int:
-        """How many characters of a part are not told."""
+        """How many characters of a part are held."""
         ...
 
     def is_paid(self, debt: Debt) -> bool: ...
 
     def number_of(self, part: int) -> int | None:
-        """The number under which it tells a part, once it does."""
+        """The number under which it emits a part, once it does."""
         ...
 
 
@@ -95,7 +93,7 @@ class Scanning:
         self._input = _NO_PART  # a call whose input passes as it comes
 
     def passes(self, event: Event) -> bool:
-        """Whether an event is a piece of the open text in which nothing begins: then it was taken, and is told as it is."""
+        """Whether an event is a piece of the open text in which nothing begins: then the stage has it, and it passes unchanged."""
         if type(event) is TextDelta and event.part == self._text:
             text, lane = event.text, self._lane
             if lane is not None and not self._begins[text]:
@@ -103,26 +101,26 @@ class Scanning:
                 return True
         return False
 
-    def passes_run(self, run: Run) -> bool:
+    def passes_all(self, deltas: Deltas) -> bool:
         """The same for deltas that came together."""
-        if run.kind is not TextDelta:
-            return run.part == self._input and self._passes(run.part)
+        if deltas.kind is not TextDelta:
+            return deltas.part == self._input and self._passes(deltas.part)
         lane = self._lane
-        if lane is None or run.part != self._text:
+        if lane is None or deltas.part != self._text:
             return False
-        text = "".join(run.texts)
+        text = "".join(deltas.texts)
         if self._begins_in(text) is not None:
             return False
         lane(text)
         return True
 
     def feed(self, events: Sequence[Event]) -> Sequence[Event]:
-        """What is told of them."""
+        """What becomes of them."""
         has_tried = self._lane is not None
         index = self._pass(events, 0)
         if index == len(events):
             return events
-        told: list[Event] = [*events[:index]]
+        emitted: list[Event] = [*events[:index]]
         while index < len(events):
             event = events[index]
             index += 1
@@ -130,22 +128,22 @@ class Scanning:
                 end = self._end_of_input(events, index)
                 pieces = events[index - 1 : end]
                 if self._passes(event.part):
-                    told += pieces
+                    emitted += pieces
                 else:
-                    told.extend(chain.from_iterable(map(self._restore, pieces)))
+                    emitted.extend(chain.from_iterable(map(self._restore, pieces)))
                 index = end
             elif self.passes(event):
-                told.append(event)
+                emitted.append(event)
             else:
                 for one in self._stage.feed(event):
-                    told.extend(self._restore(one))
+                    emitted.extend(self._restore(one))
                 self._look_ahead(event)
                 if not has_tried and self._lane is not None:
                     has_tried = True  # once in a read: what was joined in vain is not joined again
                     end = self._pass(events, index)
-                    told += events[index:end]
+                    emitted += events[index:end]
                     index = end
-        return told
+        return emitted
 
     def _pass(self, events: Sequence[Event], start: int) -> int:
         """Take all pieces of the open text from `start` on, if nothing begins in them; gives the first event not taken."""

@@ -11,12 +11,12 @@ from itertools import chain, islice
 from msgspec import Struct
 
 from dragoman.core.aliases import NameMap
+from dragoman.core.deltas import Deltas, spread
 from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer, restore_whole
-from dragoman.core.runs import Run, spread
-from dragoman.core.serial import PASSING, Serializer
-from dragoman.core.tally import Tally, tally_of, tally_whole
+from dragoman.core.serialize import PASSING, Serializer
+from dragoman.core.usage import Tally, tally_of, tally_whole
 from dragoman.dialects.base import (
     DecodeContext,
     EncodeContext,
@@ -118,6 +118,11 @@ class SerialEncoder:
             out.append(together)
         return end
 
+    def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:
+        """See `base.StreamEncoder`."""
+        events = [each for event in seen for each in self.serializer.feed(event)]
+        self.dialect.resume(events, last, choices)
+
     def close(self) -> bytes:
         """Guarantee a terminal: fails the stream if no terminal event was encoded."""
         return self.dialect.close()
@@ -132,7 +137,7 @@ class StreamTranslator:
     """A stream of one dialect, written in another, event by event.
 
     `names` is what `translate_request` gave for the request this stream answers: it turns the names and forms the
-    upstream was told back into the client's own.
+    upstream was given back into the client's own.
     """
 
     def __init__(
@@ -162,10 +167,10 @@ class StreamTranslator:
 
     def feed(self, data: bytes) -> bytes:
         """The target's bytes for what `data` completes."""
-        told = self._decoder.told(data)
-        event = told[0] if len(told) == 1 else None
-        if event is None or type(event) is Run:
-            return self._encoder.encode_all(self._restored(spread(told)))
+        read = self._decoder.decode(data)
+        event = read[0] if len(read) == 1 else None
+        if event is None or type(event) is Deltas:
+            return self._encoder.encode_all(self._restored(spread(read)))
         if type(event) in PASSING and self._restore is None and self._serializer.is_idle:
             return self._encode(event)  # nearly every read of a token stream
         return self._encoder.encode_all(self._restored((event,)))
@@ -228,7 +233,7 @@ def read_answer(
     scan: a stage that need not be asked where nothing begins in the text; given instead of the other.
     """
     dialect = codec(source)
-    outcome = dialect.read_plain(data)
+    outcome = dialect.read_typed(data)
     is_read = stage is not None or (
         scan is not None and outcome is not None and _reads(scan, outcome)
     )
@@ -244,7 +249,7 @@ def read_answer(
     events = staged
     if change is not None:
         events = tuple(chain.from_iterable(map(change, staged)))
-    # The same text may have been told in other pieces.
+    # The same text may have come in other pieces.
     is_changed = events != staged or (scan is not None and scan.has_changed)
     return Answer(fold(events), step.problems, tally_of(events), is_changed)
 

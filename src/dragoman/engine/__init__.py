@@ -1,8 +1,8 @@
-"""The turn engine: a model asks for tools, they are run while it still speaks, and it is told what came of them.
+"""The turn engine: a model calls tools, the engine runs them while the answer still streams, and sends back their results.
 
     turn.py, schedule.py, …   decide: events and settled calls in, actions out; no clock, no task, no I/O
-    runner/                   does what they decide, on an event loop; `runner.Engine` is what a program uses
+    run/                      performs the decisions on an event loop; `run.Engine` is what a program uses
     builtin/, mcp/            tools: those of a terminal agent, and those of MCP servers
 
-Knows the vocabulary of `model` and no dialect: `asking.Model` stands for whatever answers requests.
+The engine knows the vocabulary of `model` and no dialect: `run.Model` is anything that answers requests.
 """

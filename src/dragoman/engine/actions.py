@@ -1,28 +1,33 @@
-"""What a turn decides, for its runner to do, and what it is told beside the events of the answer."""
+"""What goes into a turn beside the events of the answer, what it decides for its runner to do, and what it amounts to."""
 
 from msgspec import Struct
 
-from dragoman.engine.answer import Answer
 from dragoman.engine.events import RunEnd, Settlement
-from dragoman.engine.outputs import Content
+from dragoman.engine.results import Content
 from dragoman.engine.toolbox import Entry
-from dragoman.model.outcome import ErrorInfo
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Usage
 from dragoman.model.parts import Call, Result
+from dragoman.model.request import Turn
 
-__all__ = (
-    "AbortCall",
-    "Action",
-    "CloseStream",
-    "EndTurn",
-    "RunCall",
-    "SettleCall",
-    "Settled",
-    "Stopped",
-)
+
+class TurnOutcome(Struct, frozen=True, kw_only=True):
+    """One answer and all its calls.
+
+    calls: those the model made, whoever runs them, without the provider's own.
+    end: why the run ends after it; None: the run goes on.
+    """
+
+    turns: tuple[Turn, ...] = ()
+    calls: tuple[Call, ...] = ()
+    finish: FinishReason | None = None
+    usage: Usage | None = None
+    limits: Limits | None = None
+    end: RunEnd | None = None
+    error: ErrorInfo | None = None
 
 
 class RunCall(Struct, frozen=True):
-    """Its turn has come."""
+    """Start the call: the schedule lets it run now."""
 
     number: int
     call: Call
@@ -30,7 +35,7 @@ class RunCall(Struct, frozen=True):
 
 
 class SettleCall(Struct, frozen=True):
-    """It has its result; whoever watches is told."""
+    """The call has its result; the observer is informed."""
 
     number: int
     call: Call
@@ -40,26 +45,28 @@ class SettleCall(Struct, frozen=True):
 
 
 class AbortCall(Struct, frozen=True):
-    """It is to be stopped; that it has stopped is told by `settle`."""
+    """Stop the call. When it has stopped, `settle` is called for it."""
 
     number: int
 
 
 class CloseStream(Struct, frozen=True):
-    """Nothing more of the answer is wanted."""
+    """Stop reading the answer."""
 
 
 class EndTurn(Struct, frozen=True):
-    answer: Answer
+    """Every call has its result."""
+
+    outcome: TurnOutcome
 
 
 Action = RunCall | SettleCall | AbortCall | CloseStream | EndTurn
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    """What became of a call that was run. An aborted one has no content: the turn knows the reason.
+    """How a call that was run has ended. An aborted one has no content: the turn knows the reason.
 
-    is_stuck: the tool did not stop when it was told to. fatal: why nothing more can be done in this conversation.
+    is_stuck: the tool did not stop when it was cancelled. fatal: why nothing more can be done in this conversation.
     """
 
     number: int
@@ -72,7 +79,7 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 class Stopped(Struct, frozen=True):
-    """The turn is to end now. `by`: the call that ordered it, which has ended by itself."""
+    """End the turn now. `by`: the call that caused it, which has ended by itself."""
 
     reason: RunEnd
     error: ErrorInfo | None = None

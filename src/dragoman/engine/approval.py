@@ -1,4 +1,4 @@
-"""Which calls may be run: allowed, asked for, or denied, by rules that an operator writes down.
+"""Which calls may be run: allowed, asked for, or denied, by the rules of a policy.
 
     # policy.toml
     default = "ask"
@@ -6,16 +6,16 @@
     ask = ["shell: git push*"]
     deny = ["shell: rm *", "edit: .git/**", "mail__*"]
 
-A rule is a tool's name (with wildcards, if one likes), or a name and a pattern for what the call is about: the command of
-a shell, the path of a file tool, the arguments as they came for any other. Tools of MCP servers are `server__tool`. A rule
-for `write` is also one for `edit` and `apply_patch`. Deny wins over ask, ask over allow; where no rule speaks, tools that
-only read are allowed and everything else is `default`.
+A rule is a tool's name, with or without wildcards, or a name and a pattern for the subject of the call: the command of a
+shell, the path of a file tool, the arguments as they came for any other tool. Tools of MCP servers are `server__tool`. A rule
+for `write` also applies to `edit` and `apply_patch`. Deny wins over ask, ask over allow. Without a matching rule, tools that
+only read are allowed and everything else gets `default`.
 
-A command that does more than one thing is never allowed by a pattern for its beginning: only by a rule for the whole tool, or
-by one that spells it out without a wildcard. Deny and ask look at each of its commands. Where it cannot be seen which
-commands those are (`commands.Seen`), no pattern allows it, and where a rule denies or asks for commands it is asked for.
+A pattern for the beginning of a command never allows a command line with several commands. Only a rule for the whole tool
+does, or a rule that spells the line out without a wildcard. Deny and ask apply to each command of the line. If its commands
+cannot be determined (`commands.Seen`), no pattern allows it, and a rule that denies or asks for commands makes it ask.
 
-Pure policy: whoever asks, and how, is the caller's.
+This is pure policy: the caller decides whom to ask, and how.
 """
 
 import tomllib
@@ -30,43 +30,31 @@ from dragoman.engine.globs import TextGlob, path_glob, text_glob
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Call
 
-__all__ = (
-    "BUILTIN_NAMES",
-    "READING_TOOLS",
-    "Approval",
-    "Judgement",
-    "Policy",
-    "Rule",
-    "Subject",
-    "Verdict",
-    "read_policy",
-)
-
 Verdict = Literal["allow", "ask", "deny"]
 
 READING_TOOLS = frozenset(("read", "glob", "grep"))
-"""They look at files below the root and change nothing."""
+"""They read files below the root and change nothing."""
 BUILTIN_NAMES = frozenset((*READING_TOOLS, "write", "edit", "apply_patch", "shell"))
-"""The tools of the terminal agent; a rule for a name that is nearly one of them is a slip."""
+"""The tools of the terminal agent; a rule for a name that is nearly one of them is a typing error."""
 
-# A rule for `write` is about every tool that writes files, and one for `shell` about every way to run a command.
+# A rule for `write` applies to every tool that writes files, and one for `shell` to every way to run a command.
 _ALSO = {"edit": "write", "apply_patch": "write", "local_shell": "shell"}
 _KEYS = ("default", "allow", "ask", "deny")
 _STRICTNESS: Mapping[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
-# How alike a name must be to count as a slip of the pen: `shel` is, `reader` is another tool.
+# How similar a name must be to count as a typing error: `shel` is one, `reader` is another tool.
 NEARLY = 0.85
 MAX_RULES = 1_000
 
 
 class Subject(Struct, frozen=True):
-    """One thing that a call is about: a path below the root, a command, or the input as it came."""
+    """What a call acts on, for a rule to match: a path below the root, a command, or the input as it came."""
 
     kind: Literal["path", "command", "input"]
     text: str
 
 
 class Rule(Struct, frozen=True):
-    """A line of the policy: tools by name, and what they may be about. No pattern: whatever."""
+    """A line of the policy: tools by name, and a pattern for their subjects. No pattern: any subject."""
 
     tool: str
     pattern: str | None = None
@@ -76,12 +64,12 @@ class Rule(Struct, frozen=True):
 
     def names(self, tool: str) -> bool:
         glob = text_glob(self.tool)
-        # Other agents write `mcp__` before the names of servers; a rule must not be void for that.
+        # Other agents write `mcp__` before the names of servers; such a rule must work too.
         spellings = (tool, _ALSO.get(tool, tool), f"mcp__{tool}" if "__" in tool else tool)
         return any(map(glob.matches, spellings))
 
     def covers(self, subject: Subject) -> bool:
-        """Whether the pattern covers all of the subject: what an allowance needs."""
+        """Whether the pattern matches the whole subject, as `allow` requires."""
         if self.pattern is None or self.pattern == "*":
             return True
         glob = text_glob(self.pattern)
@@ -95,7 +83,7 @@ class Rule(Struct, frozen=True):
         )
 
     def touches(self, subject: Subject) -> bool:
-        """Whether the pattern is about any part of the subject: enough to ask, or to deny."""
+        """Whether the pattern matches any part of the subject, which is enough for `ask` and `deny`."""
         if self.covers(subject):
             return True
         if subject.kind == "command" and self.pattern is not None:
@@ -106,7 +94,7 @@ class Rule(Struct, frozen=True):
         return False
 
     def may_touch(self, subject: Subject) -> str:
-        """Why it cannot be seen that the pattern is not about a command; nothing if it can."""
+        """Why the pattern might match a command of the subject that cannot be determined; empty if it cannot match."""
         if subject.kind != "command" or self.pattern is None:
             return ""
         seen = look_at(subject.text)
@@ -118,7 +106,7 @@ class Rule(Struct, frozen=True):
 
     def _matches_path(self, path: str) -> bool:
         pattern = (self.pattern or "").removeprefix("./")
-        # A name without a slash is meant wherever it is, as in .gitignore; a folder means all that is in it.
+        # As in .gitignore, a name without a slash matches in every folder, and a folder matches everything in it.
         patterns = [pattern] if "/" in pattern.rstrip("/") else [pattern, f"**/{pattern}"]
         return any(
             path_glob(each).matches(path) or path_glob(f"{each.rstrip('/')}/**").matches(path)
@@ -127,7 +115,7 @@ class Rule(Struct, frozen=True):
 
 
 def _is_clear(text: str, glob: TextGlob) -> bool:
-    """Whether a pattern with a wildcard may allow a command: it is one, and all of it can be seen.
+    """Whether a pattern with a wildcard may allow a command: it is a single command, and it is fully determined.
 
     A program that runs a text or a file must be named by the pattern.
     """
@@ -140,9 +128,9 @@ def _is_clear(text: str, glob: TextGlob) -> bool:
 
 
 class Judgement(Struct, frozen=True):
-    """What the policy says, and by which rule; no rule: by default.
+    """The verdict of the policy, and its rule; no rule: the default.
 
-    unseen: why it cannot be seen that no rule denies it or asks for it. may_be_denied: one that denies.
+    unseen: why a rule that denies or asks might apply unseen. may_be_denied: a rule that denies might.
     """
 
     verdict: Verdict
@@ -152,7 +140,7 @@ class Judgement(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """The rules. An empty one allows tools that read and asks for all others."""
+    """The rules. An empty policy allows tools that read and asks for all others."""
 
     allow: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
@@ -161,7 +149,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     reading: frozenset[str] = field(default=READING_TOOLS)
 
     def judge(self, tool: str, subjects: Sequence[Subject]) -> Judgement:
-        """What may become of a call that is about all these: the strictest word on any of them."""
+        """The verdict on a call with these subjects: the strictest verdict on any of them."""
         judgements = [self._judge_one(tool, subject) for subject in subjects] or [
             self._judge_one(tool, Subject("input", ""))
         ]
@@ -190,14 +178,14 @@ class Policy(Struct, frozen=True, kw_only=True):
         )
 
     def unused(self, tools: Iterable[str]) -> tuple[Rule, ...]:
-        """The rules that name none of these tools: worth a word to whoever wrote them."""
+        """The rules that name none of these tools: the author of the policy should know."""
         names = tuple(tools)
         rules = (*self.deny, *self.ask, *self.allow)
         return tuple(rule for rule in rules if not any(map(rule.names, names)))
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """A call that somebody has to say yes to. `unseen` and `may_be_denied` are those of the judgement."""
+    """A call that needs approval. `unseen` and `may_be_denied` are those of the judgement."""
 
     tool: str
     call: Call
@@ -208,10 +196,10 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 def read_policy(source: str, name: str = "the policy") -> Policy:
-    """A policy as it is written in TOML. `name` is how errors call the file.
+    """Read a policy from TOML. `name` is the name of the file in errors.
 
     Raises:
-        ConfigError: it is no TOML, or says something that has no meaning here.
+        ConfigError: it is no TOML, or it is no valid policy.
     """
     try:
         fields = tomllib.loads(source)

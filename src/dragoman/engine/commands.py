@@ -1,12 +1,11 @@
-"""A shell command, looked at: which commands it runs, and whether that can be seen at all.
+"""Which commands a shell command line runs, and whether that can be determined at all.
 
-A reader of bash's grammar that errs on one side: it may see a command that is not run (every word after `sudo` could be
-one), and where it cannot see which commands are run it says so: `Seen.hidden`. A name that a variable puts together, `eval`
-of something that is not there to read, arithmetic on variables (bash runs substitutions in their values), an alias, a
-script from a pipe: all of these are hidden. `Seen.opaque` is milder: the program is known, and runs what its argument or a
-file says, in a language of its own.
+This parser of bash's grammar errs on the safe side. It may report a command that is not run (every word after `sudo` could be
+one), and it says when it cannot determine which commands are run: `Seen.hidden`. That is so for a name built from variables,
+`eval` of an unknown text, arithmetic on variables (bash runs substitutions in their values), an alias, or a script from a
+pipe. `Seen.opaque` is weaker: the program is known, but it runs an argument or a file in a language of its own.
 
-What a program does by itself is not looked at: a Makefile, a hook of git, a program that starts another.
+What a program does by itself is not examined: a Makefile, a hook of git, a program that starts another.
 """
 
 import re
@@ -33,17 +32,15 @@ from dragoman.engine.programs import (
     WRAPPERS,
 )
 
-__all__ = ("Seen", "is_compound", "look_at", "script_of", "spoken")
-
-# The kernel takes no longer one; what stands beyond it is not looked at.
+# The kernel accepts no longer one; the rest is not examined.
 MAX_COMMAND = 131_072
 # Nobody writes so many levels of quotes and substitutions by hand.
 MAX_NESTED = 12
-# Scripts within scripts are looked at anew; a command that makes this so often means no good.
+# Nested scripts are parsed again; a command that needs this much work is suspicious.
 MAX_WORK = 8 * MAX_COMMAND
 # `sudo -u me env A=b nice -n 5 timeout 10 …`: beyond this it is not followed.
 MAX_WRAPPED = 40
-# Of the words after a wrapper, from each on: no pattern for a command needs more.
+# Characters that are reported from each word after a wrapper on: no pattern for a command needs more.
 MAX_LOOKED_AT = 200
 MAX_RESERVED = 32
 
@@ -64,10 +61,10 @@ _COMPARED = re.compile(r"-(?:eq|ne|lt|le|gt|ge|v|R)\b")
 
 
 class Seen(Struct, frozen=True):
-    """What can be seen of a command.
+    """The commands that a command line runs, as far as they can be determined.
 
-    commands: each command in it, with what goes before it (`sudo`) and without. beginnings: how those begin whose words
-    are not all known. hidden: why it cannot be seen which commands are run. opaque: what runs a text or file of its own.
+    commands: each command, with a wrapper such as `sudo` and without. beginnings: the known first words of commands whose
+    other words are unknown. hidden: why the commands cannot be determined. opaque: why a program may run others.
     """
 
     commands: tuple[str, ...] = ()
@@ -76,30 +73,30 @@ class Seen(Struct, frozen=True):
     opaque: str = ""
 
 
-def spoken(argv: Sequence[str]) -> str:
-    """A command given as words, as one would type it. `bash -lc script` is the script."""
+def command_text(argv: Sequence[str]) -> str:
+    """The command line for a list of words. `bash -lc script` is the script."""
     script = script_of(argv)
     return shlex.join(argv) if script is None else script
 
 
 def script_of(argv: Sequence[str]) -> str | None:
-    """What a shell is told to run by `-c`, where nothing else is told; None if this is no such command."""
+    """The script of a shell that is called with `-c` and nothing else; None for any other command."""
     if not argv or argv[0].rpartition("/")[2] not in SHELLS:
         return None
     for at, word in enumerate(argv[1:], 1):
         if not word.startswith(("-", "+")):
             return None
         if not word.startswith("--") and "c" in word and word.startswith("-"):
-            # Options may stand between, and words after it that the script is given.
+            # There may be options before the script, and arguments for it after it.
             return argv[at + 1] if len(argv) == at + 2 else None
     return None
 
 
-@lru_cache(16)  # every rule of a policy asks anew
+@lru_cache(16)  # every rule of a policy asks again
 def is_compound(command: str) -> bool:
-    """Whether a shell would do anything but run one command with the words that stand there.
+    """Whether a shell would do more than run one command with exactly these words.
 
-    More than one line is more than one can overlook, be it in quotes.
+    Several lines count as compound, even in quotes: a person could overlook one.
     """
     is_plain = len(command) <= MAX_COMMAND and not _LINE_ENDS & {*command}
     return not is_plain or len(_split(command)) != 1
@@ -107,10 +104,10 @@ def is_compound(command: str) -> bool:
 
 @lru_cache(16)
 def look_at(command: str) -> Seen:
-    """What a shell that is given this text would run."""
+    """The commands that a shell would run for this text."""
     found = _Found()
     if len(command) > MAX_COMMAND:
-        found.hide("it is too long to be looked at")
+        found.hide("it is too long to be examined")
     _Script(command[:MAX_COMMAND], found, 0).read_all()
     if found.reads_input:
         for body in found.bodies:
@@ -119,7 +116,7 @@ def look_at(command: str) -> Seen:
 
 
 class _Found:
-    """What was found so far. Of reasons the first counts."""
+    """What was found so far. The first reason counts."""
 
     def __init__(self) -> None:
         self.commands: dict[str, None] = {}
@@ -127,7 +124,7 @@ class _Found:
         self.hidden = ""
         self.opaque = ""
         self.bodies: list[str] = []  # of here-documents and here-strings
-        self.reads_input = False  # some shell runs what it is given there
+        self.reads_input = False  # some shell runs its standard input
         self.scripts: set[str] = set()  # those that were looked at
         self.work = 0  # characters that were looked at
 
@@ -140,7 +137,7 @@ class _Found:
             self.scripts.add(text)
             _Script(text, self, depth).read_all()
 
-    def darken(self, reason: str) -> None:
+    def mark_opaque(self, reason: str) -> None:
         self.opaque = self.opaque or reason
 
 
@@ -266,13 +263,13 @@ class _Script:
         if not is_array:
             self._end(words)
         self._at += 1
-        # The values of an array are words; that they are seen as a command does no harm.
+        # The values of an array are words; treating them as a command does no harm.
         self._commands(")")
 
     def _test(self) -> None:
-        """`[[ … ]]` is read as a command like any other, which it is to a shell that does not know it: `sh` may be one.
+        """Parse `[[ … ]]` as a command like any other, as a shell without it does: `sh` may be one.
 
-        What differs there cannot be seen: comparisons of numbers, and patterns in which `#` begins no comment.
+        What differs in bash is hidden: comparisons of numbers, and patterns in which `#` begins no comment.
         """
         if self._has_test:
             return
@@ -293,7 +290,7 @@ class _Script:
             rest = rest[2:]
             return self._end(rest)
         if rest and rest[0].plain in _LISTS:
-            # `for name do command`: all other forms have a sign before their commands.
+            # `for name do command`: all other forms have a separator before their commands.
             rest = rest[3:] if len(rest) > 2 and rest[2].plain == "do" else []
             return self._end(rest) if rest else None
         if rest and _ASSIGNMENT.match(rest[0].text):
@@ -382,7 +379,7 @@ class _Script:
             elif char in _ENDS_WORD:
                 break
             else:
-                # Patterns and braces stand for other words; a pair of braces is itself.
+                # Patterns and braces expand to other words; an empty pair of braces is literal.
                 piece = "{}" if text.startswith("{}", self._at) else char
                 is_known = char not in "*?[{" or piece == "{}"
                 self._at += len(piece)
@@ -410,7 +407,7 @@ class _Script:
         return self.expand('"')
 
     def expand(self, closer: str) -> tuple[str, bool]:
-        """Text as it stands in double quotes: only substitutions count. Until the closer, or the end of the text."""
+        """Parse text as in double quotes, where only substitutions count, up to the closer or the end of the text."""
         text = self._text
         pieces: list[str] = []
         is_known = True
@@ -443,7 +440,7 @@ class _Script:
         return "".join(pieces), is_known
 
     def _expansion(self, *, is_in_quotes: bool) -> tuple[str, bool]:
-        """What begins with a dollar or backquote: its text, and whether that is what the shell will see."""
+        """Parse what begins with a dollar or backquote. Returns its text, and whether the shell will see the same text."""
         text, begin = self._text, self._at
         after = text[begin + 1 : begin + 2]
         is_known = False
@@ -498,14 +495,14 @@ class _Script:
         _Script("".join(pieces), self._found, self._depth).read_all()
 
     def _escaped(self) -> None:
-        """`$'…'`, whose escapes are not looked into."""
+        """Parse `$'…'`; its escapes are not decoded."""
         end = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL).match(self._text, self._at)
         if end is None:
             self._found.hide("its quotes do not match")
         self._at = len(self._text) if end is None else end.end()
 
     def _parameter(self, *, is_in_quotes: bool) -> None:
-        """`${…}`. In quotes it depends on the operator what quotes in it mean."""
+        """Parse `${…}`. In quotes, the meaning of quotes inside depends on the operator."""
         self._at += 2
         plain = _PLAIN_PARAMETER.match(self._text, self._at)
         if plain is not None:
@@ -527,14 +524,14 @@ class _Script:
 
 
 def _arithmetic_end(text: str, begin: int) -> int:
-    """The end of `$((…))` where it has numbers alone; 0 if it has anything else."""
+    """The end of `$((…))` if it contains only numbers; 0 if it contains anything else."""
     numbers = _NUMBERS.match(text, begin)
     end = begin if numbers is None else numbers.end()
     return end if text[max(end - 2, begin) : end] == "))" else 0
 
 
 class _Command:
-    """One command: its words, and what they run."""
+    """One command: its words, and the programs that they run."""
 
     def __init__(self, words: Sequence[_Word], found: _Found, depth: int) -> None:
         self._words = words
@@ -552,13 +549,13 @@ class _Command:
             self._add([_Word(base, words[0].known), *words[1:]])
             folder = name.rpartition("/")[0]
             if folder not in SYSTEM_FOLDERS and not (folder == "" and name.startswith("/")):
-                found.darken(f"it runs a program of the folder: {name[:80]}")
+                found.mark_opaque(f"it runs a program of the folder: {name[:80]}")
         if base == "eval":
             self._evaluate(words[1:])
         elif base == "trap":
             self._evaluate(words[1:2])
         elif base in (".", "source"):
-            found.darken("it runs a script")
+            found.mark_opaque("it runs a script")
         elif base in SHELLS:
             self._shell(words[1:])
         elif base in WRAPPERS:
@@ -567,7 +564,7 @@ class _Command:
             self.look_at_program(base)
 
     def _add(self, words: Sequence[_Word]) -> None:
-        """Note a command by its words: as text, and how it begins if not all of them are known."""
+        """Record a command as text, or its beginning if not all of its words are known."""
         self._found.commands[" ".join(_shown(word.text) for word in words)] = None
         for at, word in enumerate(words):
             if not word.is_literal:
@@ -581,7 +578,7 @@ class _Command:
         arguments = words[1:]
         options = RUNNING_OPTIONS.get(base)
         if INTERPRETERS.fullmatch(base):
-            found.darken(f"{base} runs what it is told in a language of its own")
+            found.mark_opaque(f"{base} runs a program in a language of its own")
         elif base in HIDING_BUILTINS:
             found.hide(f"{base} may change what is run")
         elif base in NAMING_BUILTINS:
@@ -615,12 +612,12 @@ class _Command:
             self._found.hide("it evaluates a text that is put together when it runs")
 
     def _shell(self, words: Sequence[_Word]) -> None:
-        """A shell in the shell: its script is looked at, wherever among its words it may be."""
+        """A shell that is called as a command: examine its script, wherever it is among the words."""
         flags = [at for at, word in enumerate(words) if re.fullmatch(r"-\w*c\w*", word.text)]
         if not flags:
             operands = [word for word in words if not word.text.startswith(("-", "+"))]
             if operands and not any(word.text in ("-s", "-i") for word in words):
-                self._found.darken("it runs a script")
+                self._found.mark_opaque("it runs a script")
             else:
                 self._found.reads_input = True
                 self._found.hide("a shell runs what it is given as input")
@@ -682,7 +679,7 @@ class _Command:
 
 
 def _first_wrapped(base: str, words: Sequence[_Word]) -> int:
-    """From where on a word may be the command; past the end if none may."""
+    """The index of the first word that may be the command; past the end if none may."""
     if base not in SEARCHING:
         return 1
     places = (at + 1 for at, word in enumerate(words) if word.text in SEARCHING[base])
@@ -715,12 +712,12 @@ def _may_evaluate(base: str, word: _Word) -> bool:
 
 
 def _shown(text: str) -> str:
-    """A word as rules have it: as it is, or in quotes where it would be more than one."""
+    """A word as rules write it: as it is, or in quotes if it would be several words."""
     return text if text and not any(char.isspace() for char in text) else shlex.quote(text)
 
 
 def _split(command: str) -> list[str]:
-    """Cut at every sign by which a shell does more than one thing. One piece: a plain command.
+    """Split at every character by which a shell does more than one thing. One piece means a plain command.
 
     Inside double quotes only substitutions count; inside single quotes nothing does.
     """
@@ -743,7 +740,7 @@ def _split(command: str) -> list[str]:
             quote = char
         at += step
     pieces.append(command[start:])
-    # An open quote is completed by nothing we know.
+    # An open quote has no known end.
     return [*pieces, ""] if quote else pieces
 
 

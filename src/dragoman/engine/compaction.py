@@ -1,12 +1,12 @@
-"""Making room: when a conversation has grown too long, what went before is replaced by the model's own summary of it.
+"""Compaction: when a conversation has grown too long, the model's own summary replaces its older turns.
 
-A policy decides when and what; the runner asks the model and puts the summary in place. The rules of the default one:
+A policy decides when, and which turns; the runner asks the model and inserts the summary. The rules of the default policy:
 
 - the head (system texts at the beginning) stays as it is;
-- the newest turns stay, and with them every call that has no result yet;
-- a run of calls and its results are never torn apart: the cut stands before a user's turn or before an assistant's
-  turn that follows results;
-- what lies between is sent to the model with a request to sum it up, and its words become a user's turn.
+- the newest turns stay, and so does every call that has no result yet;
+- calls are never separated from their results: the cut is before a user's turn, or before an assistant's turn that
+  follows results;
+- the turns in between are sent to the model with a request for a summary, and the summary becomes a user's turn.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,8 @@ from msgspec import Struct
 from dragoman.model.parts import Call, Result, Text
 from dragoman.model.request import Turn
 
-__all__ = ("DEFAULT_THRESHOLD", "Compaction", "CompactionPolicy", "SummaryCompaction")
-
 DEFAULT_THRESHOLD = 100_000
-"""Tokens of one exchange. The models agents run on take 128,000 and more; this leaves room for one more long answer."""
+"""Tokens of one exchange. Models for agents take 128,000 and more; this leaves room for one more long answer."""
 
 INSTRUCTION = (
     "The conversation has become too long to go on with as a whole. Write a summary of everything above that allows "
@@ -32,9 +30,9 @@ PREFACE = "Summary of the conversation so far, which it replaces:\n\n"
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
-    """What to do: ask with `asked` for a summary, which is then put between `head` and `tail`.
+    """A plan: send `asked` to get a summary, then put the summary between `head` and `tail`.
 
-    tokens: what made it necessary; None: the model's own word that it is too much.
+    tokens: the count that exceeded the threshold; None: the model refused the request as too long.
     """
 
     tokens: int | None
@@ -44,20 +42,20 @@ class Compaction(Struct, frozen=True, kw_only=True):
 
     def turns(self, summary: str) -> tuple[Turn, ...]:
         """The conversation afterwards."""
-        told = Turn(role="user", parts=(Text(text=PREFACE + summary),))
-        return (*self.head, told, *self.tail)
+        summary_turn = Turn(role="user", parts=(Text(text=PREFACE + summary),))
+        return (*self.head, summary_turn, *self.tail)
 
 
 class CompactionPolicy(Protocol):
-    """When to make room, and how."""
+    """Decides when to compact a conversation, and how."""
 
     def plan(self, turns: Sequence[Turn], tokens: int | None) -> Compaction | None:
-        """None: not now. `tokens`: what the last exchange came to, question and answer; None: more than the model takes."""
+        """The plan; None: not now. `tokens`: of the last request and its answer; None: more than the model accepts."""
         ...
 
 
 class SummaryCompaction(Struct, frozen=True, kw_only=True):
-    """The default policy. `keep`: how many of the newest turns stay as they are, at least."""
+    """The default policy. `keep`: the least number of newest turns that stay as they are."""
 
     threshold: int = DEFAULT_THRESHOLD
     keep: int = 6
@@ -86,7 +84,7 @@ def _head_length(turns: Sequence[Turn]) -> int:
 
 
 def _find_cut(turns: Sequence[Turn], start: int, latest: int) -> int | None:
-    """The last place not after `latest` where the conversation may be cut, with something between it and `start`."""
+    """The last place up to `latest` where the conversation may be cut, with at least one turn between it and `start`."""
     open_from = _first_open(turns)
     for cut in range(min(latest, open_from), start + 1, -1):
         if _is_seam(turns[cut - 1], turns[cut] if cut < len(turns) else None):
@@ -105,7 +103,7 @@ def _has_calls(turn: Turn) -> bool:
 
 
 def _first_open(turns: Sequence[Turn]) -> int:
-    """The number of the first turn with a call that has no result; the number of all turns if there is none."""
+    """The index of the first turn with a call that has no result; the number of turns if there is none."""
     answered = {part.call_id for turn in turns for part in turn.parts if isinstance(part, Result)}
     for number, turn in enumerate(turns):
         for part in turn.parts:

@@ -1,24 +1,73 @@
-"""A run from answer to answer: the next request, what all answers came to, and whether there is to be another. Pure."""
+"""A run from answer to answer: the next request, the sum of all answers, and whether another request may follow.
+
+The limits on turns, on tokens and on a model that repeats itself are checked here. The limit on time is in `run`, which
+aborts what is running. Pure.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from dragoman.engine.answer import Answer
+from dragoman._json import canonical_text
+from dragoman.core.usage import add_usage, token_count
+from dragoman.engine.actions import TurnOutcome
 from dragoman.engine.compaction import Compaction
 from dragoman.engine.events import Compacted, RunEnd
-from dragoman.engine.limits import Repeats, add_usage, exceeded, token_count
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Toolbox
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Call
 from dragoman.model.request import Request, ToolChoice, Turn
 
-__all__ = ("Conversation",)
+
+class Repeats:
+    """Counts how often a model repeats the same calls.
+
+    Two calls are the same if their names are and their arguments are the same values, whatever their order and spacing. Each
+    answer counts a call once. A call that was never made before is progress and resets the counts. So reading the same
+    thing between different steps is no repetition, and a cycle of several calls is one.
+    """
+
+    __slots__ = ("_counts", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._counts: dict[bytes, int] = {}
+
+    def note(self, calls: Iterable[Call]) -> int:
+        """Count the calls of one answer. Returns how often the most repeated one came since the last progress."""
+        names = {signature(call) for call in calls}
+        if not names <= self._seen:
+            self._seen |= names
+            self._counts.clear()
+        for name in names:
+            self._counts[name] = self._counts.get(name, 0) + 1
+        return max((self._counts[name] for name in names), default=0)
+
+
+def signature(call: Call) -> bytes:
+    """A digest that is equal for the same calls: JSON is compared as values, everything else as text."""
+    name = f"{call.kind}\n{call.namespace or ''}\n{call.name}\n".encode("utf-8", "surrogatepass")
+    return blake2b(name + canonical_text(call.input), digest_size=16).digest()
+
+
+def exceeded(settings: EngineSettings, *, turns: int, tokens: int, repeats: int) -> RunEnd | None:
+    """The limit that forbids another request; None: there may be one."""
+    if settings.max_repeats is not None and repeats >= settings.max_repeats:
+        return "no_progress"
+    if settings.max_tokens is not None and tokens >= settings.max_tokens:
+        return "max_tokens"
+    if settings.max_turns is not None and turns >= settings.max_turns:
+        return "max_turns"
+    return None
+
 
 _FREE = ToolChoice(mode="auto")
 
 
 class Conversation:
-    """The turns so far. What came with the request stays as it came; what is added is always fit to be sent again."""
+    """The turns so far. Those of the request stay as they came; those that are added can always be sent again."""
 
     def __init__(self, request: Request, settings: EngineSettings) -> None:
         self.turns = request.turns
@@ -30,10 +79,10 @@ class Conversation:
         self._request = request
         self._settings = settings
         self._repeats = Repeats()
-        self._tokens = 0  # of the last exchange
+        self._tokens = 0  # of the last request and its answer
 
     def next_request(self, toolbox: Toolbox) -> Request:
-        """The conversation so far, with the caller's tools and the engine's."""
+        """A request with the conversation so far, the caller's tools and the engine's."""
         request = self._request
         return replace(
             request,
@@ -43,22 +92,22 @@ class Conversation:
             include_usage=True if request.include_usage is None else request.include_usage,
         )
 
-    def spend(self, usage: Usage | None) -> None:
-        """Tokens that brought no turn: of an answer that is asked for again, of a summary."""
+    def count_usage(self, usage: Usage | None) -> None:
+        """Count tokens that added no turn: those of an answer that is requested again, or of a summary."""
         self.total = add_usage(self.total, usage)
 
-    def take(self, answer: Answer) -> RunEnd | None:
-        """Add an answer; why the run ends with it, or None."""
+    def add_outcome(self, answer: TurnOutcome) -> RunEnd | None:
+        """Add an answer and its calls. Returns why the run ends with it, or None."""
         self._add(answer.turns)
-        self.spend(answer.usage)
+        self.count_usage(answer.usage)
         self._tokens = token_count(answer.usage)
         repeats = self._repeats.note(answer.calls)
         if answer.end is not None:
             return answer.end
         if answer.calls:
-            self._release_choice()
+            self._drop_forced_choice()
         elif answer.finish != "pause":
-            # A provider that pauses has more to say and wants to be asked with what it said so far.
+            # A provider that pauses wants to go on: it expects a request with its answer so far.
             return "answered"
         return exceeded(
             self._settings,
@@ -68,9 +117,9 @@ class Conversation:
         )
 
     def plan_compaction(self, *, is_full: bool = False) -> Compaction | None:
-        """What to do if the conversation has become too long. Not asked again before another answer.
+        """The plan if the conversation has become too long. Plans once per answer.
 
-        is_full: the model has said that it is.
+        is_full: the model refused the request as too long.
         """
         policy = self._settings.compaction
         tokens, self._tokens = self._tokens, 0
@@ -79,7 +128,7 @@ class Conversation:
         return policy.plan(self.turns, None if is_full else tokens)
 
     def compact(self, plan: Compaction, summary: str) -> Compacted:
-        """Put the summary in place of what it sums up."""
+        """Put the summary in place of the turns that it summarises."""
         before = len(self.turns)
         self.turns = plan.turns(summary)
         return Compacted(
@@ -92,8 +141,8 @@ class Conversation:
             part.call_id for turn in turns for part in turn.parts if isinstance(part, Call)
         )
 
-    def _release_choice(self) -> None:
-        """A choice that forces a call has been obeyed; kept up, the model could never come to an end."""
+    def _drop_forced_choice(self) -> None:
+        """The forced call was made. If the choice stayed, the model could never give a final answer."""
         choice = self._request.tool_choice
         if choice is None:
             return

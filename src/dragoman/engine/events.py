@@ -1,4 +1,4 @@
-"""What an observer of the engine is told, one value per happening, in order. Their JSON is what `dragoman run --json` prints."""
+"""The events that an observer of the engine receives, in order. `dragoman run --json` prints them as JSON."""
 
 from typing import Literal
 
@@ -25,7 +25,7 @@ __all__ = (
 )
 
 Settlement = Literal["done", "failed", "refused", "timed_out", "aborted"]
-"""`failed`: the tool said so. `refused`: the call could not be run as it was (unknown tool, wrong arguments)."""
+"""`failed`: the tool reported an error. `refused`: the call could not be run (unknown tool, wrong arguments)."""
 
 RunEnd = Literal[
     "answered",
@@ -37,7 +37,7 @@ RunEnd = Literal[
     "cancelled",
     "failed",
 ]
-"""`handed_over`: the model called tools that are the caller's own."""
+"""`handed_over`: the model called tools that the caller runs itself."""
 
 
 class TurnStarted(Struct, frozen=True, gc=False, tag_field="type", tag="turn_started"):
@@ -56,7 +56,7 @@ class CallStarted(Struct, frozen=True, gc=False, tag_field="type", tag="call_sta
 
 
 class CallReported(Struct, frozen=True, gc=False, tag_field="type", tag="call_reported"):
-    """How far a call is, in the tool's own words."""
+    """A text on the progress of a call, from the tool."""
 
     call_id: str
     text: str
@@ -73,7 +73,7 @@ class CallSettled(Struct, frozen=True, gc=False, tag_field="type", tag="call_set
 
 
 class Retried(Struct, frozen=True, gc=False, tag_field="type", tag="retried"):
-    """An answer broke off before any call was started; what was told of it counts no more."""
+    """An answer broke off before any call was started. Its events so far are void; the request is sent again."""
 
     turn: int
     error: ErrorInfo
@@ -81,7 +81,7 @@ class Retried(Struct, frozen=True, gc=False, tag_field="type", tag="retried"):
 
 
 class Compacted(Struct, frozen=True, gc=False, tag_field="type", tag="compacted"):
-    """What went before was replaced by a summary of it. `tokens_before` is None where the model refused to read so much."""
+    """A summary replaced the older turns. `tokens_before` is None if the model refused the request as too long."""
 
     tokens_before: int | None
     turns_before: int
@@ -89,7 +89,7 @@ class Compacted(Struct, frozen=True, gc=False, tag_field="type", tag="compacted"
 
 
 class TurnEnded(Struct, frozen=True, gc=False, tag_field="type", tag="turn_ended"):
-    """One answer and all its calls. `usage` is its own, `total` that of the run so far."""
+    """One answer and all its calls are over. `usage` is that of the answer, `total` that of the run so far."""
 
     turn: int
     finish: FinishReason | None
@@ -99,7 +99,7 @@ class TurnEnded(Struct, frozen=True, gc=False, tag_field="type", tag="turn_ended
 
 
 class RunEnded(Struct, frozen=True, gc=False, tag_field="type", tag="run_ended", kw_only=True):
-    """The end, whatever it is. `turns` is the conversation, fit to be gone on with: every call in it has its result."""
+    """The end of the run. `turns` is the conversation, ready to be continued: every call in it has its result."""
 
     reason: RunEnd
     turns: tuple[Turn, ...]

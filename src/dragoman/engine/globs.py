@@ -1,10 +1,10 @@
-"""Patterns with wildcards, matched in time that grows with pattern times text and never more.
+"""Patterns with wildcards, matched in time proportional to the length of the pattern times that of the text, at most.
 
-Two readings of the same signs: in a path `*` and `?` stop at `/` and a segment `**` stands for any number of segments; in
-plain text `*` stands for anything. `[abc]`, `[a-z]` and `[!a]` are one character, `{one,other}` is a choice, a backslash
-takes the next sign as it is.
+There are patterns for paths and patterns for text. In a path `*` and `?` stop at `/`, and a segment `**` matches any number of
+segments; in text `*` matches anything. `[abc]`, `[a-z]` and `[!a]` match one character, `{one,other}` is a choice, and a
+backslash escapes the next character.
 
-A regular expression would be shorter, but Python's takes exponential time for some patterns, and patterns come from models.
+A regular expression would be shorter, but Python's takes exponential time for some patterns, and models write the patterns.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,17 +13,15 @@ from typing import cast
 
 from msgspec import Struct
 
-__all__ = ("MAX_PATTERN", "PathGlob", "TextGlob", "path_glob", "text_glob")
-
 MAX_PATTERN = 1_000
 # Choices multiply: `{a,b}{a,b}…`.
 MAX_CHOICES = 64
-# A command whose first words are longer has no name that a rule could mean.
+# A command with longer first words has no name that a rule could match.
 MAX_BEGINNING = 1_000
 
 
 class _Star(Struct, frozen=True):
-    """Any number of anything."""
+    """Any number of characters or segments."""
 
 
 class _One(Struct, frozen=True):
@@ -51,12 +49,12 @@ class TextGlob(Struct, frozen=True):
         return any(_wild(signs, text, _fits) for signs in self.choices)
 
     def may_begin(self, text: str) -> bool:
-        """Whether some text that begins so matches. Of a long one that is taken for granted."""
+        """Whether some text with this beginning matches. A long beginning counts as a match."""
         return len(text) > MAX_BEGINNING or any(_may_begin(signs, text) for signs in self.choices)
 
     @property
     def beginning(self) -> str:
-        """How every text begins that it stands for; nothing if it stands for several."""
+        """The common beginning of all matching texts; empty if the pattern has choices."""
         pieces: list[str] = []
         for sign in self.choices[0] if len(self.choices) == 1 else ():
             if not isinstance(sign, str):
@@ -66,12 +64,12 @@ class TextGlob(Struct, frozen=True):
 
     @property
     def is_literal(self) -> bool:
-        """Whether it stands for one text only."""
+        """Whether it matches one text only."""
         return len(self.choices) == 1 and all(isinstance(sign, str) for sign in self.choices[0])
 
 
 class PathGlob(Struct, frozen=True):
-    """A pattern for paths, as tuples of names."""
+    """A pattern for paths, segment by segment."""
 
     choices: tuple[tuple[_Star | tuple[_Sign, ...], ...], ...]
 
@@ -82,7 +80,7 @@ class PathGlob(Struct, frozen=True):
 
 @lru_cache(256)
 def text_glob(pattern: str) -> TextGlob:
-    """A pattern for text, read.
+    """Compile a pattern for text.
 
     Raises:
         ValueError: too long, or with too many choices.
@@ -92,7 +90,7 @@ def text_glob(pattern: str) -> TextGlob:
 
 @lru_cache(256)
 def path_glob(pattern: str) -> PathGlob:
-    """A pattern for paths, read.
+    """Compile a pattern for paths.
 
     Raises:
         ValueError: too long, or with too many choices.
@@ -112,7 +110,7 @@ def path_glob(pattern: str) -> PathGlob:
 def _wild(
     pattern: Sequence[object], text: Sequence[str], fits: Callable[[object, str], bool]
 ) -> bool:
-    """The classic of one pass: only the last star is ever taken back, so the work is a product at most."""
+    """The usual matcher in one pass: it backtracks to the last star only, so the work is at most the product."""
     at = place = 0
     star = mark = -1
     while place < len(text):
@@ -132,7 +130,7 @@ def _wild(
 
 
 def _may_begin(signs: Sequence[object], text: str) -> bool:
-    """Every place of the pattern that the text can have come to, one character after the other."""
+    """Follow every position of the pattern that the text can have reached, character by character."""
     places = _past_stars(signs, {0})
     for char in text:
         places = _past_stars(
@@ -199,7 +197,7 @@ def _class(inner: str) -> _One:
 
 
 def _choices(pattern: str) -> list[str]:
-    """The pattern once for each choice of its braces; a brace without a comma or an end is itself."""
+    """The pattern once for each choice of its braces; a brace without a comma or an end is literal."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(
             f"expected a pattern of at most {MAX_PATTERN} characters, got {len(pattern)}"

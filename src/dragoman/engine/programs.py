@@ -1,25 +1,9 @@
-"""Programs that run others, as far as they are known: by their names, their options, and the variables they look at.
+"""Tables for `commands`: known programs that run other programs, with the options and variables by which they do so.
 
-Tables for `commands`, which says what they mean. What is missing here is a program like any other: its name is what counts.
+A program that is missing here counts as one that runs nothing else.
 """
 
 import re
-
-__all__ = (
-    "BUILTIN_WRAPPERS",
-    "EVALUATING",
-    "GIT_SETS",
-    "HIDING_BUILTINS",
-    "INTERPRETERS",
-    "NAMING_BUILTINS",
-    "REPLACES",
-    "RUNNING_OPTIONS",
-    "RUNNING_VARIABLES",
-    "SEARCHING",
-    "SHELLS",
-    "SYSTEM_FOLDERS",
-    "WRAPPERS",
-)
 
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
 # Programs that run the words after them, or a script among these words.
@@ -31,16 +15,16 @@ WRAPPERS = frozenset((
     "run-parts", "capsh", "linux32", "linux64", "setarch", "i386", "x86_64", "pkexec", "torsocks", "proxychains", "rlwrap",
     "catchsegv", "faketime", "eatmydata", "ssh-agent", "gdb", "perf", "prlimit", "numactl", "cgexec", "newgrp", "sg",
 ))  # fmt: skip
-# Of those that run a command for what they find: the words before it.
+# Programs that run a command for each file that they find: the words before the command.
 SEARCHING = {
     "find": ("-exec", "-execdir", "-ok", "-okdir"),
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
 }
-# Builtins that read a text as a script, and those by which a builtin can be named.
+# Builtins that run a text as a script, and those before which another builtin may stand.
 EVALUATING = frozenset(("eval", "trap", ".", "source"))
 BUILTIN_WRAPPERS = frozenset(("command", "builtin", "time", "coproc"))
 REPLACES = re.compile(r"-[A-Za-z]*[iIJ]|--replace|--max-replace")
-# Programs that are told in a language of their own what to do, which may be to run another.
+# Programs that run code in a language of their own, which may run another program.
 INTERPRETERS = re.compile(
     r"(?:python|pypy|perl|ruby|php|lua|node|tclsh|wish|expect|julia|guile|pwsh|osascript|gawk|mawk|nawk|awk)[\d.]*"
     r"|nodejs|deno|bun|luajit|R|Rscript|ghci|runghc|scala|groovy|jshell|m4|ed|ex|vi|vim|nvim|view|emacs|nano|dc|crontab|screen|tmux"
@@ -70,14 +54,14 @@ RUNNING_OPTIONS = {
     ),
 }  # fmt: skip
 GIT_SETS = re.compile(r"-c|-C|--config-env|--exec-path=")
-# Builtins that make a name mean something else, or evaluate text, or run a command of their own accord.
+# Builtins that give a name another meaning, evaluate text, or run a command later.
 HIDING_BUILTINS = frozenset((
     "alias", "hash", "enable", "bind", "complete", "compgen", "compopt", "fc", "history", "let", "mapfile", "readarray",
 ))  # fmt: skip
 NAMING_BUILTINS = frozenset((
     "declare", "typeset", "local", "export", "readonly", "read", "unset", "printf", "test", "[", "getopts", "wait", "set",
 ))  # fmt: skip
-# Variables by which a shell or a program is made to run something, or to find another program by a name.
+# Variables that make a shell or a program run something, or find another program under a name.
 RUNNING_VARIABLES = re.compile(
     r"PATH|LD_\w+|DYLD_\w+|BASH\w*|ENV|PS[0-4]|IFS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|CDPATH|\w*PAGER|\w*EDITOR|VISUAL|BROWSER|GIT_\w+"
     r"|LESS\w*|MAN\w*|PYTHON\w*|PERL\w*|RUBY\w*|NODE_\w+|\w*_COMMAND|\w*_OPTIONS|\w*FLAGS|SSH_ASKPASS|SUDO_\w+|RSYNC_\w+|TAR_\w+|EXINIT"

@@ -1,21 +1,19 @@
-"""Which calls may run now: tools that allow it share, every other runs alone, and nobody overtakes.
+"""Which calls may run now: tools that allow it run beside one another, every other tool runs alone, all in queue order.
 
-A read-write lock that is decided and not waited for. Calls stand in one queue in the order they were complete. The first
-starts
+This is a read-write lock that decides instead of waiting. Calls stand in one queue, in the order in which they became complete.
+The first starts
 
 - if it is parallel: when nothing exclusive runs and fewer than `max_parallel` do;
 - if it is exclusive: when nothing runs.
 
-One that cannot start yet keeps all behind it waiting, so an exclusive call is never starved by parallel ones.
+A call that cannot start yet holds up all calls behind it, so parallel calls never starve an exclusive one.
 """
 
 from collections import deque
 
-__all__ = ("Schedule",)
-
 
 class Schedule:
-    """Calls by number. Every method that may let calls go returns those that start now, in order."""
+    """Calls by number. Every method that may start calls returns those that start now, in order."""
 
     __slots__ = ("_is_exclusive", "_max_parallel", "_running", "_waiting")
 
@@ -36,7 +34,7 @@ class Schedule:
         return self._advance()
 
     def clear(self) -> list[int]:
-        """Nothing more is to start. Returns the calls that were waiting."""
+        """Start nothing more. Returns the calls that were waiting."""
         waiting = [call for call, _ in self._waiting]
         self._waiting.clear()
         return waiting

@@ -21,7 +21,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
         for nothing new.
     max_parallel: calls that run at once, of tools that allow it.
     tool_timeout: seconds for tools that set no time of their own.
-    stop_grace: seconds a tool has to stop when it is told to; one that does not is left behind and reported.
+    stop_grace: seconds a tool has to stop when it is cancelled; one that does not is left behind and logged.
     idle_timeout: seconds between two reads of an answer.
     retries: how often an answer that broke off before any call was started is asked for again.
     retry_delay, retry_max_delay: seconds before the first retry, doubled with each, and the most that is waited.

@@ -1,21 +1,33 @@
-"""The tools of one request: those that were given and those that the sources have now, by what a model may call them."""
+"""The tools of one request by the names that a model may use, and the route of each call: which tool runs it, or why none does.
 
-from collections.abc import Iterable, Mapping, Sequence
+executor `provider`                 the provider has run it: not touched
+named by the request's own tools    the caller's: handed over
+cut, nameless, no strict JSON       refused (`core.call_input.judge`)
+no such tool, or of another form    refused, with near names
+arguments that do not fit           refused, with what `check` says
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from msgspec import Struct
 
 from dragoman.core.aliases import flat_name
+from dragoman.core.call_input import judge
+from dragoman.engine.results import (
+    refusal_text,
+    unknown_kind_text,
+    unknown_tool_text,
+    wrong_kind_text,
+)
 from dragoman.engine.tools import Offer, Tool, ToolSource
 from dragoman.errors import ConfigError
-from dragoman.model.parts import CLIENT_KINDS, Call
+from dragoman.model.parts import CLIENT_KINDS, Call, CallKind
 from dragoman.model.request import Namespace
 from dragoman.model.request import Tool as Declaration
 
-__all__ = ("Entry", "Toolbox", "gather", "spoken_name")
-
 MAX_SUGGESTIONS = 3
-# Looking for near names costs with their number and length; beyond these nobody mistypes.
+# Finding near names costs time with their number and length; beyond these bounds a typing error is unlikely.
 MAX_COMPARED = 1000
 MAX_NAME = 200
 
@@ -24,17 +36,17 @@ _MCP_PREFIX = "mcp__"
 
 
 class Entry(Struct, frozen=True):
-    """A tool, and what it offered when the request was made."""
+    """A tool, and its offer when the request was made."""
 
     tool: Tool
     offer: Offer
 
 
 class Toolbox:
-    """Finds the tool a call means.
+    """Finds the tool that a call means.
 
     Raises:
-        ConfigError: two tools that a model could not tell apart.
+        ConfigError: two tools have the same name.
     """
 
     __slots__ = ("_entries", "_kinds", "_names")
@@ -67,23 +79,23 @@ class Toolbox:
         return entry
 
     def near(self, name: str) -> tuple[str, ...]:
-        """Names that could have been meant, the likeliest first."""
+        """Names that the model may have meant, the likeliest first."""
         names: Mapping[str, str] = {
-            spoken.casefold(): flat_name(
+            plain.casefold(): flat_name(
                 entry.offer.declaration.name, entry.offer.declaration.namespace
             )
-            for spoken, entry in list(self._names.items())[:MAX_COMPARED]
+            for plain, entry in list(self._names.items())[:MAX_COMPARED]
         }
         wanted = spoken_name(name, None).casefold()[:MAX_NAME]
         inner = [key for key in names if key.endswith(f"__{wanted}")]
         close = get_close_matches(wanted, names, n=MAX_SUGGESTIONS)
         return tuple(names[key] for key in dict.fromkeys((*inner, *close)))[:MAX_SUGGESTIONS]
 
-    def check_apart(self, others: Iterable[Declaration]) -> None:
-        """Whether a model can tell these tools from others that it is told of.
+    def check_names_differ(self, others: Iterable[Declaration]) -> None:
+        """Check that no other tool of the request has the name of one of these.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: one has.
         """
         for other in others:
             name = spoken_name(other.name, other.namespace)
@@ -104,10 +116,10 @@ class Toolbox:
 
 
 def gather(tools: Iterable[Tool | ToolSource]) -> Toolbox:
-    """All there are now.
+    """The toolbox of all tools that are available now.
 
     Raises:
-        ConfigError: two tools that a model could not tell apart.
+        ConfigError: two tools have the same name.
     """
     found: list[Tool] = []
     for entry in tools:
@@ -119,5 +131,75 @@ def gather(tools: Iterable[Tool | ToolSource]) -> Toolbox:
 
 
 def spoken_name(name: str, namespace: str | None) -> str:
-    """One form for the ways to write `server`, `tool`: in a namespace, joined, and with the prefix for MCP."""
+    """One form for all ways to write `server`, `tool`: in a namespace, joined, and with the prefix for MCP."""
     return flat_name(name, namespace).removeprefix(_MCP_PREFIX)
+
+
+Check = Callable[[Declaration, str], str | None]
+"""The problem with the input of a call to this tool, for the model to read; None: there is none."""
+
+# Calls of these kinds find their tool by name; the other kinds are built in and find it by kind.
+_BY_NAME = frozenset(("function", "custom", "mcp"))
+
+
+class Ours(Struct, frozen=True):
+    """The engine runs it with this tool."""
+
+    entry: Entry
+
+
+class Theirs(Struct, frozen=True):
+    """It calls a tool of the request, which the caller runs."""
+
+
+class Refused(Struct, frozen=True):
+    """It is not run; `text` says why, for the model."""
+
+    text: str
+
+
+Route = Ours | Theirs | Refused
+
+
+class Router:
+    """Decides which tool runs a call. One per request: it knows the engine's tools and the caller's."""
+
+    __slots__ = ("_check", "_their_kinds", "_their_names", "_toolbox")
+
+    def __init__(self, toolbox: Toolbox, theirs: Iterable[Declaration], check: Check) -> None:
+        self._toolbox = toolbox
+        self._check = check
+        self._their_names: set[str] = set()
+        self._their_kinds: set[CallKind] = set()
+        for declaration in theirs:
+            self._their_names.add(spoken_name(declaration.name, declaration.namespace))
+            if declaration.kind in CLIENT_KINDS:
+                self._their_kinds.add(declaration.kind)
+
+    def route(self, call: Call) -> Route:
+        """The route of a call that the provider has not run. Its executor is `client`."""
+        entry = self._toolbox.find(call)
+        if entry is None and self._is_theirs(call):
+            # This includes incomplete calls and invalid JSON: the caller decides what to do with them.
+            return Theirs()
+        verdict = judge(call)
+        if not verdict.executable:
+            return Refused(refusal_text(verdict.reason))
+        if entry is None:
+            return Refused(self._unknown(call))
+        declaration = entry.offer.declaration
+        if (declaration.kind == "custom") != (call.kind == "custom"):
+            return Refused(wrong_kind_text(call.name, declaration.kind))
+        problem = self._check(declaration, call.input)
+        return Ours(entry) if problem is None else Refused(problem)
+
+    def _is_theirs(self, call: Call) -> bool:
+        return (
+            call.kind in self._their_kinds
+            or spoken_name(call.name, call.namespace) in self._their_names
+        )
+
+    def _unknown(self, call: Call) -> str:
+        if call.kind in CLIENT_KINDS or call.kind not in _BY_NAME:
+            return unknown_kind_text(call.kind)
+        return unknown_tool_text(call.name, self._toolbox.near(call.name))

@@ -1,4 +1,4 @@
-"""What a tool is to the engine: what the model is told of it, how it may be run, and what it gives back."""
+"""A tool as the engine sees it: its declaration for the model, how it may be run, and its output."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -13,10 +13,10 @@ __all__ = ("Declaration", "Invocation", "Offer", "Output", "Tool", "ToolSource",
 
 
 class Offer(Struct, frozen=True, gc=False, kw_only=True):
-    """A tool as the model is told of it, and how it may be run.
+    """The declaration of a tool for the model, and how the tool may be run.
 
-    is_parallel: it may run beside others that say the same; every other tool runs alone.
-    timeout: seconds it may take; None: as long as the engine's settings allow any tool.
+    is_parallel: it may run beside other parallel tools; every other tool runs alone.
+    timeout: seconds it may take; None: the limit of the engine's settings.
     """
 
     declaration: Declaration
@@ -25,14 +25,14 @@ class Offer(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Invocation(Struct, frozen=True, gc=False):
-    """One call to be run. `report` tells whoever watches how far it is; it may be called from the event loop only."""
+    """One call to run. `report` sends a text on progress to the observer; call it on the event loop only."""
 
     call: Call
     report: Callable[[str], None]
 
 
 class Output(Struct, frozen=True, gc=False, kw_only=True):
-    """What a tool gave back. `structured` is the same as JSON, where the tool has it so."""
+    """What a tool returned. `structured` is the same as JSON, if the tool has it."""
 
     content: tuple[Text | Media | Opaque, ...] = ()
     is_error: bool = False
@@ -46,24 +46,24 @@ class Tool(Protocol):
     def offer(self) -> Offer: ...
 
     def run(self, invocation: Invocation) -> Awaitable[Output]:
-        """Do it. When it is cancelled it stops all that it started before it lets the cancellation through.
+        """Run the call. When it is cancelled, it stops everything that it started before it raises the cancellation.
 
         Raises:
-            ToolError: it cannot be done; its message becomes the result that the model reads.
-            FatalToolError: nothing more can be done in this conversation; the turn ends.
+            ToolError: the call failed; the message becomes the result that the model reads.
+            FatalToolError: the conversation cannot continue; the turn ends.
         """
         ...
 
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Tools that come and go, as those of an MCP server do."""
+    """A source of tools that may change, such as an MCP server."""
 
     def tools(self) -> Sequence[Tool]:
-        """Those there are now; asked before each request."""
+        """The tools that are available now. The engine asks before each request."""
         ...
 
 
 def text_output(text: str, *, is_error: bool = False) -> Output:
-    """What a tool says in words."""
+    """An output of one text."""
     return Output(content=(Text(text=text),), is_error=is_error)

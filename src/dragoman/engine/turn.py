@@ -4,16 +4,16 @@
         |                               |
         '----------- Stopped -----------'--> STOPPING --all calls settled--> OVER
 
-- A call is run the moment its part has ended, while the answer goes on; `Schedule` says when it is its turn.
-- A call that cannot be run is settled at once, with words for the model.
-- A call that was cut is settled so when the answer ends by itself (the length ran out), and left out of the
-  conversation when the answer is cut as well.
-- Stopped: the stream is closed, what runs is aborted, what waits is settled as not run. The first reason stands.
+- A call may run as soon as its part has ended, while the answer goes on; `Schedule` decides when it starts.
+- A call that cannot be run is settled at once, with a text for the model.
+- An incomplete call is settled as refused when the answer ends by itself (the length ran out), and left out of the
+  conversation when the answer is cut off as well.
+- Stopped: the stream is closed, running calls are aborted, waiting calls are settled as not run. The first reason counts.
 - A fatal error of a tool stops the turn.
-- The turn is over when every call is settled: none is ever without its result. Calls of the caller are the exception,
-  where the answer ended by itself: they are the caller's to answer.
+- The turn is over when every call is settled: no call is left without a result. The exception are calls of the caller's
+  tools in an answer that ended by itself: the caller answers them.
 
-Knows no clock, task or tool: numbers of calls are the numbers of their parts.
+The machine knows no clock, task or tool. The number of a call is the number of its part.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.core.fold import merge_usage
-from dragoman.core.limits import merge_limits
-from dragoman.engine import wording
+from dragoman.core.usage import merge_limits, merge_usage
 from dragoman.engine.actions import (
     AbortCall,
     Action,
@@ -36,13 +34,12 @@ from dragoman.engine.actions import (
     SettleCall,
     Settled,
     Stopped,
+    TurnOutcome,
 )
-from dragoman.engine.answer import Answer, compose_turns
 from dragoman.engine.events import RunEnd, Settlement
-from dragoman.engine.outputs import Content
-from dragoman.engine.routing import Ours, Refused, Router, Theirs
+from dragoman.engine.results import Content, aborted_text, not_run_text
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Entry
+from dragoman.engine.toolbox import Entry, Ours, Refused, Router, Theirs
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     Completed,
@@ -56,12 +53,11 @@ from dragoman.model.events import (
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Usage
-from dragoman.model.parts import Call, Part, Refusal, Result, Text
-
-__all__ = ("TRANSITIONS", "State", "TurnMachine")
+from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.request import Turn
 
 UNNAMED = "unnamed"
-"""How a call without a name stands in the conversation: no wire takes an empty one."""
+"""The name in the conversation of a call that came without one: no wire format accepts an empty name."""
 
 
 class _Drained(Struct, frozen=True):
@@ -69,9 +65,9 @@ class _Drained(Struct, frozen=True):
 
 
 class State(Enum):
-    LISTENING = auto()  # the answer is being told
-    SETTLING = auto()  # the answer is over, calls are not
-    STOPPING = auto()  # the end was ordered; calls that run are being aborted
+    LISTENING = auto()  # the answer is arriving
+    SETTLING = auto()  # the answer is over, but not all calls
+    STOPPING = auto()  # the turn was stopped; running calls are being aborted
     OVER = auto()
 
 
@@ -92,13 +88,13 @@ TRANSITIONS: Mapping[tuple[State, type[_Input]], State] = {
     (State.STOPPING, PartEnded): State.STOPPING,
     (State.STOPPING, Completed): State.STOPPING,
     (State.STOPPING, Failed): State.STOPPING,
-    # Several may order the end, and late.
+    # Several sources may stop a turn, also when it is over.
     (State.STOPPING, Stopped): State.STOPPING,
     (State.OVER, Stopped): State.OVER,
 }
 
-_DEAF = frozenset((State.STOPPING, State.OVER))
-_HEEDED: frozenset[type[Event]] = frozenset(
+_IGNORING = frozenset((State.STOPPING, State.OVER))
+_HANDLED: frozenset[type[Event]] = frozenset(
     (TextDelta, PartStarted, PartEnded, UsageReported, LimitsReported, Finished, Completed, Failed)
 )
 
@@ -131,8 +127,8 @@ class TurnMachine:
         self._old_ids = call_ids
         self._ids: set[str] = set()
         self._state = State.LISTENING
-        # Kept beside the state: members of an enum are found slowly, and events are many.
-        self._is_deaf = False
+        # Kept beside the state because looking up members of an enum is slow, and there are many events.
+        self._ignores_events = False
         self._parts: dict[int, Part] = {}
         self._drafts: dict[int, tuple[Text | Refusal, list[str]]] = {}
         self._slots: dict[int, _Slot] = {}
@@ -158,16 +154,16 @@ class TurnMachine:
 
     @property
     def may_retry(self) -> bool:
-        """Whether nothing has come of the answer that asking again would do twice."""
+        """Whether the request can be sent again: no call has been started or handed over."""
         return not self._has_acted and self._stop is None
 
     def hear(self, event: Event) -> Sequence[Action]:
-        """The next event of the answer.
+        """Take the next event of the answer.
 
         Raises:
             LocalProtocolError: the answer was over.
         """
-        if type(event) not in _HEEDED or self._is_deaf:
+        if type(event) not in _HANDLED or self._ignores_events:
             return ()
         match event:
             case TextDelta():
@@ -189,7 +185,7 @@ class TurnMachine:
         return ()
 
     def settle(self, settled: Settled) -> Sequence[Action]:
-        """A call that was run has ended, one way or another."""
+        """Take the end of a call that was run, whatever it was."""
         if settled.fatal is None:
             return self._step(settled)
         stop = Stopped("failed", settled.fatal, by=settled.number)
@@ -203,12 +199,12 @@ class TurnMachine:
         state = TRANSITIONS.get((self._state, type(given)))
         if state is None:
             raise LocalProtocolError(
-                f"{type(given).__name__} may not come where a turn is {self._state.name}"
+                f"{type(given).__name__} is not allowed while the turn is {self._state.name}"
             )
-        is_heard = not self._is_deaf or isinstance(given, Settled | _Drained)
-        actions = self._act(given) if is_heard else []
+        is_handled = not self._ignores_events or isinstance(given, Settled | _Drained)
+        actions = self._act(given) if is_handled else []
         self._state = state
-        self._is_deaf = state in _DEAF
+        self._ignores_events = state in _IGNORING
         if self._open == 0 and self._state in (State.SETTLING, State.STOPPING):
             actions += self._step(_Drained())
         return actions
@@ -246,8 +242,8 @@ class TurnMachine:
         return self._route(number, call)
 
     def _adopt(self, number: int, call: Call) -> Call:
-        """The call as it stands in the conversation: with an id of its own, a name, and for the client to answer."""
-        # OpenAI's local shell call may have an item id alone, and its result names that.
+        """The call as it is recorded in the conversation: with a unique id, and with `client` as its executor."""
+        # OpenAI's local shell call may have only an item id, which its result then names.
         wanted = call.call_id or call.item_id or f"call_{self._turn}_{number}"
         call_id = wanted
         count = 1
@@ -279,10 +275,10 @@ class TurnMachine:
                 assert_never(route)
 
     def _refuse(self, number: int, call: Call, text: str) -> list[Action]:
-        # In the conversation the call is closed, whatever it was: its result says what it lacked.
-        told = replace(call, name=call.name or UNNAMED, status="completed")
-        self._parts[number] = told
-        self._add_slot(number, told)
+        # In the conversation the call is complete, whatever it was: its result says what was missing.
+        recorded = replace(call, name=call.name or UNNAMED, status="completed")
+        self._parts[number] = recorded
+        self._add_slot(number, recorded)
         return [self._close(number, (Text(text=text),), "refused")]
 
     def _add_slot(self, number: int, call: Call) -> None:
@@ -304,7 +300,7 @@ class TurnMachine:
         return actions
 
     def _break_off(self, error: ErrorInfo | None) -> None:
-        """The answer is cut: what was being spoken is kept, calls that were not complete are not."""
+        """The answer was cut off: keep the text so far, drop calls that were not complete."""
         self._is_cut = True
         self._error = error
         for number, (header, pieces) in self._drafts.items():
@@ -313,17 +309,17 @@ class TurnMachine:
     def _take_settled(self, settled: Settled) -> list[Action]:
         slot = self._slots.get(settled.number)
         if slot is None or not slot.is_running:
-            raise LocalProtocolError(f"expected a call that runs, got {settled.number}")
+            raise LocalProtocolError(f"expected a running call, got {settled.number}")
         slot.is_running = False
         content = settled.content
         if settled.how == "aborted" and not content:
             reason = self._stop.reason if self._stop is not None else "cancelled"
-            text = wording.aborted(reason, settled.elapsed, is_stuck=settled.is_stuck)
+            text = aborted_text(reason, settled.elapsed, is_stuck=settled.is_stuck)
             content = (Text(text=text),)
-        told = self._close(
+        closed = self._close(
             settled.number, content, settled.how, is_error=settled.is_error, elapsed=settled.elapsed
         )
-        return [told, *self._start(self._schedule.release(settled.number))]
+        return [closed, *self._start(self._schedule.release(settled.number))]
 
     def _stop_all(self, stop: Stopped) -> list[Action]:
         self._stop = stop
@@ -331,7 +327,7 @@ class TurnMachine:
         if self._state is State.LISTENING:
             self._break_off(None)
             actions.append(CloseStream())
-        words = (Text(text=wording.not_run(stop.reason)),)
+        words = (Text(text=not_run_text(stop.reason)),)
         actions += [self._close(number, words, "aborted") for number in self._schedule.clear()]
         return actions + [
             AbortCall(number)
@@ -360,11 +356,11 @@ class TurnMachine:
         end, error = self._ending()
         actions: list[Action] = []
         if end is not None and end != "handed_over":
-            actions += self._disown(end)
+            actions += self._close_callers_calls(end)
         results = {
             number: slot.result for number, slot in self._slots.items() if slot.result is not None
         }
-        answer = Answer(
+        answer = TurnOutcome(
             turns=compose_turns(self._parts, results, is_cut=self._is_cut),
             calls=tuple(slot.call for slot in self._slots.values()) + tuple(self._theirs.values()),
             finish=self._finish,
@@ -382,11 +378,60 @@ class TurnMachine:
             return "failed", self._error
         return ("handed_over" if self._theirs else None), None
 
-    def _disown(self, end: RunEnd) -> list[Action]:
-        """The caller will not be asked: its calls have a result that says so."""
+    def _close_callers_calls(self, end: RunEnd) -> list[Action]:
+        """The run ends here, so the caller cannot answer its calls: give them results that say so."""
         actions: list[Action] = []
         for number, call in self._theirs.items():
             self._add_slot(number, call)
-            actions.append(self._close(number, (Text(text=wording.not_run(end)),), "aborted"))
+            actions.append(self._close(number, (Text(text=not_run_text(end)),), "aborted"))
         self._theirs.clear()
         return actions
+
+
+def compose_turns(
+    parts: Mapping[int, Part], results: Mapping[int, Result], *, is_cut: bool
+) -> tuple[Turn, ...]:
+    """The assistant's turn and the turn with the results, both in the order of the parts, which is that of the calls.
+
+    The turns can be sent again whatever happened. All parts of an answer that ended by itself stay. Of one that was cut off
+
+    - parts that were complete stay, and the text of the one that was being written;
+    - calls, reasoning and media that were not complete are left out;
+    - reasoning, and calls of the provider without their result, are left out where nothing follows them: providers refuse
+      a message that ends with them.
+    """
+    kept = [parts[number] for number in sorted(parts)]
+    if is_cut:
+        kept = _without_open_end([part for part in kept if _is_worth_keeping(part)])
+    turns: list[Turn] = []
+    if kept:
+        turns.append(Turn(role="assistant", parts=tuple(kept)))
+    if results:
+        turns.append(Turn(role="tool", parts=tuple(results[number] for number in sorted(results))))
+    return tuple(turns)
+
+
+def _is_worth_keeping(part: Part) -> bool:
+    match part:
+        case Text(text=text) | Refusal(text=text):
+            return bool(text)
+        case (
+            Reasoning(status=status)
+            | Call(status=status)
+            | Result(status=status)
+            | Media(status=status)
+        ):
+            return status == "completed"
+        case _:
+            return True
+
+
+def _without_open_end(parts: list[Part]) -> list[Part]:
+    """The parts without trailing ones that need a part after them."""
+    kept = list(parts)
+    while kept and (
+        isinstance(kept[-1], Reasoning)
+        or (isinstance(kept[-1], Call) and kept[-1].executor != "client")
+    ):
+        kept.pop()
+    return kept

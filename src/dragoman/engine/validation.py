@@ -1,10 +1,10 @@
-"""Arguments against a tool's JSON schema, before the tool is run, in words the model can act on.
+"""The arguments of a call, checked against the tool's JSON schema before the tool runs, with problems the model can act on.
 
-A schema may come from a stranger's MCP server and arguments from any model, and neither may stop the engine: sizes and work
-are bounded. `schema_checks` does the checking. Where `jsonschema` is not installed, or cannot work with a schema, a small
-check of the outermost members stands in: required and unexpected ones, their types and listed values.
+A schema may come from any MCP server and arguments from any model, and neither may block the engine: sizes and work are
+bounded. `json_schema` does the checking. If `jsonschema` is not installed, or cannot work with a schema, a small check of the
+outermost members takes its place: required and unexpected ones, their types and listed values.
 
-The tool itself still decides what it takes. This module knows no tool and runs none.
+The tool itself still decides what it accepts. This module knows no tool and runs none.
 """
 
 from collections.abc import Callable
@@ -12,32 +12,30 @@ from functools import lru_cache
 from typing import cast
 
 from dragoman._json import loads
-from dragoman.core.names import satisfies, without_nulls
-from dragoman.engine.excerpts import shown
+from dragoman.core.schemas import satisfies, without_nulls
+from dragoman.engine.results import shown
 from dragoman.engine.tools import Declaration
 from dragoman.errors import MalformedJson
 
-__all__ = ("MAX_ARGUMENTS", "check_arguments", "given_arguments")
-
-# A whole file may be an argument; nothing a model writes in one answer comes near.
+# A whole file may be an argument; no model writes as much in one answer.
 MAX_ARGUMENTS = 8_388_608
 # Property names are matched against patterns of the schema, so their length is bounded.
 MAX_NAME = 512
-# Schemas of real tools take up to a few tens of kilobytes; a longer one gets the small check.
+# Schemas of real tools have up to a few tens of kilobytes; a longer one gets the small check.
 MAX_SCHEMA = 262_144
-# The first errors suffice to act on.
+# The first errors are enough to act on.
 MAX_ERRORS = 8
 
 _Schema = dict[str, object]
-# What the small check looks at in a member's schema.
+# The keywords of a member's schema that the small check uses.
 _PLAIN = frozenset({"type", "enum", "const", "nullable"})
 
 
 def check_arguments(declaration: Declaration, text: str) -> str | None:
-    """None if the arguments fit the tool's schema, else what is wrong with them, for the model to read.
+    """The problem with the arguments, for the model to read; None if they fit the tool's schema.
 
-    Only functions have arguments that can be checked; the input of any other kind is its tool's own matter. No text at
-    all is an empty object. A null for a member that may be left out, and may not be null, counts as left out.
+    Only the arguments of functions can be checked; other kinds of input are checked by their tools. No text at all is an
+    empty object. A null for a member that is optional and may not be null counts as left out.
     """
     if declaration.kind != "function":
         return None
@@ -67,7 +65,7 @@ def check_arguments(declaration: Declaration, text: str) -> str | None:
 
 
 def given_arguments(source: bytes, value: _Schema) -> _Schema:
-    """The arguments less those that are null for want of a value: see `without_nulls`."""
+    """The arguments without nulls that stand for a missing value: see `without_nulls`."""
     try:
         return cast("_Schema", without_nulls(loads(source), value))
     except MalformedJson:
@@ -82,16 +80,16 @@ def _problems(source: bytes, value: _Schema) -> list[str]:
 
 @lru_cache(1)
 def _library() -> Callable[[bytes, object], list[str] | None] | None:
-    """The checks of `jsonschema`, where it is installed: looked for once, and only when there is something to check."""
+    """The check by `jsonschema`, if it is installed. It is imported at the first use."""
     try:
-        from dragoman.engine.schema_checks import problems_with  # noqa: PLC0415 -- an extra, and slow to import
+        from dragoman.engine.json_schema import problems_with  # noqa: PLC0415 -- an extra, and slow to import
     except ImportError:
         return None
     return problems_with
 
 
 def _small_check(source: bytes, value: _Schema) -> list[str]:
-    """What is wrong with the outermost members. Says nothing where it cannot be sure."""
+    """The problems of the outermost members, as far as they are certain."""
     try:
         known = _members(loads(source))
     except MalformedJson:

@@ -1,14 +1,9 @@
-"""What a recorded answer holds and what is wrong with it. Pure: bytes in, a report or text out.
+"""What a recorded answer contains and what is wrong with it. Pure: bytes in, a report or text out.
 
-    envelope   what surrounds the payloads: byte order mark, HTTP header block, SSE or JSON lines
-    recognise  which dialect the payloads speak, by their own shape
-    dumped     the gateway's dump: the answers of several requests in one file
-    examine    reads it with that dialect's decoder and reports
-    report     what is in it: calls, text, reasoning, usage, finish, problems
-    rewrite    the answer in another dialect
-    explain    what a reason or a problem means to the person who has it
-    layout     the report as one screen of styled lines
-    present    the report as JSON, as plain text, and its problems as lines
+    recording      the payloads of a recorded answer, and which dialect they speak; the answer in another dialect
+    report         what is in it: calls, text, reasoning, usage, finish, problems; also for the gateway's dump
+    layout         the report as one screen of styled lines, as JSON and as plain text
+    terminal_text  text that is safe to show on a terminal
 
-Above it stands the command line, which reads files and writes; below it the dialects.
+Above this package stands the command line, which reads files and writes; below it stand the dialects.
 """

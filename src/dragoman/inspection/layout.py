@@ -1,20 +1,113 @@
-"""A report as one screen: lines of styled spans, wrapped and aligned for a width. No colours, no terminal.
+"""A report as one screen of styled lines, as JSON and as plain text, with a sentence for each kind of problem.
 
-Long values are cut, and a line says so; the JSON output has them whole. The problems and the verdict come last: that
-is where the eye is when the command has ended.
+The screen is wrapped and aligned for a width; it knows no colours and no terminal. Long values are cut, and a line says
+so; the JSON has them whole. The problems and the verdict come last, because that is where the user looks when the
+command has ended.
+
+The effects are those seen in real clients (the OpenAI and Anthropic SDKs, LangChain, pydantic-ai, litellm, the AI SDK,
+Codex, Claude Code) or reported against them. A kind that is not listed is shown without a sentence.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from dragoman.inspection.explain import EFFECTS, REASONS
-from dragoman.inspection.recognise import DIALECTS, Form
-from dragoman.inspection.report import CallReport, ChoiceReport, ProblemReport, Report
-from dragoman.inspection.visible import cells, excerpt, pad, visible_line
-from dragoman.model.outcome import Usage
+from dragoman._json import dumps
+from dragoman.inspection.recording import DIALECTS, Form
+from dragoman.inspection.report import CallReport, ChoiceReport, Dumped, ProblemReport, Report
+from dragoman.inspection.terminal_text import cells, excerpt, pad, visible_line
+from dragoman.model.outcome import ErrorInfo, Loss, Usage
 
-__all__ = ("MIN_WIDTH", "Line", "Span", "Style", "lay_out")
+REASONS: Mapping[str, str] = {
+    "complete": "yes",
+    "not_closed": "NO: cut off",
+    "no_name": "NO: no name",
+    "invalid_json": "NO: not JSON",
+    "not_client": "provider runs it",
+}
+"""May the call be run? `complete` is the only yes; `not_client` is no fault."""
+
+EFFECTS: Mapping[str, str] = {
+    "after_block_stop": "Clients have closed the block by then and throw, or lose what comes late.",
+    "after_done": "Clients have closed the item by then and lose what comes late.",
+    "after_end": "Clients stop reading at the end; what follows it is lost.",
+    "after_finish": "Some clients have closed the answer by then and lose what comes late.",
+    "changed_name": "Clients keep the first name, the last, or both glued together.",
+    "content_in_start": "Most clients take content from deltas only and lose this.",
+    "cumulative_input": "Clients that append each piece get the arguments several times over.",
+    "cut_stream": "Many clients do not notice, and run calls they received only half of.",
+    "delta_mismatch": "Some clients throw at a delta that does not fit its block.",
+    "duplicate_id": "Two calls share one id; their results cannot be distinguished.",
+    "early_input": "Clients that add the deltas to it get the arguments twice.",
+    "empty_id": "Clients that take every id they see lose the real one.",
+    "empty_name": "Clients that take every name they see lose the real one.",
+    "empty_output": "Clients that read only the last event see an answer without calls.",
+    "foreign_body": "The server answered in another format than the one it was asked for.",
+    "foreign_item_id": "Clients send item ids back, and OpenAI rejects one with another prefix.",
+    "frame_too_large": "Clients with a smaller limit give up much earlier.",
+    "id_mismatch": "Clients that collect by id lose a part of the call.",
+    "index_gap": "Clients that use the index as a position throw, or mix up blocks.",
+    "index_reused": "Clients that collect by index glue the calls together.",
+    "inferred_end": "The server never said that the call is complete; strict clients wait or fail.",
+    "input_after_end": "Clients have closed the call by then and run it without this.",
+    "input_disagrees": "Clients run the streamed or the final arguments; they are not the same.",
+    "input_in_start": "Claude Code and litellm take input from deltas only, and run the tool with {}.",
+    "interleaved_blocks": "Several clients mix up blocks that overlap; one must end before the next starts.",
+    "interleaved_calls": "Several clients mix up calls whose deltas alternate; one must end before the next starts.",
+    "invalid_arguments": "The tool cannot be called with this. Most clients throw; some run it with {}.",
+    "invalid_utf8": "A proxy cut a character in two, or the text is not UTF-8.",
+    "late_id": "Some clients throw when the first piece of a call has no id.",
+    "late_input": "Clients that take arguments from deltas only run the tool with nothing.",
+    "late_name": "Some clients throw when the first piece of a call has no name.",
+    "malformed_body": "No client can read this answer. Was the recording cut?",
+    "malformed_call": "Clients throw at such an entry, or run the other calls without it.",
+    "malformed_frame": "Most clients throw at such a frame and lose the rest of the answer.",
+    "malformed_item": "Clients throw at an item they cannot read.",
+    "misplaced_input": "Clients look inside `function` and find no arguments.",
+    "missing_added": "Clients throw at events of an item they do not know.",
+    "missing_annotations": "pydantic-ai and the AI SDK throw without it.",
+    "missing_blank_lines": "Either the recording dropped them, or no conforming client can read this stream.",
+    "missing_block_start": "Clients throw at content of a block they do not know.",
+    "missing_block_stop": "Clients that run a call when its block stops never run it.",
+    "missing_done": "Codex and the AI SDK take calls from it only, and never run this one.",
+    "missing_end": "Strict clients report that the stream was cut.",
+    "missing_event_name": "The Anthropic SDKs skip events without a name: they see an empty stream.",
+    "missing_finish": "Some clients throw; others stop without running the calls.",
+    "missing_id": "The result cannot be paired with the call; some clients throw.",
+    "missing_index": "Clients take a missing index for 0 and merge parallel calls, or drop the call.",
+    "missing_name": "It is unknown which tool is meant.",
+    "missing_output": "The OpenAI SDK for Node throws without it.",
+    "missing_start": "Clients throw when the first event is another.",
+    "missing_status": "The AI SDK throws without it.",
+    "missing_type": "Clients that read the payload do not know what it is.",
+    "missing_usage": "The Anthropic SDKs, pydantic-ai, litellm and the AI SDK throw without it.",
+    "nameless_call": "It is unknown which tool is meant.",
+    "object_input": "Most clients expect a string there and throw.",
+    "partial_usage": "Strict clients throw without these counts.",
+    "provider_error": "The provider says so itself; the recording is not at fault.",
+    "repeated_finish": "Clients keep the first or the last finish; they are not the same.",
+    "repeated_id": "Clients that open a call at every id open too many, or pair results wrongly.",
+    "repeated_item": "Clients may run the same call twice.",
+    "repeated_name": "Clients that append names get the name several times over, and find no such tool.",
+    "repeated_signature": "Only one signature can be sent back.",
+    "repeated_start": "Clients begin the answer again and lose what came before.",
+    "split_choices": "Clients that read one choice see only a part of the answer.",
+    "split_name": "Clients that do not append names know only a part of it, and find no such tool.",
+    "string_input": "The AI SDK throws at it.",
+    "text_disagrees": "Clients show the streamed or the final text; they are not the same.",
+    "unfinished_call": "It must not be run: its arguments lack their end.",
+    "unknown_block": "Strict clients throw at a block they do not know.",
+    "unknown_delta": "Strict clients throw at a delta they do not know.",
+    "unknown_event": "Strict clients throw at an event they do not know.",
+    "unknown_finish": "Some clients stop the loop at a finish they do not know.",
+    "unplaced_event": "Clients throw at events of an item they do not know.",
+    "unstreamed_item": "Clients that read the stream never see this item.",
+    "wrong_event_name": "Clients that go by the event's name and those that go by its type disagree.",
+    "wrong_finish": "Some clients end the turn without running the calls.",
+}
+"""What a kind of problem does to clients."""
+
 
 Style = Literal["plain", "title", "faint", "good", "bad", "strong"]
 
@@ -22,7 +115,7 @@ MIN_WIDTH = 40
 """Below this nothing can be aligned; a narrower terminal wraps by itself."""
 _MAX_ID = 40  # the vendors' have up to 30 characters; columns must survive a hostile one
 _MAX_FACT = 80  # OpenAI's response ids have 53 characters
-_MIN_ID = 12  # prefix and enough of the rest to tell ids apart
+_MIN_ID = 12  # prefix and enough of the rest to distinguish ids
 _MAX_CALLS = 30
 _MAX_ARGUMENT_LINES = 6
 _MAX_TEXT_LINES = 10
@@ -112,15 +205,15 @@ def _show_id(call: CallReport, room: int) -> str:
 
 
 def _full_name(call: CallReport) -> str:
-    """The name with all that a client needs to tell which tool it is: namespace, kind, choice."""
+    """The name with what identifies the tool: namespace, kind, choice."""
     marks = [
         f"in {visible_line(_shorten(call.namespace))}" if call.namespace else "",
         call.kind if call.kind not in ("function", call.name) else "",
         f"choice {call.choice}" if call.choice else "",
     ]
-    told = ", ".join(filter(None, marks))
+    notes = ", ".join(filter(None, marks))
     name = visible_line(_shorten(call.name))
-    return f"{name} ({told})" if told else name
+    return f"{name} ({notes})" if notes else name
 
 
 def _executable(call: CallReport) -> Span:
@@ -156,17 +249,17 @@ def _block(text: str, width: int, max_lines: int) -> Iterator[Line]:
 
 def _closing(report: Report) -> Iterator[Line]:
     yield ()
-    usage = _say_usage(report.usage) if report.usage is not None else "not reported"
+    usage = _describe_usage(report.usage) if report.usage is not None else "not reported"
     yield (Span("USAGE", "title"), Span(f"   {usage}"))
     several = len(report.choices) > 1
     for choice in report.choices:
         which = f"choice {choice.index}: " if several else ""
-        yield (Span("FINISH", "title"), Span(f"  {which}"), *_say_finish(choice))
+        yield (Span("FINISH", "title"), Span(f"  {which}"), *_describe_finish(choice))
     if not report.choices:
         yield (Span("FINISH", "title"), Span("  none", "bad"))
 
 
-def _say_finish(choice: ChoiceReport) -> Iterator[Span]:
+def _describe_finish(choice: ChoiceReport) -> Iterator[Span]:
     if choice.finish is None:
         yield Span("none", "bad")
         return
@@ -175,19 +268,19 @@ def _say_finish(choice: ChoiceReport) -> Iterator[Span]:
         yield Span(f" (as sent: {visible_line(_shorten(choice.native_finish))})", "faint")
 
 
-def _say_usage(usage: Usage) -> str:
+def _describe_usage(usage: Usage) -> str:
     groups = (
         ("input", usage.input, (("cached", usage.cached), ("cache write", usage.cache_write))),
         ("output", usage.output, (("reasoning", usage.reasoning),)),
         ("total", usage.total, ()),
     )
-    said: list[str] = []
+    amounts: list[str] = []
     for name, amount, details in groups:
         if amount is None:
             continue
         within = ", ".join(f"{part} {count:,}" for part, count in details if count)
-        said.append(f"{name} {amount:,}" + (f" ({within})" if within else ""))
-    return ", ".join(said) or "not reported"
+        amounts.append(f"{name} {amount:,}" + (f" ({within})" if within else ""))
+    return ", ".join(amounts) or "not reported"
 
 
 def _problems(report: Report, width: int) -> Iterator[Line]:
@@ -208,13 +301,13 @@ def _problems_of_kind(problems: list[ProblemReport], form: Form, width: int) -> 
     times = f" ({len(problems)} times)" if len(problems) > 1 else ""
     yield (Span(f"{_INDENT}{visible_line(kind)}", "bad"), Span(times))
     for problem in problems[:_MAX_PER_KIND]:
-        place = "" if form == "body" else f"{_say_place(problem)}: "
+        place = "" if form == "body" else f"{_describe_place(problem)}: "
         text = place + visible_line(problem.message)
         for line in excerpt(text, width - 2 * len(_INDENT), _MAX_MESSAGE_LINES).lines:
             yield (Span(f"{_INDENT * 2}{line}".rstrip()),)
     left = problems[_MAX_PER_KIND:]
     if left:
-        more = f"… {len(left):,} more (see --json); the last: {_say_place(left[-1])}"
+        more = f"… {len(left):,} more (see --json); the last: {_describe_place(left[-1])}"
         yield (Span(f"{_INDENT * 2}{more}", "faint"),)
     if kind in EFFECTS:
         effect = excerpt(f"→ {EFFECTS[kind]}", width - 2 * len(_INDENT), _MAX_MESSAGE_LINES)
@@ -222,7 +315,7 @@ def _problems_of_kind(problems: list[ProblemReport], form: Form, width: int) -> 
             yield (Span(f"{_INDENT * 2}{line}".rstrip(), "faint"),)
 
 
-def _say_place(problem: ProblemReport) -> str:
+def _describe_place(problem: ProblemReport) -> str:
     line = f", line {problem.line}" if problem.line is not None else ""
     return f"frame {problem.frame}{line}"
 
@@ -250,3 +343,93 @@ def _count(number: int, noun: str) -> str:
 
 def _shorten(text: str, limit: int = _MAX_ID) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+_C1 = re.compile(rb"\xc2([\x80-\x9f])")
+
+
+def plain(lines: Iterable[Line]) -> str:
+    """The screen without styles."""
+    return "".join("".join(span.text for span in line).rstrip() + "\n" for line in lines)
+
+
+def to_json(report: Report) -> bytes:
+    """The report as one JSON object on one line, safe to print on a terminal."""
+    return _safe(_fields(report))
+
+
+def to_json_dump(reports: Iterable[tuple[Dumped, Report]]) -> bytes:
+    """The same of every answer in a dump, with whose it is."""
+    answers = [
+        {"request_id": dumped.request_id, "upstream": dumped.upstream, **_fields(report)}
+        for dumped, report in reports
+    ]
+    return _safe({"answers": answers})
+
+
+def _safe(fields: dict[str, object]) -> bytes:
+    # JSON escapes the C0 controls; a terminal may obey the C1 ones too.
+    return _C1.sub(lambda match: b"\\u00%02x" % match[1][0], dumps(fields)) + b"\n"
+
+
+def _fields(report: Report) -> dict[str, object]:
+    first = report.choices[0] if report.choices else ChoiceReport(index=0)
+    fields: dict[str, object] = {
+        "dialect": report.dialect,
+        "form": report.form,
+        "frames": report.frames,
+        "id": report.response_id or None,
+        "model": report.model or None,
+        "calls": report.calls,
+        "text": first.text,
+        "reasoning": first.reasoning,
+        "refusal": first.refusal or None,
+        "usage": _usage(report.usage),
+        "finish": first.finish,
+        "error": _error(report.error),
+        "problems": report.problems,
+    }
+    if len(report.choices) > 1:
+        fields["choices"] = report.choices
+    return fields
+
+
+def problem_lines(problems: Iterable[ProblemReport]) -> Iterator[str]:
+    """One line per problem, for a log."""
+    for problem in problems:
+        line = f", line {problem.line}" if problem.line is not None else ""
+        yield f"frame {problem.frame}{line}: {problem.kind}: {visible_line(problem.message)}"
+
+
+def loss_lines(losses: Iterable[Loss]) -> Iterator[str]:
+    """One line per thing the target dialect could not say."""
+    for loss in losses:
+        where = f" at {visible_line(loss.where)}" if loss.where else ""
+        detail = f" ({visible_line(loss.detail)})" if loss.detail else ""
+        yield f"loss: {loss.code}{where}{detail}: {loss.action}"
+
+
+def _usage(usage: Usage | None) -> dict[str, int] | None:
+    if usage is None:
+        return None
+    counts = {
+        "input": usage.input,
+        "cached": usage.cached,
+        "cache_write": usage.cache_write,
+        "output": usage.output,
+        "reasoning": usage.reasoning,
+        "total": usage.total,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def _error(error: ErrorInfo | None) -> dict[str, object] | None:
+    if error is None:
+        return None
+    return {
+        "kind": error.kind,
+        "message": error.message,
+        "status": error.status,
+        "code": error.code,
+        "param": error.param,
+    }

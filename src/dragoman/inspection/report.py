@@ -1,16 +1,49 @@
-"""What a recorded answer holds and what is wrong with it, as plain values. `examine` makes them."""
+"""What a recorded answer contains and what is wrong with it: calls, texts, usage, finish, problems.
 
-from msgspec import Struct
+The dialect's own decoder reads the answer, and its problems are taken over as they are. Added here is only what a decoder
+has no reason to call irregular but a person looking for a fault must see: the provider's error, calls that may not be
+run, and payloads after the end. One cause is one problem.
 
-from dragoman.inspection.recognise import DialectName, Form
-from dragoman.model.outcome import ErrorInfo, FinishReason, Usage
-from dragoman.model.parts import CallKind
+The gateway's dump has answers of several requests in one file, which are separated here. A line is `{"request_id": …,
+"answer": n, "dialect": …, "frame": n, "event": {…}, …}`. Lines of answers that came at the same time are mixed, one
+request may have several answers (it was tried again), and an answer may lack its beginning, which was in an older file.
+What the dump leaves out, such as most text deltas, is not a fault of the answer, so problems that only mean this are not
+reported.
+"""
 
-__all__ = ("CallReport", "ChoiceReport", "ProblemReport", "Report")
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import assert_never
+
+from msgspec import Struct, structs
+
+from dragoman._json import as_object
+from dragoman.core.call_input import judge
+from dragoman.core.fields import Fields, is_present, read_int, read_object, read_text
+from dragoman.core.fold import fold
+from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.registry import codec
+from dragoman.dialects.translate import make_decoder
+from dragoman.errors import MalformedJson
+from dragoman.inspection.recording import DIALECTS, DialectName, Form, Recognised, Recording
+from dragoman.model.events import (
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+)
+from dragoman.model.outcome import Choice, ErrorInfo, FinishReason, Outcome, Problem, Usage
+from dragoman.model.parts import Call, CallKind, Media, Opaque, Reasoning, Refusal, Result, Text
+from dragoman.sse import parse_lines
 
 
 class CallReport(Struct, frozen=True, kw_only=True):
-    """One call. `deltas`: in how many pieces its arguments came. `reason` is the verdict of `core.calls.judge`.
+    """One call. `deltas`: in how many pieces its arguments came. `reason` is the verdict of `core.call_input.judge`.
 
     `minted`: the recording has no id for it; `id` is the one a translation would give it.
     """
@@ -61,3 +94,376 @@ class Report(Struct, frozen=True, kw_only=True):
     usage: Usage | None
     error: ErrorInfo | None
     problems: tuple[ProblemReport, ...]
+
+
+_OWN_FAILURES = frozenset(("truncated", "protocol"))
+"""Failures that a decoder concludes by itself and reports as a problem; any other kind is the provider's word."""
+
+_NO_BLANK_LINES = (
+    "expected a blank line after each event, got events on consecutive lines; "
+    "each data line was read as one event"
+)
+_MINTED = re.compile(rb"[a-z]+_[0-9a-f]{24}")  # the shape of `core.ids.Minter`
+
+
+def examine(recognised: Recognised) -> Report:
+    """Read the whole recording and report what is in it."""
+    return examine_steps(recognised, _decode(recognised))
+
+
+def examine_steps(recognised: Recognised, steps: Iterable[Step]) -> Report:
+    """The same of a recording that is being decoded, or has been."""
+    builder = _ReportBuilder()
+    if recognised.recording.framing == "unspaced":
+        builder.problems.append(Problem(1, "missing_blank_lines", _NO_BLANK_LINES))
+    outcome = fold(builder.events(steps))
+    calls = builder.calls(recognised.recording.body)
+    builder.conclude(calls, outcome)
+    problems = sorted(builder.problems, key=lambda found: found.frame)
+    lines = recognised.recording.locate({problem.frame for problem in problems})
+    return Report(
+        dialect=recognised.dialect,
+        form=recognised.form,
+        frames=builder.frame,
+        status=recognised.recording.status,
+        response_id=outcome.response_id,
+        model=outcome.model,
+        calls=calls,
+        choices=tuple(_report_choice(choice, builder.natives) for choice in outcome.choices),
+        usage=outcome.usage,
+        error=outcome.error,
+        problems=tuple(
+            ProblemReport(
+                frame=found.frame,
+                line=lines.get(found.frame),
+                kind=found.kind,
+                message=found.message,
+            )
+            for found in problems
+        ),
+    )
+
+
+def _decode(recognised: Recognised) -> Iterator[Step]:
+    recording = recognised.recording
+    if recognised.form == "body":
+        yield codec(recognised.dialect).read_body(recording.body, DecodeContext())
+        return
+    decoder = make_decoder(recognised.dialect)
+    for piece in recording.stream():
+        yield from decoder.feed(piece)
+    yield from decoder.close()
+
+
+class _Seen:
+    """A step and what is looked up in it, each at most once: one step may hold thousands of calls."""
+
+    def __init__(self, step: Step, frame: int, *, had_empty_object: bool) -> None:
+        self.step = step
+        self.frame = frame
+        self._had_empty_object = had_empty_object
+
+    @cached_property
+    def has_invalid_arguments(self) -> bool:
+        return any(problem.kind == "invalid_arguments" for problem in self.step.problems)
+
+    @cached_property
+    def has_empty_object(self) -> bool:
+        return b'"{}"' in self.step.raw
+
+    @cached_property
+    def _started(self) -> frozenset[int]:
+        return frozenset(event.part for event in self.step.events if isinstance(event, PartStarted))
+
+    def has_on_wire(self, delta: InputDelta) -> bool:
+        """Whether the wire had this piece. An input that the protocol closed empty is emitted as `{}` too.
+
+        The first piece of a call may have come in an earlier frame than the one that let the call start.
+        """
+        if delta.text != "{}" or self.has_empty_object:
+            return True
+        return self._had_empty_object and delta.part in self._started
+
+
+class _Ended:
+    """A call that has ended, and where."""
+
+    def __init__(self, call: Call, seen: _Seen) -> None:
+        verdict = judge(call)
+        self.call = call
+        self.frame = seen.frame
+        self.executable = verdict.executable
+        self.reason = verdict.reason
+
+
+class _ReportBuilder:
+    """Sees every step on its way to the fold, and keeps what the fold forgets: frames, counts, problems."""
+
+    def __init__(self) -> None:
+        self.frame = 0
+        self.natives: dict[int, str | None] = {}
+        self.problems: list[Problem] = []
+        self._ended: dict[int, _Ended] = {}
+        self._choices: dict[int, int] = {}
+        self._deltas: Counter[int] = Counter()
+        self._last = b""
+        self._late: list[int] = []
+        self._is_over = False
+        self._is_unread = (
+            False  # it is over because a frame cannot be read: what follows is no surprise
+        )
+        self._had_empty_object = False
+
+    def events(self, steps: Iterable[Step]) -> Iterator[Event]:
+        for step in steps:
+            if step.raw:
+                self.frame += 1
+                self._last = step.raw
+            if step.problems:
+                self.problems.extend(step.problems)
+            if self._is_over and not self._is_unread and _has_payload(step.raw):
+                self._late.append(self.frame)
+            seen = _Seen(step, max(self.frame, 1), had_empty_object=self._had_empty_object)
+            self._had_empty_object = self._had_empty_object or seen.has_empty_object
+            for event in step.events:
+                self._see(event, seen)
+                yield event
+
+    def calls(self, data: bytes) -> tuple[CallReport, ...]:
+        """The calls in order of appearance. data: the recording, which shows which of their ids were on the wire."""
+        minted = _find_minted((ended.call.call_id for ended in self._ended.values()), data)
+        return tuple(
+            CallReport(
+                id=ended.call.call_id,
+                name=ended.call.name,
+                namespace=ended.call.namespace,
+                kind=ended.call.kind,
+                arguments=ended.call.input,
+                deltas=self._deltas[part],
+                executable=ended.executable,
+                reason=ended.reason,
+                choice=self._choices[part],
+                minted=ended.call.call_id in minted,
+            )
+            for part, ended in sorted(self._ended.items())
+        )
+
+    def conclude(self, calls: tuple[CallReport, ...], outcome: Outcome) -> None:
+        """Add the problems that only the whole answer shows, and remove those that it explains."""
+        if self._late:
+            self._report(self._late[0], "after_end", _describe_late(len(self._late)))
+        finishes = {choice.index: choice.finish for choice in outcome.choices}
+        if outcome.error is None:
+            for call, ended in zip(calls, map(self._ended.get, sorted(self._ended)), strict=True):
+                if call.reason == "not_closed" and ended is not None:
+                    message = _describe_unfinished(call, finishes.get(call.choice))
+                    self._report(ended.frame, "unfinished_call", message)
+        elif outcome.error.kind == "truncated" and not self._last.endswith((b"\n", b"\r")):
+            # The cut went through the last frame: that it cannot be read is the same fault.
+            torn = ("malformed_frame", self.frame)
+            self.problems = [found for found in self.problems if (found.kind, found.frame) != torn]
+
+    def _see(self, event: Event, seen: _Seen) -> None:
+        match event:
+            case InputDelta():
+                self._deltas[event.part] += seen.has_on_wire(event)
+            case PartStarted(header=Call()):
+                self._choices[event.part] = event.choice
+            case PartEnded(value=Call() as call):
+                self._end_call(event.part, call, seen)
+            case Finished():
+                self.natives[event.choice] = event.native
+            case Failed():
+                self._is_over = True
+                kinds = {problem.kind for problem in seen.step.problems}
+                self._is_unread = not kinds.isdisjoint(("malformed_frame", "invalid_utf8"))
+                if event.error.kind not in _OWN_FAILURES or not seen.step.problems:
+                    kind = "cut_stream" if event.error.kind == "truncated" else "provider_error"
+                    self._report(seen.frame, kind, _describe_error(event.error))
+            case Completed():
+                self._is_over = True
+            case _:
+                pass
+
+    def _end_call(self, part: int, call: Call, seen: _Seen) -> None:
+        self._ended[part] = ended = _Ended(call, seen)
+        if ended.reason == "invalid_json" and not seen.has_invalid_arguments:
+            self._report(seen.frame, "invalid_arguments", _describe_invalid(call))
+
+    def _report(self, frame: int, kind: str, message: str) -> None:
+        self.problems.append(Problem(frame, kind, message))
+
+
+def _find_minted(ids: Iterable[str], data: bytes) -> frozenset[str]:
+    """The ids that a decoder made because the recording has none."""
+    candidates = {id_ for id_ in ids if _MINTED.fullmatch(id_.encode("utf-8", "replace"))}
+    if not candidates:
+        return frozenset()
+    return frozenset(candidates.difference(found.decode() for found in _MINTED.findall(data)))
+
+
+def _has_payload(raw: bytes) -> bool:
+    frame = parse_lines(raw)
+    return frame.data is not None and not frame.is_done
+
+
+def _describe_late(count: int) -> str:
+    what = "1 more frame" if count == 1 else f"{count:,} more frames"
+    return (
+        f"expected nothing after the end of the answer, got {what}, left unread"
+        " (are there two recordings in one file?)"
+    )
+
+
+def _describe_unfinished(call: CallReport, finish: str | None) -> str:
+    advice = ": raise the token limit" if finish == "length" else ""
+    return f"expected the end of call {call.id} ({call.name}), got the finish {finish or 'none'}{advice}"
+
+
+def _describe_error(error: ErrorInfo) -> str:
+    status = f", status {error.status}" if error.status is not None else ""
+    return f"expected an answer, got an error ({error.kind}{status}): {error.message}"
+
+
+def _describe_invalid(call: Call) -> str:
+    head = call.input[:60] + ("…" if len(call.input) > 60 else "")
+    return f"expected JSON as the input of call {call.call_id} ({call.name}), got {head!r}"
+
+
+def _report_choice(choice: Choice, natives: Mapping[int, str | None]) -> ChoiceReport:
+    texts: list[str] = []
+    refusals: list[str] = []
+    thoughts: list[str] = []
+    others: list[str] = []
+    sealed = 0
+    for part in choice.parts:
+        match part:
+            case Text():
+                texts.append(part.text)
+            case Refusal():
+                refusals.append(part.text)
+            case Reasoning():
+                thoughts.extend((*part.summary, *part.content))
+                sealed += len(part.seals)
+            case Call():
+                pass
+            case Result() | Media() | Opaque():
+                others.append(_name(part))
+            case _:
+                assert_never(part)
+    return ChoiceReport(
+        index=choice.index,
+        text="".join(texts),
+        refusal="".join(refusals),
+        reasoning="\n\n".join(thoughts),
+        sealed=sealed,
+        finish=choice.finish,
+        native_finish=natives.get(choice.index),
+        others=tuple(others),
+    )
+
+
+def _name(part: Result | Media | Opaque) -> str:
+    if isinstance(part, Result):
+        return f"result of {part.name or part.kind} ({part.call_id})"
+    return part.kind if isinstance(part, Media) else part.type
+
+
+_LINE = re.compile(rb"[^\r\n]+")
+_DIALECTS: dict[str, DialectName] = {name: name for name in DIALECTS}
+
+# What a dump looks like without the bodies of responses, the deltas, and with the arguments of Chat's calls at the end.
+_OF_THE_DUMP: Mapping[DialectName, frozenset[str]] = {
+    "responses": frozenset(("missing_output", "missing_start", "late_input", "empty_output")),
+    "chat": frozenset(("missing_start", "interleaved_calls")),
+    "messages": frozenset(("missing_start",)),
+}
+
+
+class Dumped(Struct, frozen=True):
+    """One answer in a dump. lines: the lines of the file with its events, in order."""
+
+    request_id: str
+    upstream: str
+    recognised: Recognised
+    lines: tuple[int, ...]
+
+
+def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
+    """The answers in a dump, in the order in which they began. None if this is no dump."""
+    if not _begins_as_dump(data):
+        return None
+    answers: dict[tuple[str, int | None], _Answer] = {}
+    for line, fields in _entries(data):
+        dialect = _DIALECTS.get(read_text(fields.get("dialect")) or "")
+        if dialect is None or not _is_entry(fields):
+            continue
+        request_id = read_text(fields.get("request_id")) or ""
+        key = (request_id, read_int(fields.get("answer")))
+        if key not in answers:
+            answers[key] = _Answer(request_id, read_text(fields.get("upstream")) or "", dialect)
+        answers[key].add(line, bytes(fields["event"]))
+    return tuple(answer.dumped() for answer in answers.values())
+
+
+def examine_dumped(dumped: Dumped) -> Report:
+    """What one answer of a dump holds. Lines are those of the dump."""
+    report = examine(dumped.recognised)
+    problems = tuple(
+        structs.replace(problem, line=_line(dumped, problem))
+        for problem in report.problems
+        if problem.kind not in _OF_THE_DUMP[report.dialect]
+    )
+    return structs.replace(report, problems=problems)
+
+
+class _Answer:
+    """An answer whose lines are being gathered."""
+
+    def __init__(self, request_id: str, upstream: str, dialect: DialectName) -> None:
+        self._names = (request_id, upstream)
+        self._dialect: DialectName = dialect
+        self._events: list[bytes] = []
+        self._lines: list[int] = []
+
+    def add(self, line: int, event: bytes) -> None:
+        self._events.append(event)
+        self._lines.append(line)
+
+    def dumped(self) -> Dumped:
+        recording = Recording(b"\n".join(self._events), "lines")
+        recognised = Recognised(self._dialect, "stream", recording)
+        return Dumped(*self._names, recognised, tuple(self._lines))
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, Fields]]:
+    """The objects in the file, each with its line; a line that was cut is passed over."""
+    line, seen = 1, 0
+    for match in _LINE.finditer(data):
+        line += data.count(b"\n", seen, match.start())
+        seen = match.start()
+        try:
+            yield line, as_object(match[0])
+        except MalformedJson:
+            continue
+
+
+def _begins_as_dump(data: bytes) -> bool:
+    """By the first line alone: most recordings are none, and may be large."""
+    first = _LINE.search(data)
+    if first is None or not first[0].startswith(b"{"):
+        return False
+    try:
+        return _is_entry(as_object(first[0]))
+    except MalformedJson:
+        return False
+
+
+def _is_entry(fields: Fields) -> bool:
+    return is_present(fields.get("dialect")) and bool(read_object(fields.get("event")))
+
+
+def _line(dumped: Dumped, problem: ProblemReport) -> int | None:
+    """The line of the event; of the last one for what is found at the end."""
+    number = min(problem.frame, len(dumped.lines))
+    return dumped.lines[number - 1] if number else None

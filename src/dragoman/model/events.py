@@ -124,7 +124,7 @@ class Progress(Struct, frozen=True, gc=False, tag_field="event", tag="progress")
 
 
 class PartEnded(Struct, frozen=True, gc=False, tag_field="event", tag="part_ended"):
-    """The complete part; authoritative. `amended`: the value is not the join of the deltas already told."""
+    """The complete part; authoritative. `amended`: the value is not the join of the deltas that were emitted."""
 
     part: int
     value: Part

@@ -10,7 +10,7 @@ Opaque JSON is `Raw`, the bytes as they came. As JSON a part leaves out what has
 changes what was stored before.
 """
 
-from typing import Literal
+from typing import Literal, assert_never
 
 from msgspec import Struct
 
@@ -150,7 +150,7 @@ class Reasoning(
     tag_field="part",
     tag="reasoning",
 ):
-    """A model's thinking. Dialects that do not tell summaries from the thoughts themselves use `summary`."""
+    """A model's thinking. Dialects that do not distinguish summaries from the thoughts themselves use `summary`."""
 
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class Opaque(
 class Result(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="result"
 ):
-    """What a tool gave back. `call_id` names the call; `kind` is the kind of that call where the wire tells."""
+    """What a tool returned. `call_id` names the call; `kind` is the kind of that call where the wire says it."""
 
     call_id: str
     content: "tuple[Text | Media | Opaque, ...]" = ()
@@ -232,3 +232,23 @@ class Result(
 
 
 Part = Text | Refusal | Reasoning | Call | Result | Media | Opaque
+
+
+def part_size(part: Part) -> int:
+    """About how many characters a part holds, without writing it: its texts, input, data and seals."""
+    match part:
+        case Text() | Refusal():
+            return len(part.text)
+        case Call():
+            return len(part.input)
+        case Result():
+            return sum(map(part_size, part.content))
+        case Reasoning():
+            texts = (*part.summary, *part.content, *(seal.data for seal in part.seals))
+            return sum(map(len, texts))
+        case Media():
+            return len(part.data or "")
+        case Opaque():
+            return len(bytes(part.raw))
+        case _:
+            assert_never(part)

@@ -12,14 +12,15 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dragoman.server.config import complete, load_settings
+from dragoman.config.check import complete
+from dragoman.config.read import load_settings
+from dragoman.config.settings import Settings
 from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door
 from dragoman.server.gateway import Gateway
-from dragoman.server.line import AsgiLine
+from dragoman.server.http.connection import AsgiConnection
+from dragoman.server.http.protocol import Serve
 from dragoman.server.pages import Pages
-from dragoman.server.protocol import Serve
-from dragoman.server.settings import Settings
-from dragoman.server.state.endpoints import find_submitted
+from dragoman.state.endpoints import find_submitted
 
 __all__ = ("App", "create_app")
 
@@ -64,11 +65,11 @@ class App:
             if method == "POST":
                 door = _DOORS.get(scope["path"])
                 if door is not None:
-                    await self.gateway.serve(door, AsgiLine(scope, receive, send))
+                    await self.gateway.serve(door, AsgiConnection(scope, receive, send))
                     return
                 submits = find_submitted(scope["path"])
                 if submits is not None and self.gateway.store.is_on:
-                    line = AsgiLine(scope, receive, send)
+                    line = AsgiConnection(scope, receive, send)
                     await self.gateway.serve(_RESPONSES, line, submits)
                     return
             elif method == "OPTIONS" and self.gateway.cors.is_on:

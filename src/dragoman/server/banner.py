@@ -7,16 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
+from dragoman.config.check import is_loopback
+from dragoman.config.secrets import mask_command
+from dragoman.config.settings import Route, Settings, UpstreamSettings, split_fallback
 from dragoman.inspection.layout import Line, Span
-from dragoman.inspection.visible import visible_line
-from dragoman.server.config_checks import is_loopback
+from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.connect import CLIENTS, Connection, connection_of
-from dragoman.server.masking import mask_command
-from dragoman.server.routing import split_fallback
-from dragoman.server.settings import Settings
-from dragoman.upstream.settings import Route, UpstreamSettings
-
-__all__ = ("banner",)
 
 _TITLE_WIDTH = 11
 # A table of a hundred routes would push the address off the screen; `dragoman check` shows them all.

@@ -10,22 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from dragoman._json import dumps_document
+from dragoman.config.settings import Settings
 from dragoman.errors import RequestRefused
+from dragoman.gateway.route import Candidate, Router
 from dragoman.model.parts import Dialect
-from dragoman.server.estimates import estimate_tokens
-from dragoman.server.routing import Attempt, Router
-from dragoman.server.settings import Settings
 from dragoman.upstream.rehearsal import SCENARIOS
 from dragoman.upstream.rehearsal.scenarios import find_scenario
-
-__all__ = (
-    "Model",
-    "dialect_of_caller",
-    "estimate_tokens",
-    "find_model",
-    "known_models",
-    "list_models",
-)
 
 _WILD = frozenset("*?[")
 # Anthropic documents the epoch for a release date that is not known.
@@ -62,10 +52,10 @@ def known_models(settings: Settings) -> tuple[Model, ...]:
     for name, wanted in _candidates(settings):
         if name in found or _WILD & set(name):
             continue
-        attempt = _first(router, name)
+        candidate = _first(router, name)
         # A name out of an upstream's own table is only known if asking for it leads to that upstream.
-        if attempt is not None and (wanted is None or attempt == Attempt(wanted, name)):
-            found[name] = Model(name, attempt.upstream)
+        if candidate is not None and (wanted is None or candidate == Candidate(wanted, name)):
+            found[name] = Model(name, candidate.upstream)
     return tuple(found.values())
 
 
@@ -95,10 +85,10 @@ def find_model(settings: Settings, dialect: str, name: str) -> bytes:
     Raises:
         RequestRefused: nothing here takes this model (404, code `model_not_found`).
     """
-    attempt = Router(settings).plan(name)[0]
-    if settings.upstreams[attempt.upstream].kind == "rehearsal":
-        find_scenario(attempt.model)
-    model = Model(name, attempt.upstream)
+    candidate = Router(settings).candidates(name)[0]
+    if settings.upstreams[candidate.upstream].kind == "rehearsal":
+        find_scenario(candidate.model)
+    model = Model(name, candidate.upstream)
     return dumps_document(_anthropic(model) if dialect == "messages" else _openai(model))
 
 
@@ -116,9 +106,9 @@ def _candidates(settings: Settings) -> Iterator[tuple[str, str | None]]:
             yield model, name
 
 
-def _first(router: Router, name: str) -> Attempt | None:
+def _first(router: Router, name: str) -> Candidate | None:
     try:
-        return router.plan(name)[0]
+        return router.candidates(name)[0]
     except RequestRefused:
         return None
 
@@ -137,7 +127,7 @@ def _page(models: tuple[Model, ...], query: Mapping[str, str]) -> tuple[tuple[Mo
 
 
 def _limit(text: str | None) -> int:
-    # Anthropic gives 20 unless told otherwise; clients that show a picker do not all ask for the rest.
+    # Anthropic gives 20 by default; clients that show a picker do not all ask for the rest.
     if text is None:
         return _MAX_PAGE
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MAX_PAGE):

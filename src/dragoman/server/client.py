@@ -7,9 +7,8 @@ next one (see `line`). Knows no dialect.
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from dragoman.server.line import Headers, Line, Pending, settle
-
-__all__ = ("Client", "Headers")
+from dragoman.gateway.answer import Pending, settle
+from dragoman.server.http.connection import ClientConnection, Headers
 
 # `no-transform` keeps proxies from compressing, `x-accel-buffering` keeps nginx from collecting a stream.
 _STREAM_HEADERS: Headers = (
@@ -40,10 +39,10 @@ class Client:
     )
 
     def __init__(
-        self, line: Line, headers: list[tuple[bytes, bytes]], clock: Callable[[], float]
+        self, line: ClientConnection, headers: list[tuple[bytes, bytes]], clock: Callable[[], float]
     ) -> None:
         self.headers = headers
-        self.reply_headers: Headers = ()  # those of the reply that is told, if one is
+        self.reply_headers: Headers = ()  # those of the upstream's reply, if there is one
         self.started = False
         self.finished = False
         self.is_writing = False  # a write waits for the client to read
@@ -87,8 +86,8 @@ class Client:
         if self.on_start is not None:
             self.on_start()
         self.bytes_out += len(body)
-        told = self.reply_headers if status == 200 else ()
-        return self._line.respond(status, [_JSON, *headers, *self.headers, *told], body)
+        more = self.reply_headers if status == 200 else ()
+        return self._line.respond(status, [_JSON, *headers, *self.headers, *more], body)
 
     async def keep_open(self) -> None:
         """Break a silence, if the stream is one that may be written into."""

@@ -1,16 +1,14 @@
 """What Codex as a client wants otherwise than the door's rules have it (measured with its command line).
 
-- A conversation that has become too long must be told by `response.failed`: as HTTP 400 Codex does not recognise it,
+- A conversation that has become too long must end with `response.failed`: as HTTP 400 Codex does not recognise it,
   and does not compact the history.
-- It waits as long as `Retry-After` says, an hour if need be, without a word; a long wait is better told as an error.
+- It waits as long as `Retry-After` says, an hour if need be, silently; a long wait is better reported as an error.
 """
 
 from collections.abc import Mapping
 
 from dragoman.model.outcome import ErrorInfo
-from dragoman.server.client import Headers
-
-__all__ = ("is_codex", "is_told_in_stream", "patient")
+from dragoman.server.http.connection import Headers
 
 # What a person in front of a terminal waits for without wondering.
 LONGEST_WAIT = 60
@@ -21,7 +19,7 @@ def is_codex(headers: Mapping[bytes, bytes]) -> bool:
     return b"originator" in headers
 
 
-def is_told_in_stream(error: ErrorInfo) -> bool:
+def is_sent_in_stream(error: ErrorInfo) -> bool:
     """Whether Codex understands this error only as the failure of a stream."""
     return error.kind == "context_length"
 

@@ -7,34 +7,18 @@ or piped, as it is; what a person must know besides stands in comments.
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Literal
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from dragoman._json import dumps
-from dragoman.errors import RequestRefused
-from dragoman.server.masking import PASS_ON
-from dragoman.server.routing import Router
-from dragoman.server.settings import ServerSettings, Settings
-from dragoman.server.targets import OPENAI_HOST
-
-__all__ = (
-    "CLIENTS",
-    "Client",
-    "Connection",
-    "connection_of",
-    "gateway_url",
-    "snippet",
-)
+from dragoman.config.settings import PASS_ON, ServerSettings, Settings
+from dragoman.gateway.route import default_model
 
 KEY_VARIABLE = "DRAGOMAN_API_KEY"
 OBSIDIAN_ORIGIN = "app://obsidian.md"
 UNKNOWN_MODEL = "your-model"
 
-_GLOB_SIGNS = frozenset("*?[")
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to connect if all of them are listened on
-# Names that the vendors' own servers know. Any name may be given with --model.
-_VENDOR_MODELS = (("gpt-5.5", OPENAI_HOST), ("claude-sonnet-4-5", "api.anthropic.com"))
 
 
 class Connection(Struct, frozen=True, kw_only=True):
@@ -68,7 +52,7 @@ def connection_of(
     origins = settings.server.cors_origins
     return Connection(
         url=_bare(url) if url else gateway_url(settings.server),
-        model=model or _some_model(settings) or UNKNOWN_MODEL,
+        model=model or default_model(settings) or UNKNOWN_MODEL,
         key="gateway" if settings.server.api_keys else "upstream" if passes_on else "none",
         allows_obsidian="*" in origins or OBSIDIAN_ORIGIN in origins,
     )
@@ -88,31 +72,6 @@ def gateway_url(server: ServerSettings) -> str:
 
 def _bare(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
-
-
-def _some_model(settings: Settings) -> str | None:
-    """A name that the gateway's upstream will know, if there is one to be known."""
-    for route in settings.routes:
-        if not _GLOB_SIGNS & set(route.model):
-            return route.model
-    router = Router(settings)
-    for name, host in _VENDOR_MODELS:
-        upstream = settings.upstreams.get(_first_upstream(router, name) or "")
-        if upstream is not None and urlsplit(upstream.base_url).hostname == host:
-            return name
-    # Names that stand for whatever the upstream has.
-    for name in ("codex", "rehearsal"):
-        upstream = settings.upstreams.get(_first_upstream(router, name) or "")
-        if upstream is not None and upstream.kind == name:
-            return name
-    return None
-
-
-def _first_upstream(router: Router, model: str) -> str | None:
-    try:
-        return router.plan(model)[0].upstream
-    except RequestRefused:
-        return None
 
 
 def _quoted(text: str) -> str:

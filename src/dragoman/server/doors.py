@@ -10,26 +10,8 @@ from msgspec import Struct
 from dragoman.dialects.registry import CODECS, Codec
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
-from dragoman.model.request import Request
-
-__all__ = (
-    "COUNT_TOKENS_PATH",
-    "DOORS",
-    "THREADS_UNSUPPORTED",
-    "Door",
-    "asks_for_thread",
-    "door_of_path",
-    "stopping_error",
-)
 
 COUNT_TOKENS_PATH = "/v1/messages/count_tokens"
-
-THREADS_UNSUPPORTED = (
-    b'{"type":"error","error":{"type":"invalid_request_error","message":'
-    b'"thread: message threads are not kept by this gateway; send the whole conversation",'
-    b'"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}}}'
-)
-"""The refusal on which the Anthropic SDKs' tool runners fall back to sending the whole history."""
 
 
 class Door(Struct, frozen=True):
@@ -59,14 +41,8 @@ def door_of_path(path: str) -> Door:
     return DOORS["/v1/chat/completions"]
 
 
-def asks_for_thread(door: Door, request: Request) -> bool:
-    """Whether the client leaves the history to the server, by Anthropic's message threads."""
-    extra = request.extra
-    return door.dialect == "messages" and extra is not None and "thread" in extra.fields
-
-
 def stopping_error() -> ErrorInfo:
-    """What open streams are told when the gateway stops."""
+    """The error for open streams when the gateway stops."""
     return ErrorInfo(
         kind="overloaded",
         message="the gateway is shutting down; send the request again",

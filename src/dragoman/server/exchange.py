@@ -1,62 +1,75 @@
-"""One request through the gateway, from its head to its log line.
+"""One HTTP request, from its head to its log line.
 
-    read → decode → check → route → (encode → send → answer, again or elsewhere while nothing was forwarded) → record
+    read → decode → check → route → attempts (plan → send → write the answer) → record
 
-A client that leaves cancels all of it, at whatever point it is; the upstream's connection is cut with it. What is
-decided (routes, retries, limits, dialects) is decided by pure functions elsewhere; here it is done, in order.
+`gateway.plan` decides what is sent and how the answer is read, and `gateway.attempt` tries the upstreams. A client that leaves
+cancels everything, at whatever point it is; the upstream's connection is cut with it.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable
-from random import getrandbits, random
+from random import getrandbits
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from dragoman.core.failures import error_info, status_of
 from dragoman.core.ids import NOISE_BITS, number_of
-from dragoman.core.secrets import HIDDEN, Secrets
+from dragoman.core.secrets import HIDDEN
+from dragoman.dialects.messages import THREADS_UNSUPPORTED, asks_for_thread
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.errors import GatewayError
-from dragoman.model.outcome import ErrorInfo, Loss
-from dragoman.model.parts import Dialect
+from dragoman.gateway.answer import AnswerWriter, failed_stream, settle
+from dragoman.gateway.attempt import (
+    AttemptFailed,
+    Sender,
+    send,
+    try_targets,
+    upstream_request,
+)
+from dragoman.gateway.hosted.history import has_hosted_calls, plain_name, restore_calls
+from dragoman.gateway.hosted.servers import HostedServers
+from dragoman.gateway.plan import (
+    AnswerPlan,
+    ClientRequest,
+    check_previous,
+    knows_previous,
+    plan_answer,
+    plan_escrow,
+    plan_kept,
+    plan_request,
+)
+from dragoman.gateway.reply import let_go
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
-from dragoman.server.answer_headers import LOSS_HEADER, error_headers, loss_header
-from dragoman.server.answers import Answer, AnswerPlan, failed_stream
-from dragoman.server.bodies import ClientGone, read_body
+from dragoman.offload import LARGE, offload
+from dragoman.server.attempt_recorder import AttemptRecorder
 from dragoman.server.client import Client
-from dragoman.server.client_headers import ClientHeaders
-from dragoman.server.codex import is_codex, is_told_in_stream, patient
-from dragoman.server.contract import MODE_HEADER
-from dragoman.server.doors import THREADS_UNSUPPORTED, Door, asks_for_thread, stopping_error
-from dragoman.server.hosted.history import has_hosted_calls, plain_name, restore_calls
-from dragoman.server.hosted.servers import Hosting
-from dragoman.server.hosted.serving import HostedAnswer, HostedJob
+from dragoman.server.codex import is_codex, is_sent_in_stream, patient
+from dragoman.server.doors import Door, stopping_error
+from dragoman.server.hosted_answer import HostedAnswer, HostedRequest
+from dragoman.server.http.bodies import ClientGone, read_body
+from dragoman.server.http.connection import ClientConnection, Headers
+from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_headers, loss_header
 from dragoman.server.limits import check_head, check_json, check_tools
-from dragoman.server.line import Headers, Line, settle
-from dragoman.server.planning import Asked, plan_answer, plan_sending
-from dragoman.server.ratelimits import limit_headers
-from dragoman.server.recording import note_answer, note_client
-from dragoman.server.records import RequestRecord
+from dragoman.server.observe.record import RequestRecord
 from dragoman.server.refusals import Refusal
-from dragoman.server.replies import FailedAttempt, let_go, no_reply, read_error
-from dragoman.server.routing import Attempt
-from dragoman.server.state.escrow import FAMILIES, restore
-from dragoman.server.state.keeping import Keeper
-from dragoman.server.state.planned import asked_natively, check_previous, plan_escrow, plan_kept
-from dragoman.server.state.recalling import Asking, Recalled, is_new, keep, recall, recall_submitted
-from dragoman.server.telemetry import ACTIONS
-from dragoman.server.ways import Way
-from dragoman.store.working import LARGE, beside
-from dragoman.upstream.base import Reply, UpstreamRequest
-from dragoman.upstream.headers import response_headers_for
-from dragoman.upstream.retry import Fallback, GiveUp, Retry, decide, failure_without_answer
+from dragoman.state.continuation import (
+    Caller,
+    Continuation,
+    continue_submitted,
+    find_continuation,
+    is_new,
+    make_keeper,
+)
+from dragoman.state.escrow import FAMILIES, restore
+from dragoman.state.keeper import Keeper
+from dragoman.upstream.base import UpstreamRequest
 
 if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
-
-__all__ = ("Exchange",)
 
 logger = logging.getLogger(__name__)
 
@@ -66,20 +79,20 @@ class Exchange:
 
     __slots__ = (
         "_answer",
-        "_asked",
         "_began",
         "_caller_key",
+        "_continuation",
         "_door",
         "_gateway",
         "_headers",
         "_is_new",
         "_keeper",
-        "_limits",
         "_line",
-        "_losses",
+        "_native",
         "_owner",
         "_raw_headers",
-        "_recalled",
+        "_recorder",
+        "_request",
         "_stop_reason",
         "_submits",
         "_task",
@@ -92,7 +105,7 @@ class Exchange:
     )
 
     def __init__(
-        self, gateway: "Gateway", door: Door, line: Line, submits: str | None = None
+        self, gateway: "Gateway", door: Door, line: ClientConnection, submits: str | None = None
     ) -> None:
         """`submits`: the response whose calls have the outputs that are sent."""
         self._gateway = gateway
@@ -104,22 +117,23 @@ class Exchange:
         self.client = Client(
             line, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
         )
-        self.client.on_start = self._forget_asked
+        self.client.on_start = self._forget_request
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
         self.has_slot = False
         self.is_over = False
         self._began = self.client.last_write  # now, that is
         self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._answer: Answer | HostedAnswer | None = None
-        self._losses: list[Loss] = []
+        self._answer: AnswerWriter | HostedAnswer | None = None
+        self._recorder = AttemptRecorder(gateway, door.dialect, self.record, self.client)
         self._stop_reason: ErrorInfo | None = None
         self._caller_key: str | None = None
-        self._limits: Headers = ()  # of the last reply that was an error
-        self._asked: Asked | None = None
+        self._request: ClientRequest | None = None
         self._owner = ""
         self._submits = submits
-        self._recalled: Recalled | None = None
+        # As the client sent it, for an upstream that knows the response that it continues.
+        self._native: ClientRequest | None = None
+        self._continuation: Continuation | None = None
         self._keeper: Keeper | None = None
         self._is_new = False  # it continues nothing that the store would know of
 
@@ -128,7 +142,7 @@ class Exchange:
         gateway = self._gateway
         line = self._line
         self._task = line.task()
-        is_called = line.on_leave(self._client_left, self._probe)
+        is_called = line.on_leave(self._client_left)
         try:
             gateway.begin(self)
             self._check_head()
@@ -140,21 +154,25 @@ class Exchange:
             if not is_called:
                 gateway.watch_soon(self)
             self.record.bytes_in = len(body)
-            recalling = self._read(body) if len(body) < LARGE else await self._read_large(body)
-            # Streams last: nothing but `_asked`, which goes with the first byte, may hold the request meanwhile.
+            continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
+            # Streams last: nothing but `_request`, which goes with the first byte, may hold the request meanwhile.
             del body
-            if recalling is not None:
-                await self._recall(recalling)
-            del recalling
+            if continuing is not None:
+                await self._continue(continuing)
+            del continuing
             if self._door.dialect == "messages" and self._is_thread():
                 await settle(self.client.respond(400, THREADS_UNSUPPORTED))
                 return
-            plan = gateway.router.plan(self.record.model)
-            if gateway.hosting is not None and await self._host(gateway.hosting):
+            targets = gateway.upstreams.targets(self._door.dialect, self.record.model)
+            if gateway.hosted_servers is not None and await self._host(gateway.hosted_servers):
                 return
-            failed = await self._try(plan[0])
-            if failed is not None:
-                await self._try_on([*plan], failed)
+            await try_targets(
+                targets,
+                gateway.settings.retry,
+                self._attempt,
+                self._recorder,
+                is_forwarded=self._is_forwarded,
+            )
         except ClientGone:
             self.record.client_gone = True
         except asyncio.CancelledError:
@@ -172,7 +190,7 @@ class Exchange:
             self._end()
 
     def stop(self, reason: ErrorInfo) -> None:
-        """End the exchange now: its client is told `reason`. One whose end is being stored ends by itself."""
+        """End the exchange now with `reason`. One whose end is being stored ends by itself."""
         if self._keeper is not None and self._keeper.is_ending:
             return
         if self._task is not None and not self.client.finished:
@@ -186,20 +204,20 @@ class Exchange:
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
-    def _read(self, body: bytes) -> Awaitable[Recalled] | None:
-        """Read what is asked; what it continues is to be awaited."""
+    def _read(self, body: bytes) -> Awaitable[Continuation] | None:
+        """Read the request. Returns what finds the response that it continues, if it continues one."""
         if self._submits is None:
-            return self._note_asked(body, self._decode(body))
+            return self._note_request(body, self._decode(body))
         self._check_body(body)
-        return recall_submitted(self._gateway.store, self._submits, body, self._asking())
+        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
 
-    async def _read_large(self, body: bytes) -> Awaitable[Recalled] | None:
+    async def _read_large(self, body: bytes) -> Awaitable[Continuation] | None:
         """The same, without holding up the others."""
         size = len(body)
         if self._submits is None:
-            return self._note_asked(body, await beside(size, self._decode, body))
-        await beside(size, self._check_body, body)
-        return recall_submitted(self._gateway.store, self._submits, body, self._asking())
+            return self._note_request(body, await offload(size, self._decode, body))
+        await offload(size, self._check_body, body)
+        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
 
     def _check_body(self, body: bytes) -> None:
         server = self._gateway.settings.server
@@ -209,9 +227,9 @@ class Exchange:
         self._check_body(body)
         return self._door.codec.decode_request(body)
 
-    def _note_asked(self, body: bytes, request: Request) -> Awaitable[Recalled] | None:
+    def _note_request(self, body: bytes, request: Request) -> Awaitable[Continuation] | None:
         self.record.model = request.model
-        self._asked = asked = Asked(body, request)
+        self._request = ClientRequest(body, request)
         most = self._gateway.settings.server.max_tools
         if len(request.tools) > most:
             check_tools(request, most)
@@ -219,38 +237,40 @@ class Exchange:
         door = self._door
         if door.dialect == "chat" or not self._gateway.is_storing:
             return None
-        if door.dialect == "messages" and not asks_for_thread(door, request):
+        if door.dialect == "messages" and not asks_for_thread(request):
             return None
         if door.dialect == "responses" and is_new(request):
             self._is_new = True
-            self._keeper = keep(store, request, self._asking)
+            self._keeper = make_keeper(store, request, self._caller)
             return None
-        return recall(store, self._door.dialect, asked, self._asking())
+        return find_continuation(store, self._door.dialect, request, self._caller())
 
     def _is_thread(self) -> bool:
         """Whether it asks for a thread that nobody keeps, which only its own refusal fits."""
-        asked = self._asked
+        asked = self._request
         if asked is None or self._gateway.is_storing:
             return False
-        return asks_for_thread(self._door, asked.request)
+        return asks_for_thread(asked.request)
 
-    def _asking(self) -> Asking:
+    def _caller(self) -> Caller:
         now = self._gateway.wall_clock()
         number = number_of(now, getrandbits(NOISE_BITS))
-        return Asking(
-            self._owner, number, lambda kept: Keeper(self._gateway.store, kept, self.stop, now)
+        return Caller(
+            self._owner, number, now, lambda draft: Keeper(self._gateway.store, draft, self.stop)
         )
 
-    async def _recall(self, recalling: Awaitable[Recalled]) -> None:
-        """Put what went before into what is asked, and have the answer kept."""
-        self._recalled = recalled = await recalling
-        self._asked = recalled.asked
-        self._keeper = recalled.keeper
-        self.record.model = recalled.asked.request.model
+    async def _continue(self, continuing: Awaitable[Continuation]) -> None:
+        """Put what went before into the request, and have the answer stored."""
+        self._continuation = continuation = await continuing
+        self._keeper = continuation.keeper
+        if continuation.request is not None:
+            self._native = self._request if continuation.upstream else None
+            self._request = ClientRequest(b"", continuation.request, is_rebuilt=True)
+            self.record.model = continuation.request.model
 
-    def _forget_asked(self) -> None:
+    def _forget_request(self) -> None:
         """With the first byte out there is no other attempt, and no need to keep what it would send."""
-        self._asked = self._recalled = None
+        self._request = self._native = self._continuation = None
         self._raw_headers = []
         self._headers = {}
 
@@ -270,236 +290,170 @@ class Exchange:
             self.record.client_gone = True
             self._task.cancel()
 
-    def _probe(self) -> bool:
-        """Write into a stream what shows whether its client is there. False: nothing may be written now."""
-        client = self.client
-        if client.keep_alive is None or client.is_writing:
-            return client.is_writing
-        data = client.keep_alive()
-        if data:
-            client.write(data)
-        return bool(data)
-
-    async def _host(self, hosting: Hosting) -> bool:
-        """Serve the request with the tools of the route's MCP servers. False: it has none, and goes the usual way."""
-        gateway, asked = self._gateway, self._asked
+    async def _host(self, hosted_servers: HostedServers) -> bool:
+        """Serve the request with the tools of the route's MCP servers. False: it has none, and is served as any other."""
+        gateway, asked = self._gateway, self._request
         if asked is None:
             return False
         request = asked.request
-        servers = gateway.router.servers(self.record.model)
+        servers = gateway.upstreams.router.servers(self.record.model)
         if not servers or (request.choices or 1) > 1:
-            if self._door.dialect == "responses" and has_hosted_calls(request, hosting.names):
-                request = restore_calls(request, hosting.names, plain_name)
-                self._asked = Asked(b"", request, is_rebuilt=True)
+            if self._door.dialect == "responses" and has_hosted_calls(
+                request, hosted_servers.names
+            ):
+                request = restore_calls(request, hosted_servers.names, plain_name)
+                self._request = ClientRequest(b"", request, is_rebuilt=True)
             return False
         self.record.stream = request.stream is True
         self._answer = answer = HostedAnswer(
-            HostedJob(
+            HostedRequest(
                 gateway=gateway,
-                hosting=hosting,
+                hosted_servers=hosted_servers,
                 servers=servers,
                 door=self._door,
                 client=self.client,
                 record=self.record,
+                recorder=self._recorder,
                 request=request,
                 headers=self._headers,
-                client_key=self._caller_key,
+                sender=self._sender(),
                 owner=self._owner,
                 prepare=self._prepare_hosted,
                 keeper=self._keeper,
             )
         )
-        error = await answer.serve()
-        if error is not None:
-            await self._give_up(error)
+        await answer.serve()
         return True
 
-    async def _prepare_hosted(self, request: Request, way: Way) -> Request:
-        if self._recalled is not None:
-            asked_natively(self._recalled, way)  # which refuses what nobody knows
+    def _is_forwarded(self) -> bool:
+        return self.client.started
+
+    async def _prepare_hosted(self, request: Request, target: AttemptTarget) -> Request:
+        if self._continuation is not None:
+            knows_previous(self._continuation, request, target)  # which refuses what nobody knows
         elif request.previous_id is not None or self._gateway.is_storing:
-            return (await self._asked_for(Asked(b"", request), way)).request
+            return (await self._request_for(ClientRequest(b"", request), target)).request
         return request
 
-    async def _give_up(self, error: ErrorInfo) -> None:
-        if self._keeper is not None:
-            await self._keeper.give_up()
-        await self._refuse(error)
+    async def _attempt(self, target: AttemptTarget) -> None:
+        """Ask one upstream once, and write its answer to the client.
 
-    async def _try_on(self, plan: list[Attempt], failed: FailedAttempt | None) -> None:
-        """Try the planned upstreams in order until one has answered, or the policy gives up."""
-        gateway = self._gateway
-        tries = 1
-        while failed is not None:
-            error, failure = failed
-            decision = decide(
-                gateway.settings.retry,
-                failure,
-                attempt=tries,
-                forwarded=self.client.started,
-                has_fallback=len(plan) > 1,
-                jitter=random(),  # noqa: S311 - spreads retries, protects nothing
-            )
-            gateway.telemetry.attempt_failed(plan[0].upstream, error.kind, ACTIONS[type(decision)])
-            match decision:
-                case Retry(after):
-                    await asyncio.sleep(after)
-                case Fallback():
-                    plan.pop(0)
-                    tries = 0
-                case GiveUp():
-                    await self._give_up(error)
-                    return
-            tries += 1
-            failed = await self._try(plan[0])
-
-    async def _try(self, attempt: Attempt) -> FailedAttempt | None:
-        """One upstream, once. What failed is returned if nothing was forwarded."""
-        gateway = self._gateway
-        record = self.record
-        record.attempts += 1
-        way = gateway.ways.find(self._door, attempt)
-        terms = None
-        if way.is_contracted or MODE_HEADER in self._headers:
-            terms = gateway.terms(self._door, way.settings, self._headers)
-            way = structs.replace(way, terms=terms)
-        record.upstream = attempt.upstream
-        record.upstream_model = attempt.model
-        asked = self._asked
+        Raises:
+            AttemptFailed: there is no answer, and nothing was forwarded.
+        """
+        gateway, recorder = self._gateway, self._recorder
+        policy = gateway.obsidian_policy(target, self._headers)
+        if policy is not None:
+            target = structs.replace(target, obsidian=policy)
+        recorder.headers = () if policy is None else (policy.header,)
+        asked = self._request
         if asked is None:
             raise AssertionError("nothing is sent after an answer has begun")
-        goes_on = self._recalled is not None or asked.request.previous_id is not None
+        goes_on = self._continuation is not None or asked.request.previous_id is not None
         if not self._is_new and (goes_on or gateway.is_storing):
-            asked = await self._asked_for(asked, way)
-        sent, plan = await self._prepare(asked, way)
+            asked = await self._request_for(asked, target)
+        sent, plan = await self._plan(asked, target)
         del asked
-        upstream = gateway.upstreams[attempt.upstream]
-        try:
-            reply = await upstream.send(sent)
-        except GatewayError as error:
-            return no_reply(error, upstream.secrets, self.request_id)
+        upstream = gateway.upstreams.by_name[target.upstream]
+        reply = await send(upstream, target, sent, recorder)
         del sent
+        self._answer = answer = AnswerWriter(plan, self.client, self._note_body, upstream.secrets)
         try:
-            if not 200 <= reply.status <= 299:
-                return await self._read_error(reply, way.dialect, upstream.secrets)
-            self._add_headers(reply, way.dialect)
-            if terms is not None:
-                self.client.reply_headers = [*self.client.reply_headers, terms.header]
-            answer = Answer(plan, self.client, self._note_body, upstream.secrets)
-            self._answer = answer
-            told = await answer.tell(reply)
-            return None if told is None else (told, failure_without_answer(told))
+            error = await answer.write(reply)
+            if error is not None:
+                raise AttemptFailed(error)
         finally:
-            if self._answer is not None and self._answer.is_stream and self.client.finished:
+            if answer.is_stream and self.client.finished:
                 await let_go(reply)
             else:
                 reply.close()
 
-    async def _asked_for(self, asked: Asked, way: Way) -> Asked:
-        """What this upstream is asked: with what it must be told of the past, and with what was kept for it alone."""
-        if self._recalled is not None:
-            return asked_natively(self._recalled, way) or asked
-        if self._door.dialect == "responses":
-            check_previous(asked, way)
-        family = FAMILIES.get(way.dialect)
+    async def _request_for(self, asked: ClientRequest, target: AttemptTarget) -> ClientRequest:
+        """The request for this upstream: with the history that it does not know, and with the seals that were stored for it."""
+        if self._continuation is not None:
+            is_known = knows_previous(self._continuation, asked.request, target)
+            return self._native if is_known and self._native is not None else asked
+        if self._door.dialect == "responses" and not asked.is_rebuilt:
+            check_previous(asked.request, target)
+        family = FAMILIES.get(target.dialect)
         store = self._gateway.store
         if self._door.dialect == "chat" and family is not None and store.is_on:
             request = await restore(store, self._owner, family, asked.request, asked.size)
             if request is not asked.request:
-                return Asked(b"", request, is_rebuilt=True)
+                return ClientRequest(b"", request, is_rebuilt=True)
         return asked
 
-    async def _prepare(self, asked: Asked, way: Way) -> tuple[UpstreamRequest, AnswerPlan]:
+    async def _plan(
+        self, asked: ClientRequest, target: AttemptTarget
+    ) -> tuple[UpstreamRequest, AnswerPlan]:
         """What is sent, and how the answer to it is read."""
         gateway = self._gateway
         request = asked.request
-        record = self.record
-        record.stream = request.stream is True
-        stream = record.stream or way.settings.always_stream
+        self.record.stream = request.stream is True
+        stream = self.record.stream or target.settings.always_stream
         size = asked.size
         if size < LARGE:
-            sending = plan_sending(asked, way, stream=stream)
+            planned = plan_request(asked, target, stream=stream)
         else:
-            sending = await beside(size, plan_sending, asked, way, stream=stream)
-        encoded = sending.encoded
-        self._losses = list(sending.losses)
-        record.repairs = encoded.repairs
-        sent = UpstreamRequest(
-            dialect=way.dialect,
-            body=encoded.body,
-            stream=stream,
-            model=way.attempt.model,
-            headers=ClientHeaders(self._headers),
-            client_key=self._caller_key,
-            request_id=self.request_id,
-        )
+            planned = await offload(size, plan_request, asked, target, stream=stream)
+        self._recorder.sent(target, planned)
         plan = plan_answer(
             request,
-            sending,
-            way,
+            planned,
+            target,
             profile=gateway.profile(self._headers),
             seed=self.request_id,
             now=gateway.wall_clock(),
         )
         if self._keeper is not None:
-            plan = plan_kept(plan, self._keeper, way, is_native=not asked.is_rebuilt)
+            plan = plan_kept(plan, self._keeper, target, is_native=not asked.is_rebuilt)
         elif gateway.is_storing and self._door.dialect == "chat":
             plan = plan_escrow(plan, gateway.store, self._owner)
-        return sent, plan
+        return upstream_request(planned, target, self._sender(), stream=stream), plan
 
-    def _add_headers(self, reply: Reply, dialect: Dialect) -> None:
-        """What the reply's headers, and what was lost on the way to it, add to the answer's."""
-        door = self._door.dialect
-        told = response_headers_for(door, dialect, reply.headers)
-        limits = limit_headers(door, dialect, reply.headers, self._gateway.wall_clock())
-        if limits:
-            told += limits
-            self._gateway.limits.note_headers(self.record.upstream, reply.headers)
-        if self._losses:
-            told.append(loss_header(self._losses))
-        self.client.reply_headers = told
+    def _sender(self) -> Sender:
+        return Sender(
+            headers=ClientHeaders(self._headers),
+            client_key=self._caller_key,
+            request_id=self.request_id,
+        )
 
-    async def _read_error(self, reply: Reply, dialect: Dialect, secrets: Secrets) -> FailedAttempt:
-        now = self._gateway.wall_clock()
-        failed = await read_error(reply, dialect, secrets, now=now)
-        self._limits = limit_headers(self._door.dialect, dialect, reply.headers, now)
-        self._gateway.limits.note_headers(self.record.upstream, reply.headers)
-        return failed
-
-    def _note_body(self, told: TranslatedBody) -> None:
+    def _note_body(self, body: TranslatedBody) -> None:
         """A body's losses are known before it is sent: they go into the header too."""
-        if told.losses:
-            losses = (*self._losses, *told.losses)
+        if body.losses:
+            losses = (*self._recorder.losses, *body.losses)
             kept = [pair for pair in self.client.reply_headers if pair[0] != LOSS_HEADER]
             self.client.reply_headers = [*kept, loss_header(losses)]
-        contract = None if self._answer is None else self._answer.contract
-        if contract is not None:
-            self.client.reply_headers = [*self.client.reply_headers, *contract.report().headers]
+        obsidian = None if self._answer is None else self._answer.obsidian
+        if obsidian is not None:
+            self.client.reply_headers = [*self.client.reply_headers, *obsidian.report().headers]
 
     async def _refuse(self, error: ErrorInfo, headers: Headers = ()) -> None:
-        """Tell an error: with a status if nothing has been said yet, else in the stream."""
+        """Send an error: with a status if nothing was written yet, else in the stream."""
         self.record.error_kind = error.kind
         self.record.error = error.message
         client = self.client
         if client.finished:
             return
+        if self._keeper is not None:
+            await self._keeper.give_up()
         if client.started:
             if self._answer is not None:
                 await self._answer.fail(error)
             return
-        limits = self._limits
+        limits = self._recorder.error_limits
         if self._door.dialect == "responses" and is_codex(self._headers):
             error, limits = patient(error, limits)
-            if self.record.stream and is_told_in_stream(error):
-                told = failed_stream(self._door.dialect, error, self.record.model)
-                await settle(client.finish(told))
+            if self.record.stream and is_sent_in_stream(error):
+                stream = failed_stream(self._door.dialect, error, self.record.model)
+                await settle(client.finish(stream))
                 return
         body = self._door.codec.encode_error(error)
         extra = (*headers, *limits, *error_headers(error, limits))
         await settle(client.respond(status_of(error), body, extra))
 
     async def _end_cancelled(self) -> None:
-        """Cancelled: because the client left (nobody to tell), or because the gateway stops (tell, then end)."""
+        """End a cancelled exchange: in silence if the client left, with an error if the gateway stops."""
         task = self._task
         if self.record.client_gone:
             if task is not None:
@@ -523,20 +477,55 @@ class Exchange:
             self._keeper.close()
         self._write_record()
         # They know this exchange: without that they go at once, and the collector has nothing to look for.
-        self.client.on_start = self._answer = self._keeper = self._recalled = None
+        self.client.on_start = self._answer = self._keeper = self._native = self._continuation = (
+            None
+        )
 
     def _write_record(self) -> None:
         record = self.record
-        note_client(record, self.client, began=self._began, now=self._gateway.clock())
+        _note_client(record, self.client, began=self._began, now=self._gateway.clock())
         answer = self._answer
         if answer is not None:
-            note_answer(record, answer)
+            _note_answer(record, answer)
             if answer.tally.limits is not None:
                 self._gateway.limits.note(record.upstream, answer.tally.limits)
-            self._losses += answer.losses
         if record.error and self._caller_key:
             # An upstream that was sent the caller's own key may quote it: to the caller, but to nobody else.
             record.error = record.error.replace(self._caller_key, HIDDEN)
-        if self._losses:
-            record.losses = tuple(self._losses)
+        losses = (
+            self._recorder.losses if answer is None else (*self._recorder.losses, *answer.losses)
+        )
+        if losses:
+            record.losses = tuple(losses)
         self._gateway.note(record)
+
+
+def _note_client(record: RequestRecord, client: Client, *, began: float, now: float) -> None:
+    """Put what was written to the client, and when, into the record."""
+    record.status = client.status
+    record.bytes_out = client.bytes_out
+    record.duration_s = now - began
+    if client.first_write is not None:
+        record.first_byte_s = client.first_write - began
+
+
+def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> None:
+    """Put the calls, the usage and the outcome of an answer into the record."""
+    tally = answer.tally
+    if tally.call_count:
+        record.call_count = tally.call_count
+        record.call_names = tuple(tally.names)
+    record.finish = tally.finish
+    if tally.usage is not None:
+        record.input_tokens = tally.usage.input
+        record.output_tokens = tally.usage.output
+    error = answer.unstored
+    if error is not None:
+        record.finish = "error"
+    error = error or tally.error
+    if error is not None:
+        record.error_kind = error.kind
+        record.error = error.message
+    record.problems = answer.all_problems()
+    if answer.obsidian is not None:
+        record.obsidian = answer.obsidian.report()

@@ -11,30 +11,23 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from random import getrandbits
 
-from dragoman.server.answers import Profile
-from dragoman.server.auth import Caller, KeyRing
-from dragoman.server.contract import Terms, terms_of
-from dragoman.server.cors import Cors, Hosts, check_source
+from dragoman.config.settings import Settings, StoreSettings
+from dragoman.gateway.hosted.servers import HostedServers
+from dragoman.gateway.plan import Profile
+from dragoman.gateway.route import Upstreams
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.obsidian.policy import MODE_HEADER, ObsidianPolicy, policy_for
+from dragoman.server.access import Caller, Cors, Hosts, KeyRing, check_source
 from dragoman.server.doors import Door, stopping_error
-from dragoman.server.dump import Dump, DumpingUpstream
 from dragoman.server.exchange import Exchange
-from dragoman.server.hosted.servers import Hosting
-from dragoman.server.limit_board import LimitBoard
+from dragoman.server.http.connection import ClientConnection
 from dragoman.server.limits import StreamSlots
-from dragoman.server.line import Line
-from dragoman.server.records import RequestRecord
-from dragoman.server.routing import Router
-from dragoman.server.settings import Settings
-from dragoman.server.speaking import Reach
-from dragoman.server.state.holding import StoreHolder
-from dragoman.server.telemetry import Telemetry
-from dragoman.server.upstreams import make_upstream
-from dragoman.server.ways import Ways
-from dragoman.store.settings import StoreSettings
-from dragoman.upstream.base import Supervised, Upstream
-from dragoman.upstream.settings import UpstreamSettings
-
-__all__ = ("Gateway",)
+from dragoman.server.observe.dump import Dump, DumpingUpstream
+from dragoman.server.observe.metrics import Telemetry
+from dragoman.server.observe.record import RequestRecord
+from dragoman.server.ratelimits.latest import LatestLimits
+from dragoman.state.managed_store import ManagedStore
+from dragoman.upstream.base import Supervised
 
 logger = logging.getLogger(__name__)
 
@@ -50,27 +43,23 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.router = Router(settings)
         self.keys = KeyRing(settings.server.api_keys)
         self._is_open = self.keys.is_open
         self.cors = Cors(settings.server.cors_origins)
         self._hosts = Hosts(settings.server.allowed_hosts)
         self.slots = StreamSlots(settings.server.max_streams)
         self.telemetry = Telemetry(settings)
-        self.limits = LimitBoard(time.time, self.telemetry.note_limits)
-        self.store = StoreHolder(
+        self.limits = LatestLimits(time.time, self.telemetry.note_limits)
+        self.store = ManagedStore(
             settings.store or StoreSettings(url="memory:"),
             self.telemetry.store_asked,
             self.telemetry.store_swept,
         )
         self.is_storing = self.store.is_on
         self.exchanges: set[Exchange] = set()
-        self.upstreams: dict[str, Upstream] = {
-            name: make_upstream(name, upstream) for name, upstream in settings.upstreams.items()
-        }
+        self.upstreams = Upstreams(settings)
         self._dump = self._start_dump()
-        self.ways = Ways(settings, self.upstreams)
-        self.hosting = Hosting(settings.mcp) if settings.mcp else None
+        self.hosted_servers = HostedServers(settings.mcp) if settings.mcp else None
         self.clock = time.monotonic
         self.wall_clock = time.time
         self.is_stopping = False
@@ -81,7 +70,7 @@ class Gateway:
         self._sweeper: asyncio.Task[None] | None = None
 
     def serve(
-        self, door: Door, line: Line, submits: str | None = None
+        self, door: Door, line: ClientConnection, submits: str | None = None
     ) -> Coroutine[object, object, None]:
         """One request at a door. `submits`: the response whose calls have the outputs that are sent."""
         if self._sweeper is None:
@@ -93,9 +82,9 @@ class Gateway:
         if self.settings.dump.path is None:
             return None
         dump = Dump(self.settings.dump)
-        for name, upstream in self.upstreams.items():
+        for name, upstream in self.upstreams.by_name.items():
             if not isinstance(upstream, Supervised):  # which speaks JSON-RPC, not SSE
-                self.upstreams[name] = DumpingUpstream(upstream, dump)
+                self.upstreams.by_name[name] = DumpingUpstream(upstream, dump)
         return dump
 
     def start(self) -> None:
@@ -103,29 +92,9 @@ class Gateway:
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
             self.store.start()
-            if self.hosting is not None:
-                self.hosting.start()
-            for upstream in self.upstreams.values():
-                if isinstance(upstream, Supervised):
-                    upstream.start()
-
-    @property
-    def reach(self) -> Reach:
-        """The upstreams, for who asks them by itself."""
-        return Reach(self.settings, self.upstreams, self.router, self.ways)
-
-    def troubles(self) -> dict[str, str]:
-        """The upstreams that cannot answer now, with the reasons."""
-        found = {
-            name: upstream.trouble
-            for name, upstream in self.upstreams.items()
-            if isinstance(upstream, Supervised)
-        }
-        return {
-            name: self.upstreams[name].secrets.hide(trouble)
-            for name, trouble in found.items()
-            if trouble is not None
-        }
+            if self.hosted_servers is not None:
+                self.hosted_servers.start()
+            self.upstreams.start()
 
     def watch_soon(self, exchange: Exchange) -> None:
         """Have an exchange watch its client unless it is over in a moment, as most small ones are.
@@ -207,10 +176,9 @@ class Gateway:
             with suppress(asyncio.CancelledError):
                 await self._sweeper
             self._sweeper = None
-        if self.hosting is not None:
-            await self.hosting.close()
-        for upstream in self.upstreams.values():
-            await upstream.close()
+        if self.hosted_servers is not None:
+            await self.hosted_servers.close()
+        await self.upstreams.close()
         await self.store.close()
         if self._dump is not None:
             self._dump.close()
@@ -268,17 +236,19 @@ class Gateway:
             return "required_action" if wanted == b"required-action" else "default"
         return self.settings.server.responses_profile
 
-    def terms(
-        self, door: Door, upstream: UpstreamSettings, headers: Mapping[bytes, bytes]
-    ) -> Terms | None:
-        """The contract of the Chat door, where somebody asked for one.
+    def obsidian_policy(
+        self, target: AttemptTarget, headers: Mapping[bytes, bytes]
+    ) -> ObsidianPolicy | None:
+        """The Obsidian policy for a request of the Chat door; None if nobody asked for one.
 
         Raises:
-            RequestRefused: the request asks for one that there is not.
+            RequestRefused: the request asks for an unknown mode.
         """
-        if door.dialect != "chat":
+        if not (target.is_obsidian or MODE_HEADER in headers) or target.client_dialect != "chat":
             return None
-        return terms_of(self.settings.chat, upstream, headers)
+        upstream = target.settings
+        chat, mode = self.settings.chat, upstream.output_mode
+        return policy_for(chat, headers, kind=str(upstream.kind), upstream_mode=mode)
 
     async def _sweep(self) -> None:
         """Write a keep-alive into every stream that has been silent for the interval."""

@@ -12,9 +12,6 @@ from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
 from dragoman.server.refusals import BodyTooLarge, HeadersTooLarge, TooManyStreams
 
-__all__ = ("StreamSlots", "check_head", "check_json", "check_tools")
-
-
 # Behind a header's name and value: a colon, a space and a line end.
 _SEPARATORS = 4
 
@@ -47,7 +44,7 @@ def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
         RequestRefused: the JSON nests deeper than `max_depth`.
         BodyTooLarge: it has more values than `max_values`.
     """
-    # Most requests have fewer brackets than that, counting those inside strings: one fast count tells.
+    # Most requests have fewer brackets than that, counting those inside strings: one fast count shows it.
     opened = body.count(b"{") + body.count(b"[")
     # A value takes two bytes, itself and what separates it from the next.
     if opened <= max_depth and (

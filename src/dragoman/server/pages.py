@@ -1,6 +1,6 @@
 """The endpoints that are not conversations: models, token counts, health, metrics, and what is not there.
 
-Errors are told in the dialect that the path, or the caller's headers, speak.
+Errors are written in the dialect that the path, or the caller's headers, speak.
 """
 
 import re
@@ -11,35 +11,32 @@ from starlette.responses import Response
 
 from dragoman._json import dumps
 from dragoman.core.failures import error_info, status_of
+from dragoman.core.redaction import clean, redact
 from dragoman.errors import GatewayError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
-from dragoman.server.answer_headers import error_headers
-from dragoman.server.bodies import read_body
 from dragoman.server.catalog import dialect_of_caller, find_model, list_models
-from dragoman.server.client import Headers
-from dragoman.server.counting import count_tokens
+from dragoman.server.count_tokens import count_tokens
 from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door, door_of_path
 from dragoman.server.gateway import Gateway
+from dragoman.server.http.bodies import read_body
+from dragoman.server.http.connection import Headers, line_bytes
+from dragoman.server.http.headers import error_headers
 from dragoman.server.limits import check_head
-from dragoman.server.line import line_bytes
-from dragoman.server.redaction import clean, redact
 from dragoman.server.refusals import Refusal
-from dragoman.server.state.endpoints import (
+from dragoman.state.endpoints import (
     cancel_response,
     delete_response,
     list_input,
     read_response,
 )
-from dragoman.server.state.holding import StoreHolder
-
-__all__ = ("Pages",)
+from dragoman.state.managed_store import ManagedStore
 
 _PATHS = (*DOORS, COUNT_TOKENS_PATH, "/v1/models", "/v1/limits", "/healthz", "/readyz", "/metrics")
 
 _STORED = re.compile(r"(?:/v1)?/responses/[^/]+(?:/(input_items|cancel|submit_tool_outputs))?/?")
 
-_Read = Callable[[StoreHolder, str, str, Mapping[str, str]], Awaitable[Response]]
-_Change = Callable[[StoreHolder, str, str], Awaitable[Response]]
+_Read = Callable[[ManagedStore, str, str, Mapping[str, str]], Awaitable[Response]]
+_Change = Callable[[ManagedStore, str, str], Awaitable[Response]]
 
 # Whoever asks whether we are ready wants a word, not a log.
 _MAX_TROUBLE = 400
@@ -118,20 +115,20 @@ class Pages:
     async def _ready(self) -> Response:
         if self._gateway.is_stopping:
             return _json(503, b'{"status":"stopping"}')
-        troubles = self._gateway.troubles()
+        troubles = self._gateway.upstreams.troubles()
         # Without the store the requests that need none are served all the same.
         why_no_store = await self._gateway.store.check()
         if not troubles and why_no_store is None:
             return _json(200, b'{"status":"ready"}')
-        is_ready = len(troubles) < len(self._gateway.upstreams)
-        told: dict[str, object] = {"status": "ready" if is_ready else "unready"}
+        is_ready = len(troubles) < len(self._gateway.upstreams.by_name)
+        report: dict[str, object] = {"status": "ready" if is_ready else "unready"}
         if troubles:
-            told["upstreams"] = {
+            report["upstreams"] = {
                 name: clean(redact(why), _MAX_TROUBLE) for name, why in troubles.items()
             }
         if why_no_store is not None:
-            told["store"] = clean(redact(why_no_store), _MAX_TROUBLE)
-        return _json(200 if is_ready else 503, dumps(told))
+            report["store"] = clean(redact(why_no_store), _MAX_TROUBLE)
+        return _json(200 if is_ready else 503, dumps(report))
 
     async def metrics(self, request: HttpRequest) -> Response:
         return await self._guarded(request, lambda: self._metrics(request))
@@ -144,17 +141,19 @@ class Pages:
         path = request.url.path
         if path.rstrip("/") in ("/v1/responses", "/responses") and "upgrade" in request.headers:
             # Codex asks for a WebSocket first; on 426 it turns to HTTP at once, on anything else after seconds.
-            return self._error(request, _told("expected POST: WebSockets are not served here", 426))
+            return self._error(
+                request, _problem("expected POST: WebSockets are not served here", 426)
+            )
         known = (
             path.rstrip("/") in _PATHS
             or f"/v1{path.rstrip('/')}" in _PATHS
             or _STORED.fullmatch(path) is not None
         )
         if known:
-            return self._error(request, _told(f"{path} does not take {request.method}", 405))
+            return self._error(request, _problem(f"{path} does not take {request.method}", 405))
         hint = "; is `/v1` in the client's base URL twice?" if path.startswith("/v1/v1/") else ""
         message = f"expected one of {', '.join(_PATHS)}; got {path[:200]}{hint}"
-        return self._error(request, _told(message, 404))
+        return self._error(request, _problem(message, 404))
 
     async def _guarded(
         self,
@@ -202,7 +201,7 @@ class Pages:
 
     async def _metrics(self, request: HttpRequest) -> Response:
         if not self._gateway.settings.server.metrics:
-            return self._error(request, _told("metrics are switched off (server.metrics)", 404))
+            return self._error(request, _problem("metrics are switched off (server.metrics)", 404))
         self._gateway.flush()
         self._gateway.limits.settle()
         content_type, text = self._gateway.telemetry.render()
@@ -248,7 +247,7 @@ def _json(status: int, body: bytes) -> Response:
     return Response(body, status, media_type="application/json")
 
 
-def _told(message: str, status: int) -> ErrorInfo:
+def _problem(message: str, status: int) -> ErrorInfo:
     return ErrorInfo(
         kind="not_found" if status == 404 else "invalid_request", message=message, status=status
     )

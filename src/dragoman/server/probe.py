@@ -7,22 +7,18 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from dragoman.config.environment import default_store_path
+from dragoman.config.secrets import upstream_secrets
+from dragoman.config.settings import PASS_ON, McpServerSettings, StoreSettings, UpstreamSettings
 from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ConfigError, StoreError
-from dragoman.server.hosted.servers import tokens_folder
-from dragoman.server.masking import PASS_ON
-from dragoman.store.opening import default_path, open_store
-from dragoman.store.settings import StoreSettings
+from dragoman.gateway.hosted.servers import tokens_folder
+from dragoman.store.url import open_store
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
 from dragoman.upstream.codex.upstream import CodexUpstream
-from dragoman.upstream.http import HttpUpstream
-from dragoman.upstream.secrets import upstream_secrets
-from dragoman.upstream.settings import UpstreamSettings
-
-__all__ = ("Finding", "probe_all", "probe_mcp", "probe_store")
+from dragoman.upstream.http.upstream import HttpUpstream
 
 # A person waits for it; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
@@ -59,8 +55,8 @@ async def probe_store(
     """Open the store and close it again; None if nothing is kept. A file of the user's own is not made for that."""
     if settings is None or settings.policy == "off":
         return None
-    if settings.url == "sqlite:" and not default_path(environ).exists():
-        where = f"sqlite, in {default_path(environ)} when there is something to keep"
+    if settings.url == "sqlite:" and not default_store_path(environ).exists():
+        where = f"sqlite, in {default_store_path(environ)} when there is something to keep"
         return Finding("store", is_ok=True, detail=where)
     try:
         async with asyncio.timeout(patience):

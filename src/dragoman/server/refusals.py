@@ -15,17 +15,6 @@
 
 from dragoman.errors import RequestRefused
 
-__all__ = (
-    "BodyTooLarge",
-    "CorruptBody",
-    "Forbidden",
-    "HeadersTooLarge",
-    "Refusal",
-    "TooManyStreams",
-    "Unauthorized",
-    "UnknownEncoding",
-)
-
 HeaderList = tuple[tuple[bytes, bytes], ...]
 
 

@@ -5,28 +5,29 @@ import errno
 import functools
 import gc
 import logging
+import multiprocessing
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
+from types import FrameType
 
 import uvicorn
 
+from dragoman.config.check import warnings_of
+from dragoman.config.secrets import secrets_of
+from dragoman.config.settings import Settings
+from dragoman.config.trust import plain_http
 from dragoman.errors import ConfigError
 from dragoman.server.app import App, create_app
-from dragoman.server.config_checks import warnings_of
-from dragoman.server.config_trust import plain_http
-from dragoman.server.logs import configure_logging
-from dragoman.server.masking import secrets_of
-from dragoman.server.protocol import GatewayProtocol
-from dragoman.server.settings import Settings
-from dragoman.server.shared_metrics import shared_metrics
-from dragoman.server.workers import stop_signals, supervise
-
-__all__ = ("Server", "make_server", "serve")
+from dragoman.server.http.protocol import GatewayProtocol
+from dragoman.server.observe.logs import configure_logging
+from dragoman.server.observe.metrics import forget_worker, shared_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ def make_server(app: App, settings: Settings) -> Server:
 def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> int:
     """Serve until a signal ends it. The exit code.
 
-    announce: told the address once it is listened on.
+    announce: called with the address once it is listened on.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -140,12 +141,12 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
         workers = settings.server.workers
         if workers > 1:
             with shared_metrics():
-                return supervise(functools.partial(_work, settings), listener, workers)
-        _work(settings, listener)
+                return supervise(functools.partial(_serve_socket, settings), listener, workers)
+        _serve_socket(settings, listener)
     return 0
 
 
-def _work(settings: Settings, listener: socket.socket) -> None:
+def _serve_socket(settings: Settings, listener: socket.socket) -> None:
     """One process's share: all of it, or that of a worker."""
     configure_logging(settings.log, secrets=secrets_of(settings, os.environ))
     _raise_handles()
@@ -199,3 +200,73 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.listen(_BACKLOG)
     listener.setblocking(False)  # noqa: FBT003 - the only way to call it
     return listener
+
+
+_POLL_SECONDS = 0.2
+# A worker that fails younger than this cannot start: starting it again would go on for ever. (One that a signal ended, or
+# that was asked to end, has an exit code of zero or below.)
+_MIN_LIFE_SECONDS = 2.0
+
+Work = Callable[[socket.socket], None]
+
+
+def stop_signals() -> tuple[int, ...]:
+    """The signals that end a gateway. SIGHUP (the terminal is gone) unless whoever started it had it ignored, like `nohup`."""
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
+    hangup: int | None = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        numbers.append(hangup)
+    return tuple(numbers)
+
+
+def supervise(work: Work, listener: socket.socket, count: int) -> int:
+    """Run `work(listener)` in `count` processes until a signal ends it. The exit code.
+
+    `work` is sent to fresh processes, so it must be picklable; it ends by itself on SIGTERM.
+    """
+    context = multiprocessing.get_context("spawn")
+    stopped = False
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+
+    for number in stop_signals():
+        signal.signal(number, stop)
+
+    def start() -> tuple[BaseProcess, float]:
+        process = context.Process(target=_run_worker, args=(work, listener))
+        process.start()
+        return process, time.monotonic()
+
+    workers = [start() for _ in range(count)]
+    code = 0
+    while not stopped:
+        time.sleep(_POLL_SECONDS)
+        for position, (process, began) in enumerate(workers):
+            if process.is_alive() or stopped:
+                continue
+            is_young = time.monotonic() - began < _MIN_LIFE_SECONDS
+            if is_young and (process.exitcode or 0) > 0:
+                code, stopped = 1, True
+                break
+            forget_worker(process.pid or 0)
+            workers[position] = start()
+    for process, _ in workers:
+        process.terminate()
+    for process, _ in workers:
+        process.join()
+    return code
+
+
+def _run_worker(work: Work, listener: socket.socket) -> None:
+    """The whole of a worker process."""
+    threading.Thread(target=_stop_with_parent, name="parent-watch", daemon=True).start()
+    work(listener)
+
+
+def _stop_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

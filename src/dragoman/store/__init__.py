@@ -1,1 +1,1 @@
-"""What outlives a request: stored responses, claims on them, and the escrow of seals. `base` is the contract."""
+"""What outlives a request: stored responses, claims on them, and the escrow of seals. `contract` says what it promises."""

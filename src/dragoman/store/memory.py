@@ -7,11 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct, structs
 
-from dragoman.store.base import MAX_CHAIN_BYTES, ClaimResult, Key
-from dragoman.store.engine import Content, Entry, Over, Share
-from dragoman.store.records import Status, StoreStats, Swept
-from dragoman.store.rows import (
+from dragoman.config.settings import StoreSettings
+from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
+from dragoman.store.engine import (
+    Content,
+    Entry,
     Row,
+    RowEnd,
+    Share,
     claim_result,
     claim_taken,
     exists,
@@ -21,9 +24,7 @@ from dragoman.store.rows import (
     lifetime,
     missing,
 )
-from dragoman.store.settings import StoreSettings
-
-__all__ = ("MemoryEngine",)
+from dragoman.store.records import Status, StoreStats, Swept
 
 # When the cap is met, this share is freed at once: looking for what is oldest reads every row.
 _FREED = 1 / 16
@@ -82,7 +83,7 @@ class MemoryEngine:
             self._end(kept, over)
         self._make_room()
 
-    async def finish(self, key: Key, over: Over, now: float) -> Status:
+    async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
         kept = self._find(key, now)
         if is_over(kept.row):
             return "cancelled"
@@ -204,7 +205,7 @@ class MemoryEngine:
         self._sealed.clear()
         self._size = 0
 
-    def _end(self, kept: _Kept, over: Over) -> None:
+    def _end(self, kept: _Kept, over: RowEnd) -> None:
         """Raises StoreConflict: another holds the claim."""
         row = kept.row
         if row.claims:

@@ -1,7 +1,7 @@
-"""The values a store keeps and gives back. Frozen, without behaviour, in no dialect but for what was told to the client.
+"""The values a store keeps and gives back. Frozen, without behaviour, in no dialect but for what was sent to the client.
 
 A stored response is made of a `Draft` (known when it begins) and an `Ending` (known when it is over). It is read back
-as a `Head` (small, all that decisions need), a `Told` (what the client was told) or a `Link` (its share of the
+as a `Head` (small, all that decisions need), a `Stored` (what was sent to the client) or a `Link` (its share of the
 conversation).
 """
 
@@ -9,40 +9,25 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from dragoman.core.journal import TerminalStatus
 from dragoman.model.outcome import ErrorInfo, FinishReason, Usage
 from dragoman.model.parts import Dialect, Part, Reasoning, Seal
 from dragoman.model.request import Request
 
-__all__ = (
-    "Answer",
-    "Draft",
-    "EndStatus",
-    "Ending",
-    "Escrowed",
-    "Head",
-    "Link",
-    "Piled",
-    "Status",
-    "StoreStats",
-    "Swept",
-    "Told",
-)
-
-EndStatus = Literal["completed", "incomplete", "failed", "cancelled"]
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
 class Draft(Struct, frozen=True, kw_only=True):
     """A response that begins.
 
-    owner: whose it is (`base.owner_of`); nobody else can see it, under any operation.
-    created: seconds since the epoch. door: the dialect it is told in. model: the name the client asked for.
+    owner: whose it is (`contract.owner_of`); nobody else can see it, under any operation.
+    created: seconds since the epoch. door: the dialect it is sent in. model: the name the client asked for.
     request: what was asked, in canonical form, with the new turns alone: what went before is the parent's.
     parent: the response that this one continues.
     inherits: where the request is silent, the parent's settings count (threads, `submit_tool_outputs`); without it
         nothing but the turns goes on (`previous_response_id`).
     claims: it continues its parent by a claim that it holds (`submit_tool_outputs`); without it, by a branch.
-    body: the response object as told at the beginning, for those who ask before the end.
+    body: the response object as sent at the beginning, for those who ask before the end.
     """
 
     id: str
@@ -66,8 +51,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None = None
 
 
-class Piled(Protocol):
-    """Bytes that came in pieces and are packed in part (`piling.Pile`)."""
+class BufferedStream(Protocol):
+    """Bytes that came in pieces and are packed in part (`codec.StreamBuffer`)."""
 
     @property
     def loose(self) -> int:
@@ -86,17 +71,17 @@ class Piled(Protocol):
 class Ending(Struct, frozen=True, kw_only=True):
     """A response that is over.
 
-    answer: what the model said; None: what `body` tells, in the dialect of the door.
-    body: the JSON body as told, or as it would have been: what a later GET answers.
-    stream: the bytes of the SSE stream as told, with its terminal event; None if it was not streamed.
-    open_calls: the ids of the calls whose results the client owes, as told to it.
+    answer: what the model said; None: it is to be read from `body`, in the dialect of the door.
+    body: the JSON body as sent, or as it would have been: what a later GET returns.
+    stream: the bytes of the SSE stream as sent, with its terminal event; None if it was not streamed.
+    open_calls: the ids of the calls whose results the client owes, as it knows them.
     upstream: the name of the upstream that answered. family: the provider family whose seals are in the answer.
     """
 
-    status: EndStatus
+    status: TerminalStatus
     answer: Answer | None
     body: bytes = b""
-    stream: bytes | Piled | None = None
+    stream: bytes | BufferedStream | None = None
     open_calls: tuple[str, ...] = ()
     upstream: str = ""
     family: str = ""
@@ -128,8 +113,8 @@ class Head(Struct, frozen=True, kw_only=True):
     size: int
 
 
-class Told(Struct, frozen=True):
-    """What the client was told. `body` may be empty while it runs; `stream` is None unless asked for and streamed."""
+class Stored(Struct, frozen=True):
+    """What was sent to the client. `body` may be empty while it runs; `stream` is None unless asked for and streamed."""
 
     head: Head
     body: bytes

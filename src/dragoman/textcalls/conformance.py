@@ -2,8 +2,8 @@
 
     for fault in check_pattern(MY_PATTERN, samples, tools).faults: print(fault)
 
-Each sample is read whole, character by character, cut in two at every place, and in pieces of several sizes, and then
-once more with each of its beginnings cut off there. What must hold is in `Report`.
+Each sample is read whole, character by character, cut in two at every position, and in pieces of several sizes. Then
+each of its beginnings is read as an answer that was cut off there. A fault names the law that a sample broke.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from dragoman._json import is_strict, loads
 from dragoman.model.outcome import FinishReason
+from dragoman.textcalls.block import MAX_WORD, TextPattern
 from dragoman.textcalls.finder import Finder
-from dragoman.textcalls.found import (
+from dragoman.textcalls.findings import (
     CallEnded,
     CallFound,
     Found,
@@ -22,12 +23,8 @@ from dragoman.textcalls.found import (
     TextFound,
     ThoughtFound,
 )
-from dragoman.textcalls.limits import MAX_WORD
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
-from dragoman.textcalls.patterns import TextPattern
-
-__all__ = ("Report", "Run", "check_pattern", "coalesce", "run_finder")
 
 # Characters looked at for each character of the text. A format that looks ahead a lot in one-character pieces needs
 # tens; one that reads its block again and again needs hundreds.
@@ -43,8 +40,8 @@ class Report(Struct, frozen=True):
     faults: tuple[str, ...]
 
 
-class Run(Struct, frozen=True):
-    """One reading of a text. `examined`: characters looked at. `most_held`: the longest unconfirmed text held."""
+class FinderRun(Struct, frozen=True):
+    """One reading of a text. examined: characters looked at. most_held: the most characters of unconfirmed text held."""
 
     found: tuple[Found, ...]
     examined: int
@@ -56,7 +53,7 @@ def run_finder(
     pieces: Iterable[str],
     offers: Offers,
     finish: FinishReason = "stop",
-) -> Run:
+) -> FinderRun:
     """Read a text in these pieces."""
     finder = Finder(Openers(patterns, offers), offers)
     found: list[Found] = []
@@ -66,7 +63,7 @@ def run_finder(
         if not finder.is_confirmed:
             most_held = max(most_held, len(finder.held.strip()))
     found += finder.finish(finish)
-    return Run(tuple(found), finder.examined, most_held)
+    return FinderRun(tuple(found), finder.examined, most_held)
 
 
 def coalesce(found: Iterable[Found]) -> list[Found]:
@@ -146,12 +143,12 @@ def _check_found(sample: str, found: Sequence[Found]) -> Iterator[str]:
             case TextFound() | ThoughtFound():
                 start = sample.find(one.text, place)
                 if start < 0:
-                    yield f"{one.text[:40]!r} is told but does not stand there"
+                    yield f"{one.text[:40]!r} is reported but is not in the sample there"
                     return
                 place = start + len(one.text)
             case CallEnded():
                 if not place <= one.end <= len(sample):
-                    yield f"a call ends at {one.end}, before what was told before it"
+                    yield f"a call ends at {one.end}, before the end of what was reported before it"
                 place = max(place, one.end)
             case _:
                 pass

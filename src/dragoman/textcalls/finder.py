@@ -1,16 +1,16 @@
-"""Finds tool calls in a text while it streams. The machine under `TextScanner`; no events of an answer here.
+"""Finds tool calls in a text while it streams. Below `TextScanner`; it knows no events of an answer.
 
     TEXT --opener--> CONFIRMING --a body confirms--> READING --its body ends--> TEXT
       ^                  |                              |
       |<--all fail: text-'                              '--malformed: text--> SKIPPING --closer--> TEXT
 
 TEXT: one search for all openers; only a suffix that may still become one is held. CONFIRMING: every pattern that has the
-opener reads on, in order of rank, within a bound; if none confirms, the opener was text and the search goes on one
-character later. READING: one body consumes its block, which is kept until it is settled; then it is markup and gone, or
-text and told as such. SKIPPING: what is left of a malformed block passes as text up to its closer, because a broken
-argument may quote a call.
+opener reads on, in order of rank and within a limit; if none confirms, the opener was text and the search goes on one
+character later. READING: one body reads its block, whose text is kept until it is settled; then it is markup and is
+dropped, or it is text and is reported as text. SKIPPING: the rest of a malformed block passes as text up to its closer,
+because a broken argument may quote a call.
 
-No decision depends on where the text was cut, and apart from the bounded confirmation nothing is read twice.
+No decision depends on where the text was cut, and nothing but the bounded confirmation is read twice.
 """
 
 from collections.abc import Iterable
@@ -18,22 +18,293 @@ from enum import Enum, auto
 
 from dragoman.errors import LocalProtocolError
 from dragoman.model.outcome import FinishReason
-from dragoman.textcalls.block import NO_WORDS, Block
-from dragoman.textcalls.found import Found, TextFound, Trouble
-from dragoman.textcalls.limits import MAX_FAILED, MAX_WORD
+from dragoman.textcalls.block import (
+    MAX_FAILED,
+    MAX_WORD,
+    NO_WORDS,
+    Begun,
+    Block,
+    Ended,
+    Grown,
+    Limits,
+    Repaired,
+    Settled,
+    TextInMarkup,
+)
+from dragoman.textcalls.cursor import Malformed, TextBuffer, Wait
+from dragoman.textcalls.findings import (
+    CallBroken,
+    CallEnded,
+    CallFound,
+    Found,
+    InputFound,
+    ProblemFound,
+    ProblemKind,
+    TextFound,
+    ThoughtFound,
+)
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.openers import Openers, Prepared
-from dragoman.textcalls.spool import Spool
-from dragoman.textcalls.tape import Malformed, Wait
-from dragoman.textcalls.telling import Telling
+from dragoman.textcalls.openers import Openers, Prepared, Surroundings
 
-__all__ = ("Finder",)
 
-# Endings by which a text is known to be whole, so that its end may stand for a closer.
+class HeldText:
+    """The text that is not settled: a buffer, and what a cursor has passed since `settled`, in case the block is text.
+
+    Each character is kept once and joined once.
+    """
+
+    __slots__ = ("_passed", "buffer", "settled")
+
+    def __init__(self) -> None:
+        self.buffer = TextBuffer()
+        self.settled = 0
+        self._passed: list[str] = []  # from `settled` to the base of the buffer
+
+    def feed(self, text: str, keep: int) -> None:
+        """Add a text. The buffer keeps the text from `keep` on; what is before that and not settled is kept here."""
+        buffer = self.buffer
+        start = max(self.settled, buffer.base)
+        if keep > start:
+            self._passed.append(buffer.slice(start, keep))
+        buffer.feed(text, keep)
+
+    def settle(self, at: int) -> None:
+        """Everything before `at` has been reported or is markup. What follows it is in the buffer again."""
+        buffer = self.buffer
+        if at < buffer.base:
+            buffer.data = "".join(self._passed)[at - self.settled :] + buffer.data
+            buffer.base = at
+        self.settled = at
+        self._passed.clear()
+
+    def text(self, stop: int) -> str:
+        """The text from `settled` to `stop`."""
+        buffer = self.buffer
+        if not self._passed:
+            return buffer.slice(self.settled, stop)
+        return ("".join(self._passed) + buffer.data[: max(0, stop - buffer.base)])[
+            : stop - self.settled
+        ]
+
+
+# White space after a call is held. It is dropped if another call or the end follows. More than this is kept as layout.
+MAX_GAP = 256
+
+
+class _Draft:
+    """A call while its block is read. name: None if the tool was not offered. index: None until it is reported."""
+
+    __slots__ = ("call_id", "end", "index", "name", "pieces", "start")
+
+    def __init__(self, begun: Begun, name: str | None) -> None:
+        self.name = name
+        self.call_id = begun.call_id
+        self.start = begun.at
+        self.end = -1
+        self.index: int | None = None
+        self.pieces: list[str] = []
+
+
+class FindingCollector:
+    """Makes findings of the records of a block: calls, text, or nothing.
+
+    A call is reported when its block or its format closes it, or while it streams if its pattern asks for that. Its
+    markup is then settled and dropped. A call of a tool that was not offered is text, with the markup around it.
+    strips: drop calls instead of reporting them.
+    """
+
+    def __init__(self, held_text: HeldText, offers: Offers, *, strips: bool) -> None:
+        self.out: list[Found] = []
+        self.around = Surroundings()
+        self.calls = 0
+        self._held = held_text
+        self._offers = offers
+        self._strips = strips
+        self._pattern = ""
+        self._streams = False
+        self._draft: _Draft | None = None
+        self._kept: _Draft | None = None  # complete if its block is in order
+        self._has_unknown_call = (
+            False  # the unsettled text has a call of a tool that was not offered
+        )
+        self._gap: list[str] | None = None
+        self._gap_size = 0
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether white space after a call would be held."""
+        return self._gap is not None
+
+    @property
+    def held_gap(self) -> str:
+        return "".join(self._gap or ())
+
+    def add_text(self, text: str) -> None:
+        """Text for the reader."""
+        if not text:
+            return
+        if self._gap is not None:
+            if text.isspace() and self._gap_size + len(text) <= MAX_GAP:
+                self._gap.append(text)
+                self._gap_size += len(text)
+                return
+            text = "".join(self._gap) + text
+            self._gap = None
+        self.out.append(TextFound(text))
+
+    def add_problem(self, kind: ProblemKind, message: str, at: int) -> None:
+        self.out.append(ProblemFound(kind, message, at))
+
+    def end_gap(self) -> None:
+        """Drop the white space after the last call."""
+        self._gap = None
+
+    def start(self, pattern: str, *, streams: bool) -> None:
+        """A block is being read."""
+        self._pattern = pattern
+        self._streams = streams
+        self._draft = self._kept = None
+        self._has_unknown_call = False
+
+    def absorb(self, block: Block) -> None:
+        """Take the records that a body has made so far.
+
+        Raises:
+            Malformed: they exceed the limits.
+        """
+        records, block.records = block.records, []
+        for record in records:
+            match record:
+                case Grown():
+                    self._grow(record.text)
+                case Begun():
+                    self.check_size(record.at, block.limits)
+                    self._begin(record, block)
+                case Ended():
+                    self.check_size(record.at, block.limits)
+                    self._end(record)
+                case Repaired():
+                    self.add_problem("repaired", f"{self._pattern}: {record.message}", record.at)
+                case Settled():
+                    self._flush()
+                case TextInMarkup():
+                    self._take_text(record)
+
+    def check_size(self, at: int, limits: Limits) -> None:
+        """Raises:
+        Malformed: the unsettled text up to `at` exceeds the limit.
+        """
+        end = self._held.settled + limits.max_block
+        if at > end:
+            reason = f"expected at most {limits.max_block} characters"
+            raise Malformed(reason, end, is_limit=True)
+
+    def succeed(self, at: int) -> None:
+        """The block is in order and ends at `at`."""
+        if self._kept is not None:
+            self._kept.end = at
+        self._flush()
+        if self._has_unknown_call:
+            self._as_text(at)
+        self._held.settle(at)
+
+    def fail(self, kind: ProblemKind, reason: str, at: int) -> None:
+        """The block is not in order: what is not settled up to `at` is text."""
+        draft = self._draft or self._kept
+        if draft is not None and draft.index is not None:
+            self.out.append(CallBroken(draft.index, reason))
+        self._draft = self._kept = None
+        start = self._held.settled
+        self._as_text(at)
+        self.add_problem(kind, f"{self._pattern}: {reason}", start)
+
+    def _begin(self, begun: Begun, block: Block) -> None:
+        self._flush()
+        most = block.limits.max_calls
+        if self.calls >= most:
+            block.malformed(f"expected at most {most} calls", at=begun.at, is_limit=True)
+        name = begun.name if self._strips else self._offers.resolve(begun.name)
+        self._draft = _Draft(begun, name)
+        if name is None:
+            message = f"{self._pattern}: {begun.name!r} is not a tool that was offered"
+            self.add_problem("unknown_tool", message, begun.at)
+        elif self._streams and not self._strips:
+            self._report_start(self._draft, name)
+
+    def _grow(self, text: str) -> None:
+        draft = self._draft
+        if draft is not None:
+            if draft.index is not None:
+                self.out.append(InputFound(draft.index, text))
+            else:
+                draft.pieces.append(text)
+
+    def _end(self, ended: Ended) -> None:
+        draft, self._draft = self._draft, None
+        if draft is None:
+            return
+        draft.end = ended.at
+        draft.call_id = draft.call_id or ended.call_id
+        self._kept = draft
+        if ended.is_closed:
+            self._flush()
+
+    def _take_text(self, record: TextInMarkup) -> None:
+        self._flush()
+        if record.kind == "text":
+            self.add_text(record.text)
+            self.around.pass_text(record.text)
+        else:
+            self.out.append(ThoughtFound(record.text))
+        self._held.settle(record.at)
+
+    def _flush(self) -> None:
+        """Report the call that is complete."""
+        draft, self._kept = self._kept, None
+        if draft is None:
+            return
+        if draft.name is None:
+            self._has_unknown_call = True
+            return
+        if self._has_unknown_call:
+            self._as_text(draft.start)
+        if not self._strips:
+            self._report(draft, draft.name)
+        self._held.settle(draft.end)
+        self._gap = []
+        self._gap_size = 0
+
+    def _report(self, draft: _Draft, name: str) -> None:
+        start = self._held.settled
+        if draft.index is None:
+            index = self._report_start(draft, name)
+            text = "".join(draft.pieces)
+            if text:
+                self.out.append(InputFound(index, text))
+        else:
+            index = draft.index
+        self.out.append(CallEnded(index, start, draft.end))
+
+    def _report_start(self, draft: _Draft, name: str) -> int:
+        self.end_gap()
+        index = draft.index = self.calls
+        self.calls += 1
+        self.out.append(CallFound(index, name, draft.call_id, self._pattern))
+        return index
+
+    def _as_text(self, at: int) -> None:
+        text = self._held.text(at)
+        self.add_text(text)
+        self.around.pass_text(text)
+        self._held.settle(at)
+        self._has_unknown_call = False
+
+
+# Finish reasons of a complete text, whose end may stand for a closer.
 WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
 
 
-# Pieces of plain text that may pass before they are accounted for; each is kept so long.
+# Pieces of plain text that may pass before they are accounted for. They are kept until then.
 MAX_LATE = 64
 
 
@@ -75,8 +346,8 @@ class _Reading:
         return next(self.steps, self) is self
 
 
-def _excuse(reading: _Reading, error: Malformed) -> str:
-    """What to say of a candidate that a limit ended. Beyond the bound of confirmation it is prose, and nothing is said."""
+def _limit_problem(reading: _Reading, error: Malformed) -> str:
+    """The message about a candidate that exceeded a limit; empty beyond the limit of confirmation, where it is prose."""
     block = reading.block
     if not error.is_limit or error.at - block.start > block.limits.confirm:
         return ""
@@ -84,43 +355,43 @@ def _excuse(reading: _Reading, error: Malformed) -> str:
 
 
 class Finder:
-    """The calls of one text. `strips`: take calls out of the text without telling them."""
+    """The calls of one text. strips: drop calls from the text instead of reporting them."""
 
     def __init__(self, openers: Openers, offers: Offers, *, strips: bool = False) -> None:
         self._offers = offers
         self._openers = openers
-        self._spool = Spool()
-        self._telling = Telling(self._spool, offers, strips=strips)
+        self._held = HeldText()
+        self._collector = FindingCollector(self._held, offers, strips=strips)
         self._state = _State.TEXT
-        self._at = 0  # where the search for openers stands
+        self._at = 0  # the position of the search for openers
         self._candidates: list[_Reading] = []
         self._reading: _Reading | None = None
-        self._excuse = ""  # the limit that a candidate passed before it could confirm
+        self._limit_problem = ""  # the limit that a candidate exceeded before it could confirm
         self._failed = 0  # openers that began nothing
         self._skip_to = NO_WORDS
         self._skip_tail = ""
         self._stopped = False
-        self._is_quiet = True  # nothing is held, and plain text may pass unseen
-        self._late: list[str] = []  # text that passed so, and has yet to be accounted for
+        self._is_quiet = True  # nothing is held, so plain text may pass unscanned
+        self._late: list[str] = []  # text that passed unscanned and is not accounted for yet
         self._begins_in = openers.begins_in
 
     @property
     def examined(self) -> int:
         """How many characters were looked at so far."""
         self._account()
-        return self._spool.tape.examined
+        return self._held.buffer.examined
 
     @property
     def held(self) -> str:
-        """The text that was fed and not yet told: the beginning of what may become a call, or white space behind one."""
+        """The text that was fed and not reported yet: what may become a call, or white space after a call."""
         self._account()
-        return self._telling.held_gap + self._spool.text(self._spool.tape.end)
+        return self._collector.held_gap + self._held.text(self._held.buffer.end)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether anything is held that the end of the text would decide."""
+        """Whether anything is held that the end of the text would settle."""
         self._account()
-        return self._state is not _State.TEXT or self._at < self._spool.tape.end
+        return self._state is not _State.TEXT or self._at < self._held.buffer.end
 
     @property
     def is_confirmed(self) -> bool:
@@ -129,11 +400,11 @@ class Finder:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is held. Then a piece of text in which nothing begins may be told without asking here."""
+        """Whether nothing is held. Then a caller may pass on a piece of text in which nothing begins without feeding it."""
         return self._is_quiet
 
     def catch_up(self, texts: Iterable[str]) -> None:
-        """Take pieces of text that were told without asking, because nothing was held and nothing begins in them."""
+        """Account for pieces of text that the caller passed on without feeding them."""
         self._late.extend(texts)
         self._account()
 
@@ -154,7 +425,7 @@ class Finder:
             return [TextFound(text)]
         self._account()
         keep = self._at if self._reading is None else self._reading.block.at
-        self._spool.feed(text, keep)
+        self._held.feed(text, keep)
         self._run()
         self._rest()
         return self._drain()
@@ -168,45 +439,45 @@ class Finder:
         return self._drain()
 
     def finish(self, reason: FinishReason = "stop") -> list[Found]:
-        """The text is over, and why. Telling it again changes nothing."""
+        """The text is over, and why. FindingCollector it again changes nothing."""
         if self._state is _State.OVER:
             return []
         self._account()
         self._is_quiet = False
         if reason not in WHOLE:
             self._abandon("the answer was cut off")
-        self._spool.tape.ended = True
+        self._held.buffer.ended = True
         self._run()
-        self._telling.end_gap()
+        self._collector.end_gap()
         self._state = _State.OVER
         return self._drain()
 
     def _drain(self) -> list[Found]:
-        out, self._telling.out = self._telling.out, []
+        out, self._collector.out = self._collector.out, []
         return out
 
     def _account(self) -> None:
-        """Catch up with the text that passed unseen."""
+        """Account for the text that passed unscanned."""
         if self._late:
             text = "".join(self._late)
             self._late.clear()
-            self._spool.feed(text, self._at)
-            self._spool.tape.examined += len(text)
-            self._at = self._spool.tape.end
-            self._spool.settle(self._at)
-            self._telling.around.pass_text(text)
+            self._held.feed(text, self._at)
+            self._held.buffer.examined += len(text)
+            self._at = self._held.buffer.end
+            self._held.settle(self._at)
+            self._collector.around.pass_text(text)
 
     def _rest(self) -> None:
-        """Note whether plain text may pass unseen."""
-        is_idle = self._state is _State.TEXT and self._at == self._spool.tape.end
-        self._is_quiet = is_idle and not self._telling.has_gap
+        """Note whether plain text may pass unscanned."""
+        is_idle = self._state is _State.TEXT and self._at == self._held.buffer.end
+        self._is_quiet = is_idle and not self._collector.has_gap
 
     def _abandon(self, reason: str) -> None:
-        """Whatever is open is text."""
+        """Report whatever is open as text."""
         self._account()
-        end = self._spool.tape.end
+        end = self._held.buffer.end
         if self._reading is not None:
-            self._telling.fail("truncated", reason, end)
+            self._collector.fail("truncated", reason, end)
         elif self._at < end:
             self._pass(end)
         self._candidates = []
@@ -231,34 +502,34 @@ class Finder:
 
     def _search(self) -> bool:
         """Pass text up to the next opener. Whether there is one."""
-        tape, openers = self._spool.tape, self._openers
+        buffer, openers = self._held.buffer, self._openers
         while not self._stopped:
-            data, index = tape.data, self._at - tape.base
+            data, index = buffer.data, self._at - buffer.base
             found = openers.find(data, index)
             if found is None:
-                tape.examined += len(data) - index
-                held = len(data) if tape.ended else openers.held_from(data, index)
-                self._pass(tape.base + held)
+                buffer.examined += len(data) - index
+                held = len(data) if buffer.ended else openers.held_from(data, index)
+                self._pass(buffer.base + held)
                 return False
             place, word = found
-            tape.examined += place - index + len(word)
-            held = place if tape.ended else min(place, openers.held_from(data, index))
-            self._pass(tape.base + held)
+            buffer.examined += place - index + len(word)
+            held = place if buffer.ended else min(place, openers.held_from(data, index))
+            self._pass(buffer.base + held)
             if held < place:
                 return False
-            if word[0] in "`~" and not tape.ended and openers.may_grow(data, place):
+            if word[0] in "`~" and not buffer.ended and openers.may_grow(data, place):
                 return False
             if self._consider(word):
                 return True
-        self._pass(tape.end)
+        self._pass(buffer.end)
         return False
 
     def _consider(self, word: str) -> bool:
-        """Whether what stands at the search's place may begin a block. If not, it is passed."""
-        tape, around = self._spool.tape, self._telling.around
-        index = self._at - tape.base
+        """Whether the word at the position of the search may begin a block. If not, it is passed."""
+        buffer, around = self._held.buffer, self._collector.around
+        index = self._at - buffer.base
         around.settle_before(word)
-        found = self._openers.candidates(word, tape.data, index, around, ended=tape.ended)
+        found = self._openers.candidates(word, buffer.data, index, around, ended=buffer.ended)
         if found:
             self._candidates = [_Reading(prepared, self._block(prepared)) for prepared in found]
             self._state = _State.CONFIRMING
@@ -267,23 +538,23 @@ class Finder:
         return False
 
     def _pass_token(self, word: str) -> None:
-        """A run or a word about thinking is noted; of an opener that does not count one character is passed."""
-        telling = self._telling
+        """Note a run or a tag around reasoning. Of an opener that does not count here, pass one character."""
+        collector = self._collector
         if word[0] in "`~" and not word.strip(word[0]):
-            telling.around.pass_run(word)
-        elif self._openers.is_about_thinking(word):
-            telling.around.pass_word(word)
+            collector.around.pass_run(word)
+        elif self._openers.is_reasoning_tag(word):
+            collector.around.pass_word(word)
         else:
             self._pass(self._at + 1)
             return
-        telling.say(word)
+        collector.add_text(word)
         self._at += len(word)
-        self._spool.settle(self._at)
+        self._held.settle(self._at)
 
     def _block(self, prepared: Prepared) -> Block:
         pattern = prepared.pattern
         return Block(
-            self._spool.tape,
+            self._held.buffer,
             self._at,
             offers=self._offers,
             limits=pattern.limits,
@@ -293,14 +564,14 @@ class Finder:
     def _pass(self, to: int) -> None:
         """Everything up to `to` is text."""
         if to > self._at:
-            text = self._spool.tape.slice(self._at, to)
-            self._telling.around.pass_text(text)
-            self._telling.say(text)
+            text = self._held.buffer.slice(self._at, to)
+            self._collector.around.pass_text(text)
+            self._collector.add_text(text)
             self._at = to
-            self._spool.settle(to)
+            self._held.settle(to)
 
     def _confirm(self) -> bool:
-        """Let the candidates read on until the first in rank that is alive confirms. Whether anything was decided."""
+        """Let the candidates read on until the first in rank confirms or all have failed. Whether that was decided."""
         while self._candidates:
             reading = self._candidates[0]
             block = reading.block
@@ -308,38 +579,38 @@ class Finder:
                 if not block.is_confirmed:
                     is_over = reading.advance()
                     if not block.is_confirmed and not is_over:
-                        size = self._spool.tape.end - block.start
+                        size = self._held.buffer.end - block.start
                         if size <= block.limits.confirm + MAX_WORD:
                             return False
                         block.malformed("nothing confirmed the opener in time")
             except Malformed as error:
                 self._candidates.pop(0)
-                self._excuse = self._excuse or _excuse(reading, error)
+                self._limit_problem = self._limit_problem or _limit_problem(reading, error)
                 continue
-            self._excuse = ""
+            self._limit_problem = ""
             self._choose(reading)
             return True
         self._state = _State.TEXT
-        if self._excuse:
-            self._telling.note("limit", self._excuse, self._at)
-            self._excuse = ""
+        if self._limit_problem:
+            self._collector.add_problem("limit", self._limit_problem, self._at)
+            self._limit_problem = ""
         self._note_failed()
-        tape = self._spool.tape
-        self._pass_token(self._openers.token_at(tape.data, self._at - tape.base))
+        buffer = self._held.buffer
+        self._pass_token(self._openers.token_at(buffer.data, self._at - buffer.base))
         return True
 
     def _note_failed(self) -> None:
         self._failed += 1
         if self._failed > MAX_FAILED:
             reason = f"expected at most {MAX_FAILED} openers that begin no call; the rest is text"
-            self._telling.note("limit", reason, self._at)
+            self._collector.add_problem("limit", reason, self._at)
             self._stopped = True
 
     def _choose(self, reading: _Reading) -> None:
-        telling = self._telling
-        telling.around.settle_before("")
-        telling.around.is_in_word = False
-        telling.start(reading.pattern.name, streams=reading.pattern.stream_args)
+        collector = self._collector
+        collector.around.settle_before("")
+        collector.around.is_in_word = False
+        collector.start(reading.pattern.name, streams=reading.pattern.stream_args)
         self._candidates = []
         self._reading = reading
         self._state = _State.READING
@@ -355,9 +626,9 @@ class Finder:
         except Malformed as found:
             error = found
         try:
-            # What was told before it went wrong stands; a limit may have been passed before that.
-            self._telling.absorb(reading.block)
-            self._telling.bound(
+            # What was reported before the error stays. A limit may have been exceeded before it.
+            self._collector.absorb(reading.block)
+            self._collector.check_size(
                 reading.block.at if error is None else error.at, reading.block.limits
             )
         except Malformed as found:
@@ -370,17 +641,17 @@ class Finder:
 
     def _succeed(self, block: Block) -> None:
         at = block.at if block.stop is None else block.stop
-        self._telling.succeed(at)
+        self._collector.succeed(at)
         self._resume(at)
         self._state = _State.TEXT
 
     def _fail(self, reading: _Reading, error: Malformed) -> None:
-        tape = self._spool.tape
-        is_end = tape.ended and error.at >= tape.end
-        kind: Trouble = "limit" if error.is_limit else "truncated" if is_end else "malformed"
-        at = max(error.at, self._spool.settled)
+        buffer = self._held.buffer
+        is_end = buffer.ended and error.at >= buffer.end
+        kind: ProblemKind = "limit" if error.is_limit else "truncated" if is_end else "malformed"
+        at = max(error.at, self._held.settled)
         self._note_failed()
-        self._telling.fail(kind, error.reason, at)
+        self._collector.fail(kind, error.reason, at)
         self._resume(at)
         self._skip_to, self._skip_tail = reading.prepared.closers, ""
         self._state = _State.SKIPPING if reading.prepared.closers.words else _State.TEXT
@@ -391,20 +662,20 @@ class Finder:
 
     def _skip(self) -> bool:
         """Pass text up to and with a closer. Whether one came."""
-        tape, closers, tail = self._spool.tape, self._skip_to, self._skip_tail
-        index = self._at - tape.base
+        buffer, closers, tail = self._held.buffer, self._skip_to, self._skip_tail
+        index = self._at - buffer.base
         # A closer may have begun in what was passed before.
-        seam = tail + tape.data[index : index + closers.reach]
+        seam = tail + buffer.data[index : index + closers.reach]
         found = closers.find(seam, 0) if tail else None
         if found is not None:
             end = self._at - len(tail) + found[0] + len(found[1])
         else:
-            found = closers.find(tape.data, index)
-            end = tape.end if found is None else tape.base + found[0] + len(found[1])
-        tape.examined += end - self._at + len(tail)
+            found = closers.find(buffer.data, index)
+            end = buffer.end if found is None else buffer.base + found[0] + len(found[1])
+        buffer.examined += end - self._at + len(tail)
         if found is None:
-            self._skip_tail = (tail + tape.data[index:])[-closers.reach :]
-            self._pass(tape.end)
+            self._skip_tail = (tail + buffer.data[index:])[-closers.reach :]
+            self._pass(buffer.end)
             return False
         self._pass(end)
         self._state = _State.TEXT

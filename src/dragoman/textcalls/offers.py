@@ -1,8 +1,7 @@
-"""The tools a client offers, as a scanner needs them: which names exist, and how their parameters are typed.
+"""The tools that a client offers, as a scanner needs them: their names, and the types of their parameters.
 
 Takes tools in any dialect's shape: our own `Tool`, Chat's `{"type": "function", "function": {…}}`, Responses' flat
-function, Anthropic's `input_schema`, MCP's `inputSchema`, or nothing but a name. What it cannot read as a tool it passes
-over.
+function, Anthropic's `input_schema`, MCP's `inputSchema`, or only a name. What it cannot read as a tool it skips.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,12 +10,10 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from dragoman._json import loads
-from dragoman.core.names import satisfies
-from dragoman.core.pointers import resolve
+from dragoman.core.memo import made_of
+from dragoman.core.schemas import resolve, satisfies
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
-
-__all__ = ("UNTYPED", "Offers", "Types", "as_tool_schema", "types_of", "types_within")
 
 Fields = Mapping[str, object]
 JsonType = Literal["string", "integer", "number", "boolean", "object", "array", "null"]
@@ -36,7 +33,7 @@ _MAX_REFERENCES = 16  # a chain of references in one place; more is a loop
 
 
 class Types(Struct, frozen=True):
-    """The JSON types a value may have. `names` is empty where the schema does not say."""
+    """The JSON types that a value may have. `names` is empty if the schema does not say."""
 
     names: frozenset[JsonType] = frozenset()
     schema: Fields | None = None
@@ -59,7 +56,7 @@ class _Offer(Struct, frozen=True):
 
 
 class Offers:
-    """The tools of one request. `any_name`: names are not known, so every one counts as offered."""
+    """The tools of one request. any_name, or None for tools: accept every name, because the tools are not known."""
 
     def __init__(self, tools: Iterable[object] | None, *, any_name: bool = False) -> None:
         self.any_name = tools is None or any_name
@@ -84,7 +81,7 @@ class Offers:
         return tuple(self._offers)
 
     def resolve(self, name: str) -> str | None:
-        """The offered name that is meant, or None. Models add prefixes: `functions.f`, `f.f`."""
+        """The offered name that the model meant, or None. Models add prefixes: `functions.f`, `f.f`."""
         if name in self._offers:
             return name
         tail = name.rpartition(".")[2]
@@ -114,12 +111,12 @@ class Offers:
         )
 
     def takes_nothing(self, name: str) -> bool:
-        """Whether a tool is offered that declares no parameters."""
+        """Whether the tool is offered and declares no parameters."""
         offer = self._offers.get(self.resolve(name) or "")
         return offer is not None and not offer.properties
 
     def types(self, name: str, key: str) -> Types:
-        """How a parameter is typed; `UNTYPED` where nothing says."""
+        """The types of a parameter; `UNTYPED` if nothing says."""
         known = self._types.get((name, key))
         if known is None:
             offer = self._offers.get(self.resolve(name) or "")
@@ -128,7 +125,7 @@ class Offers:
         return known
 
     def fitting(self, arguments: str) -> str | None:
-        """The only tool that takes these arguments, for a call without a name; None where there is no such tool."""
+        """The only tool that takes these arguments, for a call without a name; None if there is not exactly one."""
         offers = {offer.name: offer for offer in self._offers.values()}
         value = cast("object", loads(arguments))
         if not isinstance(value, dict):
@@ -148,7 +145,7 @@ class Offers:
 
 
 def types_of(schema: object, root: Fields) -> Types:
-    """The types a sub-schema allows, through references and combinations."""
+    """The types that a sub-schema allows, through references and combinations."""
     fields = _follow(schema, root)
     if fields is None:
         return UNTYPED
@@ -175,7 +172,7 @@ def _named(fields: Fields) -> set[JsonType]:
 
 
 def _implied(fields: Fields) -> set[JsonType]:
-    """What the rest of a schema without a type says."""
+    """The types that a schema without `type` implies."""
     choices = fields.get("enum", [fields["const"]] if "const" in fields else None)
     if isinstance(choices, list) and choices:
         if all(isinstance(choice, str) for choice in cast("list[object]", choices)):
@@ -244,7 +241,7 @@ def _offer(name: str, schema: Fields, namespace: str | None, *, is_custom: bool)
 
 
 def types_within(types: Types, key: str, root: object) -> Types:
-    """How a member of an object, or an item of an array, is typed."""
+    """The types of a member of an object, or of an item of an array."""
     if types.schema is None or not isinstance(root, Mapping):
         return UNTYPED
     fields = types.schema
@@ -252,3 +249,12 @@ def types_within(types: Types, key: str, root: object) -> Types:
     if isinstance(properties, Mapping) and key in properties:
         return types_of(cast("Fields", properties)[key], cast("Fields", root))
     return types_of(fields.get("items"), cast("Fields", root))
+
+
+def offers_of(tools: tuple[Tool, ...]) -> Offers:
+    """The tools that a model can call in its text."""
+    return made_of(tools, "textcalls", lambda: _offers(tools))
+
+
+def _offers(tools: tuple[Tool, ...]) -> Offers:
+    return Offers(tool for tool in tools if tool.kind in ("function", "custom"))

@@ -1,21 +1,147 @@
-"""The openers of all patterns of one scanner, in one search.
+"""Where a call may begin: one search for the openers of all patterns, and what surrounds a place in the text.
 
-Beside them the search finds what the surroundings must know: runs of backticks and tildes, and the words around
-thinking.
+The search also finds what `Surroundings` must know: runs of backticks and tildes, and the tags around reasoning.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Literal
 
 from dragoman.errors import ConfigError
-from dragoman.textcalls.limits import MAX_WORD
+from dragoman.textcalls.block import MAX_WORD, TextPattern
+from dragoman.textcalls.cursor import words
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.patterns import TextPattern
-from dragoman.textcalls.surroundings import THINKING, Surroundings
-from dragoman.textcalls.words import words
 
-__all__ = ("Openers", "Prepared")
+Region = Literal["plain", "fence", "inline", "think"]
+
+THINKING = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<seed:think>": "</seed:think>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "[THINK]": "[/THINK]",
+}
+"""The tags that begin reasoning in the middle of an answer, and those that end it."""
+
+_MAX_INDENT = 3
+_FENCE = 3
+
+
+class Surroundings:
+    """Whether the end of the text so far is in a code fence, in inline code, in reasoning, or at the start of a line.
+
+    Follows Markdown as far as it matters: a fence is a run of three or more backticks or tildes at the beginning of a
+    line (with at most three spaces before it), and ends with a run as long of the same character, alone on its line;
+    inline code is between two runs of backticks of one length within a line. A fence that never closes stays a fence.
+
+    All text passes through here, in order. The finder decides what an opener means in these surroundings.
+    """
+
+    __slots__ = (
+        "_fence",
+        "_fence_size",
+        "_indent",
+        "_inline",
+        "_run",
+        "_run_indent",
+        "_run_size",
+        "_thinking",
+        "is_fresh",
+        "is_in_word",
+    )
+
+    def __init__(self) -> None:
+        self.is_fresh = True  # nothing but white space so far
+        self.is_in_word = False  # a letter, a digit or an underscore came last
+        self._fence = ""  # the character of the run that opened the fence
+        self._fence_size = 0
+        self._inline = 0  # the length of the run that opened inline code
+        self._thinking = ""  # the tag that will end the reasoning
+        self._indent = 0  # white space since the beginning of the line; -1: other text
+        self._run = ""  # the character of the run at the very end, a backtick or a tilde
+        self._run_size = 0
+        self._run_indent = 0
+
+    @property
+    def region(self) -> Region:
+        if self._thinking:
+            return "think"
+        if self._fence:
+            return "fence"
+        return "inline" if self._inline else "plain"
+
+    @property
+    def is_line_start(self) -> bool:
+        return self._indent >= 0
+
+    def pass_text(self, text: str) -> None:
+        """Text without runs and without tags around reasoning."""
+        if not text:
+            return
+        if self._run:
+            self._end_run(text[0])
+        last = text[-1]
+        self.is_in_word = last.isalnum() or last == "_"
+        line = text.rfind("\n")
+        tail = text[line + 1 :]
+        if line >= 0:
+            self._inline = 0
+            self._indent = 0
+        if tail.strip():
+            self._indent = -1
+        elif self._indent >= 0:
+            self._indent += len(tail)
+        if self.is_fresh and not text.isspace():
+            self.is_fresh = False
+
+    def pass_run(self, run: str) -> None:
+        """Backticks or tildes. The same run may go on with the next call."""
+        self.is_fresh = self.is_in_word = False
+        if self._run and self._run != run[0]:
+            self._end_run(run[0])
+        if not self._run:
+            self._run = run[0]
+            self._run_size = 0
+            self._run_indent = self._indent
+            self._indent = -1
+        self._run_size += len(run)
+
+    def pass_word(self, word: str) -> None:
+        """A tag that begins or ends reasoning."""
+        if self._run:
+            self._end_run(word[0])
+        self._indent = -1
+        self.is_fresh = self.is_in_word = False
+        if self._thinking:
+            self._thinking = "" if word == self._thinking else self._thinking
+        elif not self._fence and not self._inline:
+            self._thinking = THINKING.get(word, "")
+
+    def leave_thinking(self) -> None:
+        """A call in the middle of reasoning ends it."""
+        self._thinking = ""
+
+    def settle_before(self, word: str) -> None:
+        """The run at the end is over, unless the word goes on with it."""
+        if self._run and not word.startswith(self._run):
+            self._end_run(word[:1])
+
+    def _end_run(self, after: str) -> None:
+        run, self._run = self._run, ""
+        size = self._run_size
+        if self._thinking:
+            return
+        is_fence = size >= _FENCE and 0 <= self._run_indent <= _MAX_INDENT
+        if self._fence:
+            is_closer = is_fence and run == self._fence and size >= self._fence_size
+            if is_closer and after in "\r\n \t":
+                self._fence = ""
+        elif is_fence and not self._inline:
+            self._fence, self._fence_size = run, size
+        elif run == "`":
+            self._inline = {0: size, size: 0}.get(self._inline, self._inline)
+
 
 NAME_SLOT = "{name}"
 _THINKING = frozenset(THINKING) | frozenset(THINKING.values())
@@ -44,7 +170,7 @@ class Prepared:
 
 
 def _spell(words: Sequence[str], offers: Offers) -> list[str]:
-    """The words with each offered tool in place of `{name}`. A name too long to be looked for has no opener."""
+    """The words with each offered tool in place of `{name}`. A name that is too long to search for has no opener."""
     spelled: list[str] = []
     for word in words:
         if NAME_SLOT in word:
@@ -56,8 +182,8 @@ def _spell(words: Sequence[str], offers: Offers) -> list[str]:
 
 
 def _beginnings(prepared: Sequence[Prepared]) -> Callable[[str], object]:
-    """Finds where a word may begin: its first character. Letters are too common for that: of words that begin with one
-    the first two count, and not in the middle of another word unless they may stand anywhere.
+    """A search for the places where a word may begin, by its first character. Letters are too common for that: a word
+    that begins with a letter is found by its first two, and not in the middle of another word unless it may be anywhere.
     """
     marks = {word[0] for word in (*_RUNS, *_THINKING)}
     ends: set[str] = set()  # a letter that a word begins with, at the end of the text
@@ -73,7 +199,7 @@ def _beginnings(prepared: Sequence[Prepared]) -> Callable[[str], object]:
             marks.add(word[:2])
             ends.add(word[0])
             if inside:
-                # The look back stands last: what begins with a literal is searched for much faster.
+                # The look-behind comes last: a search for an alternative that begins with a literal is much faster.
                 found |= {rf"{two}(?<!{inside}{two})", rf"{first}\Z(?<!{inside}{first})"}
             else:
                 found |= {two, rf"{first}\Z"}
@@ -84,7 +210,7 @@ def _beginnings(prepared: Sequence[Prepared]) -> Callable[[str], object]:
 def _one_by_one(
     search: Callable[[str], object], marks: Sequence[str], ends: AbstractSet[str]
 ) -> Callable[[str], object]:
-    """The same search, put off until a mark is there: in prose, looking for each by itself takes half the time."""
+    """The same search, run only if a mark is there: in prose, looking for each mark by itself takes half the time."""
 
     def begins_in(text: str) -> object:
         for mark in marks:
@@ -96,8 +222,8 @@ def _one_by_one(
 
 
 class Beginnings(dict[str, bool]):
-    """Whether anything may begin in a piece of text. Short ones are remembered: a model's tokens come again and again,
-    and to look one up costs half of a search.
+    """Whether anything may begin in a piece of text. Short pieces are remembered: a model's tokens repeat, and a lookup
+    costs half of a search.
     """
 
     __slots__ = ("_search",)
@@ -114,9 +240,9 @@ class Beginnings(dict[str, bool]):
 
 
 class Openers:
-    """One search for everything that interests a scanner in plain text.
+    """One search for everything that matters to a scanner in plain text.
 
-    begins_in: matches where anything may begin in a text. begins: the same question for the tokens of a stream.
+    begins_in: matches if anything may begin in a text. begins: the same for the tokens of a stream.
     """
 
     __slots__ = ("_groups", "_prepared", "_tokens", "_words", "begins", "begins_in")
@@ -126,15 +252,15 @@ class Openers:
         found = {word for prepared in self._prepared for word in prepared.openers.words}
         self._words = words(*sorted(found | _THINKING))
         alternatives = "|".join(map(re.escape, self._words.words))
-        # Whether anything of interest begins in a text: the first question of all, asked of every piece.
+        # This runs on every piece of text, before anything else.
         self.begins_in = _beginnings(self._prepared)
         self.begins = Beginnings(self.begins_in)
-        # Literals only: then the regular expression engine skips what begins none of them, ten times as fast.
+        # Literals only: then the regular expression engine skips other text ten times as fast.
         self._tokens = re.compile(f"{alternatives}|`|~")
         self._groups: dict[str, list[Prepared]] = {}  # by the word that was found
 
     def _group(self, word: str) -> list[Prepared]:
-        """The patterns that may begin where a word was found: with an opener that it begins, or that begins it."""
+        """The patterns with an opener that the word begins, or that begins the word."""
         key = word if word[0] not in _RUNS else word[0]
         group = self._groups.get(key)
         if group is None:
@@ -146,7 +272,7 @@ class Openers:
         return group
 
     def find(self, text: str, start: int) -> tuple[int, str] | None:
-        """The next opener, run or word about thinking."""
+        """The next opener, run, or tag around reasoning."""
         found = self._tokens.search(text, start)
         if found is None:
             return None
@@ -154,7 +280,7 @@ class Openers:
         return found.start(), self.token_at(text, found.start()) if word in _RUNS else word
 
     def token_at(self, text: str, start: int) -> str:
-        """The run or word about thinking that stands at a place, or its first character."""
+        """The run or tag around reasoning at a position, or the first character there."""
         found = _SIGNS.match(text, start)
         return text[start] if found is None else found.group()
 
@@ -165,7 +291,7 @@ class Openers:
         return self._words.held_from(text, start)
 
     def is_mark(self, text: str) -> bool:
-        """Whether a text is an opener, or the beginning of one that no prose has, and nothing else."""
+        """Whether a text is exactly an opener, or the beginning of one that does not occur in prose."""
         return (
             len(text) >= _SHORTEST_MARK
             and not text[0].isalnum()
@@ -177,13 +303,13 @@ class Openers:
             )
         )
 
-    def is_about_thinking(self, word: str) -> bool:
+    def is_reasoning_tag(self, word: str) -> bool:
         return word in _THINKING
 
     def candidates(
         self, word: str, text: str, start: int, around: Surroundings, *, ended: bool
     ) -> list[Prepared]:
-        """The patterns whose opener stands, or may still come to stand, where a word was found, and counts there."""
+        """The patterns whose opener is, or may still become, the text where a word was found, and counts there."""
         group = self._group(word)
         if not group:
             return group
@@ -217,3 +343,24 @@ def _counts(pattern: TextPattern, around: Surroundings) -> bool:
             return allowed and around.is_line_start
         case "start":
             return allowed and around.is_fresh
+
+
+# Models in use at a time. Clients choose their names, so there is a limit.
+_MAX_PREPARED = 256
+
+_prepared: dict[int, tuple[tuple[TextPattern, ...], Openers | None]] = {}
+
+
+def openers_of(patterns: tuple[TextPattern, ...], offers: Offers) -> Openers:
+    """The openers of these patterns, prepared once if they do not depend on the names of tools.
+
+    Preparing fifty formats costs more than finding them.
+    """
+    known = _prepared.get(id(patterns))
+    if known is None or known[0] is not patterns:
+        words = [word for pattern in patterns for word in (*pattern.openers, *pattern.closers)]
+        is_same = not any(NAME_SLOT in word for word in words)
+        if len(_prepared) >= _MAX_PREPARED:
+            _prepared.clear()
+        known = _prepared[id(patterns)] = (patterns, Openers(patterns, offers) if is_same else None)
+    return known[1] or Openers(patterns, offers)

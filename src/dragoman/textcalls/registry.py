@@ -1,24 +1,80 @@
-"""Text formats by name: patterns, which find calls in a text while it streams, and matchers, which need it whole.
+"""The catalogue of text formats: by name, by model, and the ones that an application adds.
 
-A scanner takes a snapshot when it is made: later changes do not reach it.
+Patterns find calls in a text while it streams. Matchers are functions that need the whole text; they are foreign code,
+so a matcher that raises is reported and the others go on. A scanner takes its patterns when it is made: later changes of
+the registry do not reach it.
+
+`auto` looks for every format with a sentinel, and for what the model's profile adds: formats without a sentinel, and
+marks that only this family of models writes. Some models call tools while they reason: for them an opener counts in
+`<think>` and in the reasoning channel too. For all others such text is text.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.errors import ConfigError
+from dragoman.textcalls.block import MAX_WORD, TextPattern
 from dragoman.textcalls.finder import Finder
-from dragoman.textcalls.gathering import gather
-from dragoman.textcalls.limits import MAX_WORD
-from dragoman.textcalls.matchers import TextCall, TextMatcher, ask_matchers, without_overlaps
+from dragoman.textcalls.findings import gather
+from dragoman.textcalls.formats import BUILT_IN
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
-from dragoman.textcalls.patterns import TextPattern
 
-__all__ = ("PatternRegistry",)
+
+class TextCall(Struct, frozen=True):
+    """A call in a text, from `start` to `end`. `arguments` is JSON source text."""
+
+    name: str
+    arguments: str
+    start: int
+    end: int
+
+
+TextMatcher = Callable[[str], Iterable[TextCall]]
+
+MATCHER_FAILURES = (Exception,)
+"""A matcher is foreign code and may raise anything. Only exceptions that end the program are not caught."""
+
+
+def run_matchers(
+    matchers: Mapping[str, TextMatcher], text: str
+) -> tuple[list[TextCall], list[str]]:
+    """What the matchers find, in their order, and a message for each matcher that raised."""
+    found: list[TextCall] = []
+    problems: list[str] = []
+    for name, matcher in matchers.items():
+        try:
+            found.extend(_checked(matcher(text)))
+        except MATCHER_FAILURES as error:
+            # Without its message, which may quote the text.
+            problems.append(f"text pattern {name!r} raised {type(error).__name__}")
+    return found, problems
+
+
+def without_overlaps(found: Iterable[TextCall]) -> tuple[TextCall, ...]:
+    """Calls by position. Of two that overlap, the one that starts first is kept; of two that start together, the first."""
+    calls: list[TextCall] = []
+    for call in sorted(found, key=lambda call: call.start):
+        if not calls or call.start >= calls[-1].end:
+            calls.append(call)
+    return tuple(calls)
+
+
+def _checked(found: Iterable[object]) -> list[TextCall]:
+    calls = list(found)
+    wrong = [type(call).__name__ for call in calls if not isinstance(call, TextCall)]
+    if wrong:
+        raise ConfigError(f"expected TextCall values, got {wrong[0]}")
+    return [call for call in calls if isinstance(call, TextCall)]
 
 
 class PatternRegistry:
-    """Patterns in order of rank: where several share an opener, the first that confirms wins. `changes` counts them."""
+    """Patterns in order of rank: if several share an opener, the first that confirms wins. changes: how many there were."""
 
     def __init__(self, patterns: Iterable[TextPattern] = ()) -> None:
         self._patterns: dict[str, TextPattern] = {}
@@ -34,9 +90,9 @@ class PatternRegistry:
         *,
         first: bool = False,
     ) -> Callable[[], None]:
-        """Add a pattern, or a matcher under a name; what had that name is replaced. Gives a function that takes it out.
+        """Add a pattern, or a matcher under a name, in place of what had that name. Returns a function that removes it.
 
-        first: before all other patterns, so that it is asked first where openers are shared.
+        first: before all other patterns, so that it wins where openers are shared.
 
         Raises:
             ConfigError: the pattern has no name or no opener, or an opener that is empty or too long; the matcher has
@@ -44,7 +100,7 @@ class PatternRegistry:
         """
         if isinstance(pattern, str):
             return self._register_matcher(pattern, matcher)
-        _check(pattern)
+        _check_pattern(pattern)
         self._matchers.pop(pattern.name, None)
         if first:
             others = {name: old for name, old in self._patterns.items() if name != pattern.name}
@@ -78,12 +134,12 @@ class PatternRegistry:
     def find(
         self, text: str, tools: Iterable[object] | None = None
     ) -> tuple[tuple[TextCall, ...], tuple[str, ...]]:
-        """The calls in a whole text, by position and without overlaps, and what went wrong with which matcher.
+        """The calls in a whole text, by position and without overlaps, and a message for each matcher that raised.
 
-        Asks the matchers and every pattern with a sentinel. tools: patterns find only calls of these; None: of any.
-        Where two calls overlap, the one that starts first stands; of two that start together, the matcher's.
+        Runs the matchers and every pattern with a sentinel. tools: patterns find only calls of these; None: of any.
+        Of two calls that overlap, the one that starts first is kept; of two that start together, the matcher's.
         """
-        found, troubles = ask_matchers(self._matchers, text)
+        found, problems = run_matchers(self._matchers, text)
         sentinels = tuple(one for one in self._patterns.values() if one.is_sentinel)
         offers = Offers(tools)
         if sentinels and offers:
@@ -92,10 +148,10 @@ class PatternRegistry:
             found += (
                 TextCall(call.name, call.arguments, call.start, call.end) for call in scan.calls
             )
-        return without_overlaps(found), tuple(troubles)
+        return without_overlaps(found), tuple(problems)
 
     def conflicts(self, pattern: TextPattern) -> tuple[str, ...]:
-        """The other patterns with an opener that begins one of this pattern's, or is begun by it."""
+        """The other patterns with an opener that begins one of this pattern's, or that one of this pattern's begins."""
         return tuple(
             other.name
             for other in self._patterns.values()
@@ -121,7 +177,7 @@ class PatternRegistry:
         return tuple(pattern for name, pattern in self._patterns.items() if name in wanted)
 
 
-def _check(pattern: TextPattern) -> None:
+def _check_pattern(pattern: TextPattern) -> None:
     if not pattern.name.strip():
         raise ConfigError("expected a name for the text pattern, got an empty one")
     if not pattern.openers:
@@ -136,3 +192,154 @@ def _check(pattern: TextPattern) -> None:
 def _collide(ours: Iterable[str], theirs: Iterable[str]) -> bool:
     others = tuple(theirs)
     return any(a.startswith(b) or b.startswith(a) for a in ours for b in others)
+
+
+class Profile(Struct, frozen=True):
+    """models: globs, matched against the model's name in lower case, with and without the vendor's prefix
+    (`meta-llama/`); every profile that matches counts. formats: what these models write besides the formats with a
+    sentinel. thinking: the formats in which they call tools while they reason.
+    """
+
+    models: tuple[str, ...]
+    formats: tuple[str, ...] = ()
+    thinking: tuple[str, ...] = ()
+
+
+PROFILES = (
+    Profile(("*llama-3*", "*llama3*", "*llama-3.*"), ("bare_json",)),
+    Profile(("*llama-4*", "*llama4*", "*toolace*"), ("pythonic",)),
+    Profile(("*xlam*",), ("bare_json_array", "json_fence")),
+    Profile(("granite-3*", "granite3*"), ("bare_json_array",)),
+    Profile(
+        ("command-*", "c4ai-command-*", "*command-a*", "*command-r7b*"),
+        ("command_thoughts", "command_marks"),
+    ),
+    Profile(("gpt-oss*", "*gpt-oss*"), ("harmony_channels", "harmony_marks")),
+    Profile(("kimi-k3*", "*kimi-k3*"), ("kimi_k3_marks",)),
+    Profile(
+        ("*functionary*v3.2*", "*functionary-medium-v3*"),
+        ("functionary_v32", "functionary_v32_content"),
+    ),
+    Profile(("*kimi-k2*",), thinking=("kimi_k2", "kimi_k2_bare")),
+    Profile(("*minimax-m1*",), thinking=("minimax_m1",)),
+    Profile(("*qwen3*", "*qwq*"), thinking=("hermes", "qwen3_coder")),
+    Profile(("*muse*", "*glimmer*"), ("muse_thoughts", "muse_headers", "muse_marks")),
+    Profile(("dots*", "*dots.llm*"), ("dots_marks",)),
+    # Models tuned for one agent's prompt, and those that were trained on ReAct.
+    Profile(("*cline*", "*roocode*", "*roo-code*"), ("tool_tags",)),
+    Profile(("qwen-*-chat*", "*-react*", "*_react*"), ("react",)),
+)
+"""The profiles we know."""
+
+
+def formats_of_model(model: str | None, profiles: Iterable[Profile] = PROFILES) -> tuple[str, ...]:
+    """The formats that the profiles of a model add."""
+    found = (profile.formats for profile in _profiles_of(model, profiles))
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
+
+
+def thinking_of_model(model: str | None, profiles: Iterable[Profile] = PROFILES) -> tuple[str, ...]:
+    """The formats in which a model calls tools while it reasons."""
+    found = (profile.thinking for profile in _profiles_of(model, profiles))
+    return tuple(dict.fromkeys(chain.from_iterable(found)))
+
+
+def _profiles_of(model: str | None, profiles: Iterable[Profile]) -> list[Profile]:
+    name = (model or "").lower()
+    names = (name, name.rpartition("/")[2])
+    return [
+        profile
+        for profile in profiles
+        if any(fnmatchcase(one, glob) for one in names for glob in profile.models)
+    ]
+
+
+_MAX_CHOICES = 128  # upstreams and models of one gateway, and the registries of its tests
+
+PATTERNS = PatternRegistry(BUILT_IN)
+"""The registry that scanners and aggregators use unless they are given another."""
+
+
+def register_text_pattern(
+    pattern: TextPattern | str, matcher: TextMatcher | None = None, *, first: bool = True
+) -> Callable[[], None]:
+    """Add a format to the shared registry. Returns a function that removes it.
+
+    pattern: a `TextPattern`, which every scanner looks for; or the name of a `matcher`, a function from the text of a
+        finished message to `TextCall` values, which only the aggregator runs.
+    first: it comes before the built-in formats where an opener is shared.
+
+    Raises:
+        ConfigError: the pattern cannot work.
+    """
+    return PATTERNS.register(pattern, matcher, first=first)
+
+
+def choose_patterns(
+    formats: str | Iterable[str],
+    model: str | None,
+    registry: PatternRegistry | None = None,
+    *,
+    stream: Iterable[str] = (),
+) -> tuple[TextPattern, ...]:
+    """`auto`: every format with a sentinel and those of the model's profile. Otherwise the formats named.
+
+    The profile also says which of them count in reasoning. stream: the formats whose arguments are reported as they come.
+
+    Raises:
+        ConfigError: there is no format of that name.
+    """
+    patterns = PATTERNS if registry is None else registry
+    names = (formats,) if isinstance(formats, str) else tuple(formats)
+    streaming = frozenset(stream)
+    patterns.named(streaming)
+    chosen = _chosen(patterns, patterns.changes, names, model)
+    if not streaming:
+        return chosen
+    return tuple(replace(one, stream_args=True) if one.name in streaming else one for one in chosen)
+
+
+@lru_cache(maxsize=_MAX_CHOICES)
+def _chosen(
+    patterns: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None
+) -> tuple[TextPattern, ...]:
+    wanted: set[str] = set()
+    for name in names:
+        if name == "auto":
+            wanted |= {pattern.name for pattern in patterns.snapshot() if pattern.is_sentinel}
+            wanted |= set(formats_of_model(model))
+        else:
+            wanted.add(name)
+    thinking = thinking_of_model(model)
+    return tuple(
+        replace(pattern, in_think="call") if pattern.name in thinking else pattern
+        for pattern in patterns.named(wanted)
+    )
+
+
+# Models in use at a time. Clients choose their names, so there is a limit.
+_MAX_KNOWN = 256
+
+
+class ChosenPatterns(Struct, frozen=True, gc=False):
+    """The patterns for the answers of one model. They are the same for all its requests."""
+
+    patterns: tuple[TextPattern, ...]
+    reasoning: tuple[TextPattern, ...]
+    changes: int  # of the registry, when they were chosen
+
+
+_known: dict[tuple[str | tuple[str, ...], str], ChosenPatterns] = {}
+
+
+def patterns_for(formats: str | tuple[str, ...], model: str) -> ChosenPatterns:
+    """The patterns for the answers of a model, chosen again only if the registry has changed."""
+    changes = PATTERNS.changes
+    known = _known.get((formats, model))
+    if known is None or known.changes != changes:
+        patterns = choose_patterns(formats, model, None)
+        thinking = tuple(pattern for pattern in patterns if pattern.in_think == "call")
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        known = _known[formats, model] = ChosenPatterns(patterns, thinking, changes)
+    return known

@@ -1,35 +1,262 @@
-"""Tool calls in the text of one choice, as events of an answer.
+"""Tool calls in one text: `scan_text` for a whole text, `TextScanner` for a text that streams.
 
     scanner = TextScanner(tools)
     for piece in pieces:
         events += scanner.feed(piece)
     events += scanner.finish("stop")
 
-Tells parts (`PartStarted`, `TextDelta`, `InputDelta`, `PartEnded` …), numbered from 0. How the choice ends is
-for the caller to say, by `core.finish.settle_finish` and `scanner.calls`.
+The scanner emits the events of parts (`PartStarted`, `TextDelta`, `InputDelta`, `PartEnded` …), numbered from 0. The
+caller decides how the choice finishes, with `core.finish.settle_finish` and `scanner.calls`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
+from typing import assert_never, cast
 
-from dragoman.model.events import Event
+from msgspec.structs import replace
+
+from dragoman._json import Raw, loads
+from dragoman.core.ids import Minter
+from dragoman.model.events import (
+    AnnotationAdded,
+    Event,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    ReasoningDelta,
+    TextDelta,
+)
 from dragoman.model.outcome import FinishReason, Problem
-from dragoman.textcalls.choosing import choose_patterns
+from dragoman.model.parts import Annotation, Call, PartStatus, Reasoning, Text
 from dragoman.textcalls.finder import Finder
+from dragoman.textcalls.findings import (
+    CallBroken,
+    CallEnded,
+    CallFound,
+    Found,
+    InputFound,
+    ProblemFound,
+    TextFound,
+    TextScan,
+    ThoughtFound,
+    gather,
+)
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.preparing import openers_of
-from dragoman.textcalls.registry import PatternRegistry
-from dragoman.textcalls.weaving import CallIds, Weaver
+from dragoman.textcalls.openers import openers_of
+from dragoman.textcalls.registry import PatternRegistry, choose_patterns
 
-__all__ = ("TextScanner",)
+
+def scan_text(
+    text: str,
+    tools: Iterable[object] | None,
+    *,
+    formats: str | Iterable[str] = "auto",
+    model: str | None = None,
+    finish: FinishReason = "stop",
+    registry: PatternRegistry | None = None,
+) -> TextScan:
+    """The tool calls in a whole text.
+
+    tools: those that the client offered, in any dialect's shape; a call of another tool is text. None: accept every name.
+    finish: why the text ended; a text that was cut off has no call at its end.
+
+    Raises:
+        ConfigError: `formats` names one that does not exist.
+    """
+    offers = Offers(tools)
+    if not offers:
+        return TextScan(text=text)
+    patterns = choose_patterns(formats, model, registry)
+    finder = Finder(openers_of(patterns, offers), offers)
+    return gather([*finder.feed(text), *finder.finish(finish)])
+
+
+_NEW_TEXT = Text(status="in_progress")
+_FREE_TEXT = "input"  # the one parameter by which a tool with free text is called where only JSON can be written
+
+
+class CallIds:
+    """The ids of one choice's calls: the model's own where it comes once, else ours."""
+
+    __slots__ = ("_mint", "_used")
+
+    def __init__(self, seed: str = "") -> None:
+        self._mint = Minter(seed)
+        self._used: set[str] = set()
+
+    def __call__(self, call_id: str) -> str:
+        if not call_id or call_id in self._used:
+            call_id = self._mint("call_")
+        self._used.add(call_id)
+        return call_id
+
+
+class _OpenCall:
+    """A call that has begun. The input of a tool with free text is emitted when its JSON is complete."""
+
+    __slots__ = ("call", "is_free", "part", "pieces")
+
+    def __init__(self, part: int, call: Call, *, is_free: bool) -> None:
+        self.part = part
+        self.call = call
+        self.is_free = is_free
+        self.pieces: list[str] = []
+
+
+class EventWriter:
+    """Turns findings into events: a text between two calls, a call, and reasoning are a part each.
+
+    Part numbers come from the caller, because other parts of the same answer count too. `header` begins the next text
+    part.
+    """
+
+    def __init__(
+        self, number: Callable[[], int], offers: Offers, identify: CallIds, *, choice: int = 0
+    ) -> None:
+        self.calls = 0  # complete ones
+        self.problems: list[Problem] = []
+        self.header: Text = _NEW_TEXT
+        self.text_part: int | None = None
+        self.is_fresh = True  # nothing was emitted yet
+        self._number = number
+        self.offers = offers
+        self._identify = identify
+        self._choice = choice
+        self._texts: list[str] = []
+        self._annotations: list[Annotation] = []
+        self._thought: int | None = None
+        self._thoughts: list[str] = []
+        self._open: dict[int, _OpenCall] = {}
+
+    def write(self, found: Iterable[Found]) -> list[Event]:
+        """The events of what was found."""
+        events: list[Event] = []
+        for one in found:
+            match one:
+                case TextFound():
+                    self.add_text(one.text, events)
+                case ThoughtFound():
+                    self._think(one.text, events)
+                case CallFound():
+                    self._begin(one, events)
+                case InputFound():
+                    self._grow(one, events)
+                case CallEnded():
+                    self._end(self._open.pop(one.index), "completed", events)
+                case CallBroken():
+                    self._end(self._open.pop(one.index), "incomplete", events)
+                case ProblemFound():
+                    self.problems.append(Problem(one.offset + 1, one.kind, one.message))
+                case _:
+                    assert_never(one)
+        return events
+
+    def add_text(self, text: str, events: list[Event], logprobs: Raw | None = None) -> None:
+        """Text for the reader, in the open text part or a new one."""
+        part = self.open_text(events)
+        self._texts.append(text)
+        events.append(TextDelta(part, text, logprobs))
+
+    def open_text(self, events: list[Event]) -> int:
+        """The number of the open text part; one is begun if there is none."""
+        if self.text_part is None:
+            self._end_thought(events)
+            self.text_part = self._number()
+            self.is_fresh = False
+            events.append(PartStarted(self.text_part, self.header, self._choice))
+            events.extend(AnnotationAdded(self.text_part, one) for one in self._annotations)
+        return self.text_part
+
+    def note(self, texts: Iterable[str]) -> None:
+        """Text of the open text part that the caller has emitted itself."""
+        self._texts.extend(texts)
+
+    def annotate(self, annotation: Annotation, events: list[Event]) -> None:
+        """A citation, on the open text part or the next."""
+        self._annotations.append(annotation)
+        if self.text_part is not None:
+            events.append(AnnotationAdded(self.text_part, annotation))
+
+    def end_text(self, events: list[Event], status: PartStatus = "completed") -> None:
+        """The text part is over, if one is open."""
+        if self.text_part is not None:
+            text, annotations = "".join(self._texts), tuple(self._annotations)
+            value = replace(self.header, text=text, annotations=annotations, status=status)
+            events.append(PartEnded(self.text_part, value))
+            self.text_part = None
+            self.header = _NEW_TEXT
+            self._texts.clear()
+            self._annotations.clear()
+
+    def end_all(self, events: list[Event], status: PartStatus = "completed") -> None:
+        """Every open part is over."""
+        self.end_text(events, status)
+        self._end_thought(events)
+        while self._open:
+            _, call = self._open.popitem()
+            self._end(call, "incomplete", events)
+
+    def _think(self, text: str, events: list[Event]) -> None:
+        if self._thought is None:
+            self.end_text(events)
+            self._thought = self._number()
+            header = Reasoning(status="in_progress")
+            events.append(PartStarted(self._thought, header, self._choice))
+        self._thoughts.append(text)
+        events.append(ReasoningDelta(self._thought, text, "content"))
+
+    def _end_thought(self, events: list[Event]) -> None:
+        if self._thought is not None:
+            value = Reasoning(content=("".join(self._thoughts),))
+            events.append(PartEnded(self._thought, value))
+            self._thought = None
+            self._thoughts.clear()
+
+    def _begin(self, found: CallFound, events: list[Event]) -> None:
+        self.end_text(events)
+        self._end_thought(events)
+        self.is_fresh = False
+        name, namespace, is_free = self.offers.origin(found.name)
+        call = Call(
+            call_id=self._identify(found.call_id),
+            name=name,
+            namespace=namespace,
+            kind="custom" if is_free else "function",
+            status="in_progress",
+        )
+        part = self._number()
+        self._open[found.index] = _OpenCall(part, call, is_free=is_free)
+        events.append(PartStarted(part, call, self._choice))
+
+    def _grow(self, found: InputFound, events: list[Event]) -> None:
+        call = self._open[found.index]
+        call.pieces.append(found.text)
+        if not call.is_free:
+            events.append(InputDelta(call.part, found.text))
+
+    def _end(self, call: _OpenCall, status: PartStatus, events: list[Event]) -> None:
+        text = "".join(call.pieces)
+        if call.is_free:
+            text = _free_text(text) if status == "completed" else ""
+            if text:
+                events.append(InputDelta(call.part, text))
+        self.calls += status == "completed"
+        events.append(PartEnded(call.part, replace(call.call, input=text, status=status)))
+
+
+def _free_text(source: str) -> str:
+    """The input of a tool with free text, out of the JSON it was called with."""
+    value = cast("dict[str, object]", loads(source))
+    text = value.get(_FREE_TEXT, next(iter(value.values()), "")) if len(value) <= 1 else source
+    return text if isinstance(text, str) else source
 
 
 class TextScanner:
     """Scans one text while it streams.
 
-    tools: those that were offered, in any dialect's shape. With none, everything is text; None: every name counts.
+    tools: those that were offered, in any dialect's shape. With none, everything is text; None accepts every name.
     formats: `auto`, a format's name, or several. model: the model's name, whose profile adds formats to `auto`.
-    stream: the formats whose arguments are told as they come; those of the others when their call is complete.
+    stream: the formats whose arguments are emitted as they come; those of the others when their call is complete.
     seed: makes the ids of the calls differ from those of other scanners.
 
     Raises:
@@ -50,22 +277,22 @@ class TextScanner:
         patterns = choose_patterns(formats, model, registry, stream=stream) if offers else ()
         self._finder = Finder(openers_of(patterns, offers), offers)
         numbers = count()
-        self._weaver = Weaver(lambda: next(numbers), offers, CallIds(seed))
+        self._writer = EventWriter(lambda: next(numbers), offers, CallIds(seed))
         self._is_finished = False
 
     @property
     def calls(self) -> int:
-        """How many complete calls were told."""
-        return self._weaver.calls
+        """How many complete calls were emitted."""
+        return self._writer.calls
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What was irregular; `frame` is the character where it stands, counted from 1."""
-        return tuple(self._weaver.problems)
+        """The problems so far; `frame` is the position in characters, counted from 1."""
+        return tuple(self._writer.problems)
 
     @property
     def held(self) -> str:
-        """The text that is not told yet."""
+        """The text that is not emitted yet."""
         return self._finder.held
 
     def feed(self, text: str) -> tuple[Event, ...]:
@@ -74,13 +301,13 @@ class TextScanner:
         Raises:
             LocalProtocolError: the text was finished before.
         """
-        return tuple(self._weaver.weave(self._finder.feed(text)))
+        return tuple(self._writer.write(self._finder.feed(text)))
 
     def finish(self, reason: FinishReason = "stop") -> tuple[Event, ...]:
-        """The text is over. Only a reason that means a whole answer lets its end stand for a closing tag."""
+        """The text is over. Only a reason that means a complete answer lets its end stand for a closing tag."""
         if self._is_finished:
             return ()
         self._is_finished = True
-        events = self._weaver.weave(self._finder.finish(reason))
-        self._weaver.end_all(events)
+        events = self._writer.write(self._finder.finish(reason))
+        self._writer.end_all(events)
         return tuple(events)

@@ -1,12 +1,16 @@
-"""Between a decoder and an encoder: the events of an answer in, the same with calls in place of markup out.
+"""Between a decoder and an encoder: events of an answer in, and the same events with calls in place of markup out.
 
-Text of each choice is scanned; everything else passes untouched, but for the numbers of its parts, which stay dense
-where a text became several parts. A structured call ends the scanning of its choice. What is still open when a text
-ends waits for the next event of its choice, because only a `Finished` that means a whole answer lets the end of the
+The text of each choice is scanned. All other events pass unchanged, except for their part numbers, which stay dense
+when one text becomes several parts. A structured call ends the scanning of its choice. A text that ends while something
+is held waits for the next event of its choice, because only a `Finished` that means a complete answer lets the end of the
 text stand for a closing tag. Grammatical sequences in, grammatical sequences out.
 
-Until something is found the answer is told as it came, only later where text is held. `has_changed` says when that is
-no longer so, `debt` what of a text is not told yet: so a caller may pass on what came instead of what is told.
+Until something is found, the stage emits the answer as it came, only later where text is held. `has_changed` says when
+that is no longer so, and `debt` says what of a text is still held, so that a caller may forward what came instead.
+
+Some servers leave the markup in the text and parse it too, so the same call comes twice in one choice. A structured call
+that follows one from the text is therefore held until it is complete. If it has the name and arguments of a call from
+the text it is dropped, and otherwise all of it is emitted then. Each call from the text matches one repetition.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,6 +19,7 @@ from itertools import chain, count
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman._json import is_same_json
 from dragoman.core.finish import settle_finish
 from dragoman.model.events import (
     AnnotationAdded,
@@ -39,17 +44,154 @@ from dragoman.model.events import (
 from dragoman.model.outcome import FinishReason, Problem
 from dragoman.model.parts import Call, Reasoning, Text
 from dragoman.model.request import Request
-from dragoman.textcalls.found import CallFound, Found, TextFound, ThoughtFound
-from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.openers import Openers
-from dragoman.textcalls.patterns import TextPattern
-from dragoman.textcalls.preparing import look_for, offers_of, openers_of
-from dragoman.textcalls.repeats import Repeats
-from dragoman.textcalls.scanned import Debt, ScannedChoice, ScannedText
-from dragoman.textcalls.tail import TailPolicy
-from dragoman.textcalls.weaving import Weaver
+from dragoman.textcalls.block import TextPattern
+from dragoman.textcalls.finder import Finder
+from dragoman.textcalls.findings import CallFound, Found, TextFound, ThoughtFound
+from dragoman.textcalls.offers import Offers, offers_of
+from dragoman.textcalls.openers import Openers, openers_of
+from dragoman.textcalls.registry import patterns_for
+from dragoman.textcalls.scanner import CallIds, EventWriter
+from dragoman.textcalls.tail import Tail, TailPolicy
 
-__all__ = ("StageSettings", "TextCallStage", "stage_for")
+
+class _HeldCall(Struct):
+    """A call that may be a repetition, with all its events so far."""
+
+    written: list[Call]
+    events: list[Event]
+
+
+class Repeats:
+    """The structured calls of one answer that may repeat a call from the text. is_idle: there is none."""
+
+    __slots__ = ("_held", "is_idle")
+
+    def __init__(self) -> None:
+        self.is_idle = True
+        self._held: dict[int, _HeldCall] = {}
+
+    def __contains__(self, part: object) -> bool:
+        return part in self._held
+
+    def hold(self, part: int, written: list[Call], start: Event) -> None:
+        """Hold a structured call that begins after calls from the text."""
+        self._held[part] = _HeldCall(written, [start])
+        self.is_idle = False
+
+    def keep(self, part: int | None, event: Event) -> None:
+        """Keep an event of a call that is held."""
+        held = None if part is None else self._held.get(part)
+        if held is not None:
+            held.events.append(event)
+
+    def settle(self, part: int, call: Call) -> list[Event] | None:
+        """The call is complete: return its events, or None if it repeats a call from the text."""
+        held = self._held.pop(part)
+        self.is_idle = not self._held
+        written = held.written
+        if call.status == "completed":
+            for number, other in enumerate(written):
+                if _is_same(call, other):
+                    del written[number]
+                    return None
+        return held.events
+
+
+def _is_same(call: Call, other: Call) -> bool:
+    """By name and arguments, which are compared as values: servers write them anew."""
+    if (call.name, call.namespace) != (other.name, other.namespace):
+        return False
+    return call.input == other.input or is_same_json(call.input or "{}", other.input or "{}")
+
+
+Debt = tuple[int, int, bool]
+"""Text that is not emitted yet: its part, how many of its characters had come, and whether it had ended."""
+
+
+class ScannedChoice:
+    """The state of one choice."""
+
+    __slots__ = ("calls", "identify", "is_closed", "is_finished", "tail", "texts", "written")
+
+    def __init__(self, policy: TailPolicy, seed: str) -> None:
+        self.tail = Tail(policy)
+        self.identify = CallIds(seed)
+        self.calls = 0  # complete calls of the client, structured or written
+        self.is_closed = False  # a structured call came, so text is no longer scanned
+        self.is_finished = False
+        self.texts: list[ScannedText] = []
+        self.written: list[Call] = []  # calls that came as text and were emitted
+
+
+class ScannedText:
+    """A text of the upstream while it is scanned. `found` keeps what a reasoning holds until it is over.
+
+    `came` and `emitted` count its characters, except for those that passed unscanned.
+    """
+
+    __slots__ = (
+        "begins_in",
+        "came",
+        "choice",
+        "emitted",
+        "ended",
+        "finder",
+        "found",
+        "is_plain",
+        "is_quick",
+        "late",
+        "mark",
+        "number",
+        "writer",
+    )
+
+    def __init__(
+        self, number: int, choice: ScannedChoice, openers: Openers, writer: EventWriter
+    ) -> None:
+        finder = Finder(openers, writer.offers)
+        self.begins_in = openers.begins_in
+        self.is_quick = False  # text in which nothing begins may pass unscanned
+        self.late: list[str] = []  # text that passed unscanned
+        self.came = 0
+        self.emitted = 0
+        self.mark = ""  # an opener that was left out because a structured call came instead of what it opens
+        self.number = number
+        self.choice = choice
+        self.finder = finder
+        self.writer = writer
+        self.is_plain = True  # nothing was found in it, nothing withheld
+        self.ended: PartEnded | None = None
+        self.found: list[Found] = []
+
+    def catch_up(self) -> None:
+        """Account for the text that passed unscanned."""
+        if self.late:
+            late = ("".join(self.late),)
+            self.late.clear()
+            self.finder.catch_up(late)
+            self.writer.note(late)
+
+    def rest(self) -> None:
+        """Note whether text may pass unscanned: nothing is held, and its part is open under its own number."""
+        self.is_quick = self.is_calm and self.writer.text_part == self.number
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing was found and nothing is held. Then its end needs no settling, whatever the reason."""
+        return self.is_plain and self.finder.is_quiet
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether text in which nothing begins would be emitted as it comes."""
+        is_open = self.writer.text_part is not None and self.ended is None
+        return is_open and self.finder.is_quiet and not self.choice.tail.passed
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that came was emitted."""
+        is_open = self.writer.text_part is not None and self.ended is None
+        return is_open and self.emitted == self.came
+
 
 _Numbered = (
     TextDelta
@@ -66,7 +208,7 @@ _DEFAULT_POLICY = TailPolicy()
 
 
 class StageSettings(Struct, frozen=True, kw_only=True):
-    """What a stage looks for. `reasoning`: the patterns that count in a reasoning channel too; its text stays."""
+    """What a stage looks for. reasoning: the patterns that count in a reasoning channel too, whose text stays."""
 
     offers: Offers
     patterns: tuple[TextPattern, ...]
@@ -83,9 +225,9 @@ def stage_for(
     policy: TailPolicy = _DEFAULT_POLICY,
     seed: str = "",
 ) -> "TextCallStage | None":
-    """The stage for the answer to a request; None where no tool may be called, so that text is text.
+    """The stage for the answer to a request; None if no tool may be called, so that text is text.
 
-    model: the model's name at the upstream, where it is another than the request's.
+    model: the model's name at the upstream, if it differs from the request's.
 
     Raises:
         ConfigError: `formats` names one that does not exist.
@@ -101,7 +243,7 @@ def stage_for(
     if not offers:
         return None
     wanted = formats if isinstance(formats, str) else tuple(formats)
-    looking = look_for(wanted, model or request.model)
+    looking = patterns_for(wanted, model or request.model)
     return TextCallStage(
         StageSettings(
             offers=offers,
@@ -114,7 +256,7 @@ def stage_for(
 
 
 class TextCallStage:
-    """One answer on its way."""
+    """One answer."""
 
     def __init__(self, settings: StageSettings) -> None:
         self._settings = settings
@@ -130,13 +272,13 @@ class TextCallStage:
         self.begins_in = self._openers.begins_in
         self.begins = self._openers.begins
         self.problems: list[Problem] = []
-        self.has_changed = False  # something else was told than came
+        self.has_changed = False  # something else was emitted than came
         self.is_thinking = bool(settings.reasoning)  # reasoning is scanned too
 
     @property
     def calls(self) -> int:
-        """How many calls were told that came as text."""
-        return sum(choice.tail.told for choice in self._choices.values())
+        """How many calls that came as text were emitted."""
+        return sum(choice.tail.passed for choice in self._choices.values())
 
     @property
     def is_truncated(self) -> bool:
@@ -145,7 +287,7 @@ class TextCallStage:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more can come that would be told: the upstream need not go on."""
+        """Whether nothing more can be emitted, so that the upstream need not go on."""
         choices = self._choices.values()
         is_over = all(one.tail.is_over or one.is_finished for one in choices)
         return bool(choices) and is_over and not self._open
@@ -161,7 +303,7 @@ class TextCallStage:
         return any(text.finder.is_confirmed for text in self._texts.values())
 
     def may_touch(self, text: str) -> bool:
-        """Whether anything may be found in a text that is there as a whole."""
+        """Whether anything may be found in a whole text."""
         return self.begins_in(text) is not None
 
     def lane(self, part: int) -> Callable[[str], None] | None:
@@ -173,40 +315,40 @@ class TextCallStage:
         return text.late.append if text is not None and text.is_calm else None
 
     def debt(self, part: int) -> Debt | None:
-        """What of a text is still to be told; None if nothing is, or it is no text that is scanned."""
+        """What of a text is still to be emitted; None if nothing is, or if the part is not a scanned text."""
         text = self._texts.get(part)
         if text is None or text.is_settled:
             return None
         return (part, text.came, text.ended is not None)
 
     def is_paid(self, debt: Debt) -> bool:
-        """Whether that has been told by now."""
+        """Whether that has been emitted by now."""
         part, size, is_ended = debt
         text = self._texts.get(part)
         if text is None:
             return True
-        return not is_ended and text.weaver.text_part is not None and text.told >= size
+        return not is_ended and text.writer.text_part is not None and text.emitted >= size
 
     def owed(self, part: int) -> int:
-        """How many characters of a text that came were not told."""
+        """How many characters of a text came and were not emitted."""
         text = self._texts.get(part)
-        return 0 if text is None else text.came - text.told
+        return 0 if text is None else text.came - text.emitted
 
     def number_of(self, part: int) -> int | None:
-        """The number under which a part is told, while nothing has changed; None if it is not told yet."""
+        """The number under which a part is emitted, while nothing has changed; None if it is not emitted yet."""
         text = self._texts.get(part)
-        return self._renumbered.get(part) if text is None else text.weaver.text_part
+        return self._renumbered.get(part) if text is None else text.writer.text_part
 
     def feed(self, event: Event) -> tuple[Event, ...]:
         """Take the next event of the answer."""
         if type(event) is TextDelta:
-            # Nearly every event is a piece of text in which nothing begins: it passes as it is, and is noted later.
+            # Nearly every event is a piece of text in which nothing begins: it passes as it is and is accounted for later.
             text = self._texts.get(event.part)
             if text is not None and text.is_quick and text.begins_in(event.text) is None:
                 text.late.append(event.text)
                 return (event,)
-        told = None if self._repeats.is_idle else self._feed_doubtful(event)
-        return self._feed(event) if told is None else told
+        events = None if self._repeats.is_idle else self._feed_held_call(event)
+        return self._feed(event) if events is None else events
 
     def _feed(self, event: Event) -> tuple[Event, ...]:
         match event:
@@ -218,10 +360,10 @@ class TextCallStage:
                 return self._end(event)
             case AnnotationAdded() if event.part in self._texts:
                 events: list[Event] = []
-                self._texts[event.part].weaver.annotate(event.annotation, events)
+                self._texts[event.part].writer.annotate(event.annotation, events)
                 return tuple(events)
             case ReasoningDelta() if event.part in self._thoughts:
-                self._note_thought(self._thoughts[event.part], event.text)
+                self._scan_reasoning(self._thoughts[event.part], event.text)
                 return (self._renumber(event),)
             case (
                 InputDelta()
@@ -270,17 +412,17 @@ class TextCallStage:
         events += self._release(choice, "length")
         for text in choice.texts:
             # Parts keep their order: a text that has begun comes before what begins now.
-            if text.weaver.is_fresh:
-                text.weaver.open_text(events)
+            if text.writer.is_fresh:
+                text.writer.open_text(events)
         if isinstance(header, Call) and header.executor == "client":
             events += self._close(choice)
             if choice.written:
                 self._open.add(event.part)
-                self._repeats.doubt(event.part, choice.written, event)
+                self._repeats.hold(event.part, choice.written, event)
                 return tuple(events)
         if isinstance(header, Text) and not choice.is_closed:
             text = self._text(event, choice, self._openers)
-            text.weaver.header = header
+            text.writer.header = header
             self._texts[event.part] = text
             choice.texts.append(text)
             return tuple(events)
@@ -295,8 +437,8 @@ class TextCallStage:
         self._open.add(event.part)
         return event if number == event.part else replace(event, part=number)
 
-    def _feed_doubtful(self, event: Event) -> tuple[Event, ...] | None:
-        """Of a structured call that may say again what was written nothing is told before its end.
+    def _feed_held_call(self, event: Event) -> tuple[Event, ...] | None:
+        """Hold the events of a structured call that may repeat one from the text until it ends.
 
         None: the event is about something else.
         """
@@ -308,19 +450,19 @@ class TextCallStage:
         events = self._repeats.settle(event.part, event.value)
         if events is None:
             self._open.discard(event.part)
-            message = f"{event.value.name}: the call was written as text before, and is told once"
+            message = f"{event.value.name}: the call was written as text before, and is sent once"
             self.problems.append(Problem(0, "repeated_call", message))
             return ()
-        return tuple(chain.from_iterable(map(self._retell, (*events, event))))
+        return tuple(chain.from_iterable(map(self._replay, (*events, event))))
 
-    def _retell(self, event: Event) -> tuple[Event, ...]:
+    def _replay(self, event: Event) -> tuple[Event, ...]:
         return (self._announce(event),) if isinstance(event, PartStarted) else self._feed(event)
 
     def _text(self, event: PartStarted, choice: ScannedChoice, openers: Openers) -> ScannedText:
         offers = self._settings.offers
         identify = choice.identify
-        weaver = Weaver(lambda: next(self._numbers), offers, identify, choice=event.choice)
-        return ScannedText(event.part, choice, openers, weaver)
+        writer = EventWriter(lambda: next(self._numbers), offers, identify, choice=event.choice)
+        return ScannedText(event.part, choice, openers, writer)
 
     def _grow(self, event: TextDelta) -> tuple[Event, ...]:
         text = self._texts.get(event.part)
@@ -335,13 +477,13 @@ class TextCallStage:
             )  # it was text after all
         found = text.finder.feed(event.text)
         events: list[Event] = []
-        if found == [TextFound(event.text)] and not text.choice.tail.told:
-            text.weaver.say(event.text, events, event.logprobs)
-            text.told += len(event.text)
+        if found == [TextFound(event.text)] and not text.choice.tail.passed:
+            text.writer.add_text(event.text, events, event.logprobs)
+            text.emitted += len(event.text)
         else:
             events = self._take(text, found)
-        if text.is_plain and text.told < text.came and text.finder.is_quiet:
-            self._note_change(text)  # marks that only dress the text went without a word
+        if text.is_plain and text.emitted < text.came and text.finder.is_quiet:
+            self._note_change(text)  # marks around the text were dropped without a finding
         text.rest()
         return tuple(events)
 
@@ -349,7 +491,7 @@ class TextCallStage:
         text.is_plain = False
         self.has_changed = True
 
-    def _note_thought(self, thoughts: ScannedText, text: str) -> None:
+    def _scan_reasoning(self, thoughts: ScannedText, text: str) -> None:
         found = thoughts.finder.feed(text)
         thoughts.found += [one for one in found if not isinstance(one, TextFound | ThoughtFound)]
 
@@ -359,17 +501,17 @@ class TextCallStage:
             is_markup = any(isinstance(one, CallFound | ThoughtFound) for one in found)
             if is_markup or len(passed) != len(found):
                 self._note_change(text)
-        text.told += sum([len(one.text) for one in passed if isinstance(one, TextFound)])
-        before = text.weaver.calls
-        events = text.weaver.weave(passed)
-        if text.weaver.calls != before:
-            text.choice.calls += text.weaver.calls - before
+        text.emitted += sum([len(one.text) for one in passed if isinstance(one, TextFound)])
+        before = text.writer.calls
+        events = text.writer.write(passed)
+        if text.writer.calls != before:
+            text.choice.calls += text.writer.calls - before
             text.choice.written += _calls_in(events)
         for other in text.choice.texts:
-            other.is_quick = other.is_quick and not text.choice.tail.told
-        if text.weaver.problems:
-            self.problems += text.weaver.problems
-            text.weaver.problems.clear()
+            other.is_quick = other.is_quick and not text.choice.tail.passed
+        if text.writer.problems:
+            self.problems += text.writer.problems
+            text.writer.problems.clear()
         return events
 
     def _end(self, event: PartEnded) -> tuple[Event, ...]:
@@ -390,33 +532,33 @@ class TextCallStage:
         events: list[Event] = [self._renumber(event)]
         thoughts = self._thoughts.pop(event.part, None)
         if thoughts is not None:
-            events += self._take_from_thoughts(thoughts)
+            events += self._take_from_reasoning(thoughts)
         return tuple(events)
 
-    def _take_from_thoughts(self, thoughts: ScannedText) -> list[Event]:
-        """The calls in a reasoning that is over. Its text has been told as it was."""
+    def _take_from_reasoning(self, thoughts: ScannedText) -> list[Event]:
+        """The calls in reasoning that is over. Its text was emitted as it came."""
         rest = thoughts.finder.finish("stop")
         rest = [one for one in rest if not isinstance(one, TextFound | ThoughtFound)]
         return self._take(thoughts, [*thoughts.found, *rest])
 
     def _settle(self, text: ScannedText, reason: FinishReason) -> list[Event]:
-        """The text is over: tell what was held, and end its part."""
+        """The text is over: emit what was held, and end its part."""
         events: list[Event] = []
         if not text.is_still:
             text.catch_up()
             events = self._take(text, text.finder.finish(reason))
-        if text.is_plain and text.told < text.came:
+        if text.is_plain and text.emitted < text.came:
             self._note_change(text)
         text.choice.texts.remove(text)
         del self._texts[text.number]
-        ended, weaver = text.ended, text.weaver
+        ended, writer = text.ended, text.writer
         if ended is None:
-            weaver.end_all(events, "incomplete")
+            writer.end_all(events, "incomplete")
         elif not text.is_plain:
             status = ended.value.status if isinstance(ended.value, Text) else "completed"
-            weaver.end_all(events, status)
+            writer.end_all(events, status)
         else:
-            self._renumbered[text.number] = weaver.open_text(events)
+            self._renumbered[text.number] = writer.open_text(events)
             events.append(self._renumber(ended))
         return events
 
@@ -428,7 +570,7 @@ class TextCallStage:
         return events
 
     def _drop_mark(self, text: ScannedText) -> list[Event]:
-        """Leave out the opener, or its beginning, that a server's own parser left before the call it made of the rest."""
+        """Drop the opener, or its beginning, that a server's own parser left before the call that it made of the rest."""
         text.catch_up()
         held = text.finder.held
         mark = held.strip()
@@ -444,7 +586,7 @@ class TextCallStage:
         return self._take(text, found)
 
     def _close(self, choice: ScannedChoice) -> list[Event]:
-        """A structured call: from here on the text of this choice is text."""
+        """A structured call came: from here on the text of this choice is not scanned."""
         choice.is_closed = True
         events: list[Event] = []
         for text in choice.texts:
@@ -457,7 +599,7 @@ class TextCallStage:
         events = self._release(choice, event.reason)
         choice.is_finished = True
         reason = event.reason
-        if choice.tail.told:
+        if choice.tail.passed:
             reason = settle_finish(reason, has_complete_client_calls=choice.calls > 0)
         events.append(event if reason == event.reason else replace(event, reason=reason))
         return tuple(events)
@@ -473,11 +615,11 @@ class TextCallStage:
         return event if number == event.part else replace(event, part=number)
 
     def _mention(self, event: Progress | Noticed) -> Event:
-        """A remark about a part; about none where that part has not been told."""
+        """A remark about a part loses its part number if that part has not been emitted."""
         if event.part is None:
             return event
         text = self._texts.get(event.part)
-        number = self._renumbered.get(event.part) if text is None else text.weaver.text_part
+        number = self._renumbered.get(event.part) if text is None else text.writer.text_part
         return event if number == event.part else replace(event, part=number)
 
 

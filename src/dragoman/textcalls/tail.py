@@ -1,7 +1,7 @@
-"""What may follow a call that came as text, and how many calls may come.
+"""The policy after a call that came as text: what may follow it, and how many calls there may be.
 
-A model that writes its calls as text does not stop there by itself: it goes on and invents their results. So by default
-such a turn ends with its calls.
+A model that writes its calls as text does not stop after them: it goes on and invents their results. So by default such
+a turn ends with its calls.
 """
 
 from collections.abc import Iterable
@@ -10,24 +10,23 @@ from typing import Literal
 from msgspec import Struct
 
 from dragoman._json import dumps_canonical, loads
-from dragoman.textcalls.found import (
+from dragoman.textcalls.findings import (
     CallBroken,
     CallEnded,
     CallFound,
     Found,
     InputFound,
+    ProblemFound,
     TextFound,
     ThoughtFound,
-    TroubleFound,
 )
-
-__all__ = ("KEEP_ALL", "Tail", "TailPolicy")
 
 
 class TailPolicy(Struct, frozen=True, kw_only=True):
-    """stop: `burst`: further calls and white space go on, the first other text ends the turn; `first`: the first call
-    ends it; `never`: it goes on. suppress_tail: no text after a call. max_calls: so many calls are told and no more;
-    0: all. dedup: a call with the name and arguments of an earlier one is not told again; such calls are told whole.
+    """stop: `burst` lets further calls and white space pass, and the first other text ends the turn; `first` ends it
+    after the first call; `never` lets it go on. suppress_tail: drop text after a call. max_calls: the most calls that
+    pass; 0 lets all pass. dedup: drop a call with the name and arguments of an earlier one; calls then pass when they
+    are complete.
     """
 
     stop: Literal["burst", "first", "never"] = "burst"
@@ -41,13 +40,13 @@ KEEP_ALL = TailPolicy(stop="never", suppress_tail=False)
 
 
 class Tail:
-    """The policy at work on one choice."""
+    """The policy applied to one choice. passed, withheld: how many calls."""
 
-    __slots__ = ("_drafts", "_policy", "_seen", "_withheld_now", "is_over", "told", "withheld")
+    __slots__ = ("_drafts", "_policy", "_seen", "_withheld_now", "is_over", "passed", "withheld")
 
     def __init__(self, policy: TailPolicy) -> None:
         self.is_over = False  # nothing more may come
-        self.told = 0
+        self.passed = 0
         self.withheld = 0
         self._policy = policy
         self._seen: set[tuple[str, bytes]] = set()
@@ -55,7 +54,7 @@ class Tail:
         self._drafts: dict[int, list[CallFound | InputFound]] = {}
 
     def filter(self, found: Iterable[Found]) -> list[Found]:
-        """What of the findings may be told."""
+        """The findings that may pass."""
         passed: list[Found] = []
         for one in found:
             match one:
@@ -71,12 +70,12 @@ class Tail:
                 case CallBroken():
                     if one.index not in self._withheld_now:
                         passed.append(one)
-                case TroubleFound():
+                case ProblemFound():
                     passed.append(one)
         return passed
 
     def _passes_text(self, text: str) -> bool:
-        if not self.told or not text:
+        if not self.passed or not text:
             return True
         if not text.isspace() and self._policy.stop == "burst":
             self.is_over = True
@@ -84,13 +83,13 @@ class Tail:
 
     def _begin(self, call: CallFound, passed: list[Found]) -> None:
         most = self._policy.max_calls
-        if self.is_over or (most and self.told >= most):
+        if self.is_over or (most and self.passed >= most):
             self.withheld += 1
             self._withheld_now.add(call.index)
         elif self._policy.dedup:
             self._drafts[call.index] = [call]
         else:
-            self.told += 1
+            self.passed += 1
             passed.append(call)
 
     def _grow(self, grown: InputFound, passed: list[Found]) -> None:
@@ -108,7 +107,7 @@ class Tail:
             if key in self._seen:
                 return
             self._seen.add(key)
-            self.told += 1
+            self.passed += 1
             passed.extend(draft)
         passed.append(ended)
         if self._policy.stop == "first":

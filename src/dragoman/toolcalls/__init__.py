@@ -1,20 +1,21 @@
-"""Tool calls for people who only want those: from payloads of any dialect, streamed or whole, to calls.
+"""Tool calls and nothing else: from payloads of any dialect, streamed or complete, to calls.
 
 `ToolCallAggregator` collects the calls of a turn as they arrive; `parse_tool_calls` and `ToolCallParser` give calls
 with parsed parameters. Sits above the dialects, whose readers do the reading.
 """
 
+from dragoman.textcalls.registry import PATTERNS as TEXT_PATTERNS
+from dragoman.textcalls.registry import PatternRegistry as TextPatterns
+from dragoman.textcalls.registry import TextCall, TextMatcher, register_text_pattern
 from dragoman.toolcalls.aggregator import ToolCallAggregator
-from dragoman.toolcalls.parse import ParsedToolCalls, ToolCallParser, parse_tool_calls
-from dragoman.toolcalls.records import IngestResult, ToolCallDelta, ToolCallRecord
-from dragoman.toolcalls.textpatterns import (
-    TEXT_PATTERNS,
-    TextCall,
-    TextMatcher,
-    TextPatterns,
-    register_text_pattern,
+from dragoman.toolcalls.parser import (
+    ParsedToolCalls,
+    ToolCall,
+    ToolCallMetadata,
+    ToolCallParser,
+    parse_tool_calls,
 )
-from dragoman.toolcalls.unified import ToolCall, ToolCallMetadata
+from dragoman.toolcalls.records import IngestResult, ToolCallDelta, ToolCallRecord
 
 __all__ = (
     "TEXT_PATTERNS",

@@ -6,8 +6,8 @@
             send({"tool_calls": [delta.as_chat_delta()]})
     calls = aggregator.snapshot()
 
-It routes payloads to the dialects' readers and keeps records of the calls they tell. It never changes what it is
-given, never parses arguments to rewrite them, never logs, and never decides how a turn ends.
+It passes payloads to the dialects' readers and keeps records of the calls that they report. It never changes a payload,
+never parses arguments to rewrite them, never logs, and never decides how a turn ends.
 """
 
 from collections.abc import Iterable
@@ -19,22 +19,18 @@ from dragoman.dialects.base import DecodeContext
 from dragoman.model.events import PartEnded, PartStarted
 from dragoman.model.outcome import Problem
 from dragoman.model.parts import Call, Text
-from dragoman.toolcalls.ledger import Changes, Ledger
-from dragoman.toolcalls.records import IngestResult, ToolCallRecord
-from dragoman.toolcalls.router import Reading, Router
-from dragoman.toolcalls.shapes import Place
-from dragoman.toolcalls.textpatterns import TEXT_PATTERNS, TextPatterns
-
-__all__ = ("ToolCallAggregator",)
+from dragoman.textcalls.registry import PATTERNS, PatternRegistry
+from dragoman.toolcalls.payloads import PayloadReader, Place, Reading
+from dragoman.toolcalls.records import CallRecords, Changes, IngestResult, ToolCallRecord
 
 _NO_CONTEXT = DecodeContext()
 _TEXT_CHANNEL = 0  # readers count from 1
 
 
 class _Choice(Struct):
-    """The state of one choice in the current turn. `spans` are the text calls already taken, by where they stood."""
+    """The state of one choice in the current turn. spans: the calls already taken from text, by their position."""
 
-    ledger: Ledger
+    records: CallRecords
     mint: Minter
     spans: set[tuple[int, int, int, str, str]] = field(
         default_factory=set[tuple[int, int, int, str, str]]
@@ -50,19 +46,19 @@ class ToolCallAggregator:
     """
 
     def __init__(
-        self, context: DecodeContext = _NO_CONTEXT, *, text_patterns: TextPatterns | None = None
+        self, context: DecodeContext = _NO_CONTEXT, *, text_patterns: PatternRegistry | None = None
     ) -> None:
         self._seed = context.seed
         self._tools = context.tools or None
-        self._router = Router(context)
-        self._patterns = TEXT_PATTERNS if text_patterns is None else text_patterns
+        self._reader = PayloadReader(context)
+        self._patterns = PATTERNS if text_patterns is None else text_patterns
         self._choices: dict[int, _Choice] = {}
         self._turn = 0
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What was irregular or could not be read in this turn; `frame` counts payloads from 1."""
-        return tuple(self._router.problems)
+        return tuple(self._reader.problems)
 
     def ingest_delta(self, delta: object, *, choice_index: int = 0) -> IngestResult:
         """Take a piece of a stream: a chunk, an event, a notification, or a bare Chat delta.
@@ -70,20 +66,20 @@ class ToolCallAggregator:
         `choice_index` is the choice of payloads that do not name one.
         """
         changes = Changes()
-        self._take(self._router.route(delta, Place(choice_index)), changes)
+        self._take(self._reader.read(delta, Place(choice_index)), changes)
         return changes.result()
 
     def ingest_message(
         self, message: object, *, choice_index: int = 0, emit_if_missing: bool = False
     ) -> IngestResult:
-        """Take a finished message, body or item. Calls it repeats are closed; calls it adds are told whole.
+        """Take a finished message, body or item. Calls that it repeats are closed; calls that it adds are reported complete.
 
-        emit_if_missing: where neither the message nor the stream before it had a call, look for calls written in the
-            message's text, in every format with a sentinel and by the registered patterns. Where the tools are known,
+        emit_if_missing: if neither the message nor the stream before it had a call, look for calls written in the
+            message's text, in every format with a sentinel and with the registered patterns. If the tools are known,
             formats find calls of these only.
         """
         changes = Changes()
-        readings = self._router.route(message, Place(choice_index, is_final=True))
+        readings = self._reader.read(message, Place(choice_index, is_final=True))
         self._take(readings, changes)
         if emit_if_missing:
             for choice, texts in _texts(readings).items():
@@ -93,24 +89,24 @@ class ToolCallAggregator:
     def snapshot(self, *, choice_index: int = 0) -> tuple[ToolCallRecord, ...]:
         """The calls of a choice so far, in order of creation. Records never change; take another snapshot instead."""
         choice = self._choices.get(choice_index)
-        return choice.ledger.snapshot() if choice is not None else ()
+        return choice.records.snapshot() if choice is not None else ()
 
     def has_calls(self, choice_index: int | None = None) -> bool:
         """Whether a choice, or any, has a call."""
         if choice_index is None:
-            return any(len(choice.ledger) for choice in self._choices.values())
+            return any(len(choice.records) for choice in self._choices.values())
         choice = self._choices.get(choice_index)
-        return choice is not None and len(choice.ledger) > 0
+        return choice is not None and len(choice.records) > 0
 
     def close(self, choice_index: int | None = None) -> IngestResult:
         """Nothing more comes. Calls that their protocol did not close stay as they are: not executable."""
         changes = Changes()
-        self._take(self._router.end(choice_index), changes)
+        self._take(self._reader.end(choice_index), changes)
         return changes.result()
 
     def reset_turn(self, choice_index: int | None = None) -> None:
         """Forget the turn, of one choice or of all. Text patterns stay registered."""
-        self._router.reset(choice_index)
+        self._reader.reset(choice_index)
         self._turn += 1
         if choice_index is None:
             self._choices.clear()
@@ -123,26 +119,26 @@ class ToolCallAggregator:
         for reading in readings:
             if not reading.is_whole:
                 choice = self._choice(reading.choice)
-                choice.ledger.absorb(reading.channel, reading.events, changes)
-                self._collect(choice.ledger)
+                choice.records.absorb(reading.channel, reading.events, changes)
+                self._collect(choice.records)
                 continue
             # All documents of one message count together: each may name a call that another repeats.
             channel = reading.channel
             for number, calls in _calls(reading).items():
                 whole.setdefault(number, []).extend(calls)
         for number, calls in whole.items():
-            ledger = self._choice(number).ledger
-            ledger.confirm(channel, calls, changes)
-            self._collect(ledger)
+            records = self._choice(number).records
+            records.confirm(channel, calls, changes)
+            self._collect(records)
 
     def _take_texts(self, number: int, texts: list[str], changes: Changes) -> None:
         choice = self._choice(number)
-        if len(choice.ledger) > len(choice.spans):
-            return  # structured calls: text beside them is text
+        if len(choice.records) > len(choice.spans):
+            return  # there are structured calls, so the text is not searched
         for part, text in enumerate(texts):
-            calls, troubles = self._patterns.find(text, self._tools)
-            for trouble in troubles:
-                self._router.note("text_pattern", trouble)
+            calls, problems = self._patterns.find(text, self._tools)
+            for problem in problems:
+                self._reader.note("text_pattern", problem)
             for call in calls:
                 span = (part, call.start, call.end, call.name, call.arguments)
                 if span in choice.spans:
@@ -150,19 +146,19 @@ class ToolCallAggregator:
                 owner = (_TEXT_CHANNEL, len(choice.spans))
                 choice.spans.add(span)
                 made = Call(call_id=choice.mint("call_"), name=call.name, input=call.arguments)
-                choice.ledger.add(owner, made, changes)
+                choice.records.add(owner, made, changes)
 
     def _choice(self, number: int) -> _Choice:
         choice = self._choices.get(number)
         if choice is None:
             seed = f"{self._seed}#{self._turn}.{number}.text"
-            choice = self._choices[number] = _Choice(Ledger(number), Minter(seed))
+            choice = self._choices[number] = _Choice(CallRecords(number), Minter(seed))
         return choice
 
-    def _collect(self, ledger: Ledger) -> None:
-        for kind, message in ledger.found:
-            self._router.note(kind, message)
-        ledger.found.clear()
+    def _collect(self, records: CallRecords) -> None:
+        for kind, message in records.found:
+            self._reader.note(kind, message)
+        records.found.clear()
 
 
 def _calls(reading: Reading) -> dict[int, list[Call]]:

@@ -1,20 +1,38 @@
-"""What a caller hands over, as JSON documents.
+"""From payloads to events: what a caller passes in, which dialect it speaks, and the reader of that dialect.
 
-A payload is a mapping, JSON text or bytes, whole SSE frames, an object of a vendor's SDK (known by its `model_dump`;
-no SDK is imported), or a list of these. It is read, never changed. Bytes are taken as they are, so that arguments
-which stand in them as JSON keep their exact text; a mapping has no text and is written compactly.
+A payload is a mapping, JSON text or bytes, whole SSE frames, an object of a vendor's SDK (recognised by its `model_dump`;
+no SDK is imported), or a list of these. It is read and never changed. Bytes are taken as they are, so that arguments
+which stand in them as JSON keep their exact text. A mapping has no text and is written compactly.
+
+The only wire knowledge of this package is here: enough to recognise a payload by its shape, and to put a bare piece (a
+Chat delta, one Responses item, one Anthropic block) into the frame that its reader expects. Codex's first app-server
+protocol wraps other payloads (`codex/event/agent_message_delta` around a Chat delta, …), as the vendors' stream helpers
+do (`{"type": "chunk", "chunk": …}`); the wrapping is removed here.
+
+Each choice and stream has a reader of its own. All tolerance for what servers send lives in those readers. A reader whose
+stream is over is replaced by a new one when more comes. Nothing that a caller passes in raises: what cannot be read is a
+problem, counted by payload from 1. If a piece of a stream cannot be read, it may have said anything about the calls. So
+every stream fails, and until the next turn only whole messages are read.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from dragoman._json import FAST_FAILURES, Raw, dumps, typed_decoder
-from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import check_frame
-from dragoman.errors import MalformedJson
-from dragoman.sse import Frame, FrameParser
+from msgspec import Struct
+from msgspec.structs import replace
 
-__all__ = ("BOM", "DONE", "document_of", "is_empty", "to_documents")
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, loads, typed_decoder
+from dragoman.core.fields import expect_text
+from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.base import DecodeContext, FrameReader, check_frame
+from dragoman.dialects.codex import CodexReader
+from dragoman.dialects.registry import CODECS
+from dragoman.errors import GatewayError, MalformedJson
+from dragoman.model.events import Event, Failed
+from dragoman.model.outcome import ErrorInfo, Problem
+from dragoman.model.parts import Dialect
+from dragoman.sse import Frame, FrameParser
 
 BOM = b"\xef\xbb\xbf"
 
@@ -39,14 +57,14 @@ _decode_array = typed_decoder(list[Raw])
 
 
 def is_empty(payload: object) -> bool:
-    """Whether there is nothing in it to read."""
+    """Whether there is nothing to read in it."""
     return payload is None or (
         isinstance(payload, str | bytes | bytearray | Mapping | list | tuple) and not payload
     )
 
 
 def to_documents(payload: object) -> list[bytes]:
-    """The JSON documents in a payload, in order; `DONE` stands for the marker.
+    """The JSON documents in a payload, in order; `DONE` for the end marker.
 
     Raises:
         MalformedJson: it is nothing that could be read.
@@ -125,6 +143,472 @@ def _dump(value: object) -> object:
     try:
         return dump(mode="json", by_alias=True, warnings=False)
     except _DUMP_FAILURES as error:
-        # Not its words: they quote values.
+        # Without its message, which quotes values.
         kind = type(error).__name__
         raise MalformedJson(f"model_dump of {type(value).__name__} raised {kind}") from error
+
+
+Fields = Mapping[str, Raw]
+
+_MAX_WRAPPINGS = 6
+"""Twice what is seen (`params`, `msg`, `delta`), and a bound on what a hostile payload may cost."""
+
+_MESSAGES_EVENTS = frozenset(
+    {
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "ping",
+    }
+)
+_MESSAGES_BLOCKS = frozenset(
+    {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use"}
+)
+_RESPONSES_ITEMS = frozenset({"reasoning", "compaction", "mcp_list_tools", "mcp_approval_request"})
+_RESPONSES_ENDINGS = ("_call", "_output")
+_CODEX_ITEMS = frozenset({"dynamicToolCall", "agentMessage", "userMessage"})
+_CHAT_FIELDS = (
+    "tool_calls",
+    "function_call",
+    "content",
+    "role",
+    "refusal",
+    "reasoning_content",
+    "reasoning",
+    "audio",
+)
+_CODEX_V1_METHODS = frozenset({"agentMessageDelta", "agentMessage"})
+_CODEX_V1_TYPES = frozenset({"agent_message_delta", "agent_message", "raw_response_item"})
+_CODEX_V1_PREFIX = "codex/event/"
+_WRAPPERS = ("params", "msg", "chunk", "item", "delta", "message")
+# What the vendors' stream helpers send besides the events of the wire.
+_HELPER_PREFIXES = ("tool_calls.", "content.", "refusal.", "logprobs.")
+_HELPER_TYPES = frozenset({"input_json", "citation", "signature"})
+_HELPER_FIELD = "snapshot"
+
+# The frames around a piece that comes alone.
+_CHUNK = b'{"choices":[{"index":%d,"%b":%b,"finish_reason":%b}]}'
+_RESPONSE = b'{"object":"response","status":"completed","output":[%b]}'
+_MESSAGE = (
+    b'{"type":"message","role":"assistant","content":[%b],"stop_reason":"%b",'
+    b'"usage":{"input_tokens":0,"output_tokens":0}}'
+)
+_NOTIFICATION = b'{"method":"%b","params":{"item":%b}}'
+
+
+class Shape(Struct, frozen=True):
+    """Something for a reader: one payload of a stream, or (`is_whole`) one body.
+
+    `choice`: which choice it belongs to; a body says so itself. `stream` separates the conversations that share one
+    Codex pipe. `event` is the name its SSE frame would have.
+    """
+
+    dialect: Dialect
+    data: bytes
+    choice: int
+    is_whole: bool = False
+    stream: str = ""
+    event: str = ""
+
+
+class Place(Struct, frozen=True):
+    """What the caller says about a payload: its choice, and whether it is a finished message."""
+
+    choice: int = 0
+    is_final: bool = False
+    depth: int = 0
+
+
+def shapes_of(data: bytes, place: Place) -> tuple[Shape, ...] | None:
+    """What there is to read in a JSON object; None if it has no shape we know.
+
+    Raises:
+        MalformedJson: it is no JSON object, or its type is no string.
+    """
+    return _recognise(as_object(data), data, place)
+
+
+def source_of(data: bytes) -> str:
+    """The id of the answer that a payload belongs to, if it has one."""
+    fields = _object(Raw(data))
+    holders = (fields, _child(fields, "response"), _child(fields, "message"))
+    return next((text for holder in holders if (text := _text(holder, "id"))), "")
+
+
+def _recognise(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+    if place.depth > _MAX_WRAPPINGS:
+        return None
+    if method := _text(fields, "method"):
+        if method in _CODEX_V1_METHODS or method.startswith(_CODEX_V1_PREFIX):
+            return _unwrap(fields, place)
+        return (Shape("codex", data, place.choice, stream=_conversation(fields)),)
+    if kind := expect_text(fields.get("type"), "type"):
+        return _typed(kind, fields, data, place)
+    return _untyped(fields, data, place)
+
+
+def _typed(kind: str, fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+    if kind.startswith("response.") or kind == "keepalive":
+        return (Shape("responses", data, place.choice),)
+    if kind in _MESSAGES_EVENTS:
+        return (Shape("messages", data, place.choice, event=kind),)
+    if kind == "error":
+        is_responses = "sequence_number" in fields or not _child(fields, "error")
+        dialect: Dialect = "responses" if is_responses else "messages"
+        return (Shape(dialect, data, place.choice, event=kind),)
+    if kind in _CODEX_V1_TYPES or kind.startswith(_CODEX_V1_PREFIX) or kind == "chunk":
+        return _unwrap(fields, place)
+    if _is_helper(kind, fields):
+        return ()
+    if kind in ("function", "custom") and _child(fields, kind):
+        return (_chat_piece(b'{"tool_calls":[' + data + b"]}", place, has_calls=True),)
+    return _item(kind, fields, data, place)
+
+
+def _item(kind: str, fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+    """A whole item, block or message that comes alone."""
+    if kind == "message" and _is_messages_body(fields):
+        return (Shape("messages", data, place.choice, is_whole=True),)
+    if kind in _MESSAGES_BLOCKS or kind.endswith("_tool_result"):
+        reason = b"tool_use" if kind == "tool_use" else b"end_turn"
+        body = _MESSAGE % (data, reason)
+        return (Shape("messages", body, place.choice, is_whole=True),)
+    if kind in _CODEX_ITEMS:
+        method = b"item/completed" if place.is_final else b"item/started"
+        return (Shape("codex", _NOTIFICATION % (method, data), place.choice),)
+    if kind == "message" or kind in _RESPONSES_ITEMS or kind.endswith(_RESPONSES_ENDINGS):
+        return (Shape("responses", _RESPONSE % data, place.choice, is_whole=True),)
+    return None
+
+
+def _untyped(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+    if "choices" in fields:
+        return _chat(fields, data, place)
+    if _text(fields, "object") == "response" or _is(fields, "output", b"["):
+        return (Shape("responses", data, place.choice, is_whole=True),)
+    if _is(fields, "delta", b"{") or _is(fields, "message", b"{"):
+        return _chat_choice(fields, place)
+    if any(_is(fields, key, b"{") for key in _WRAPPERS):
+        return _unwrap(fields, place)
+    if any(name in fields for name in _CHAT_FIELDS):
+        has_calls = any(
+            _is(fields, *sign) for sign in (("tool_calls", b"["), ("function_call", b"{"))
+        )
+        return (_chat_piece(data, place, has_calls=has_calls),)
+    if _child(fields, "error"):
+        return (Shape("chat", data, place.choice),)
+    # An answer to a JSON-RPC request, or nothing but nulls: there is nothing in it for us.
+    is_nothing = "result" in fields or all(bytes(value) == b"null" for value in fields.values())
+    return () if is_nothing else None
+
+
+def _chat(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...]:
+    choices = _array(fields, "choices")
+    entries = [_object(choice) for choice in choices]
+    if not entries:
+        # Anything else than an array, or null, is for the reader to refuse.
+        is_odd = _child(fields, "error") or bytes(fields["choices"])[:1] not in (b"[", b"n")
+        return (Shape("chat", data, place.choice),) if is_odd else ()
+    has_message = any(_is(entry, "message", b"{") for entry in entries)
+    if has_message or (place.is_final and not any("delta" in entry for entry in entries)):
+        return (Shape("chat", data, place.choice, is_whole=True),)
+    if len(entries) == 1:
+        return (Shape("chat", data, _index(entries[0], place)),)
+    return tuple(
+        Shape("chat", b'{"choices":[%b]}' % bytes(choice), _index(entry, place))
+        for choice, entry in zip(choices, entries, strict=True)
+    )
+
+
+def _chat_choice(fields: Fields, place: Place) -> tuple[Shape, ...] | None:
+    """A choice without its chunk, or whatever else carries a delta or a message under that name."""
+    place = _within(fields, place)
+    is_whole = _is(fields, "message", b"{")
+    piece = bytes(fields["message" if is_whole else "delta"])
+    inner = _object(Raw(piece))
+    if _text(inner, "type") or _text(inner, "method"):
+        return _recognise(inner, piece, replace(place, is_final=place.is_final or is_whole))
+    if is_whole:
+        place = replace(place, is_final=True)
+    has_calls = any(name in inner for name in ("tool_calls", "function_call"))
+    finish = bytes(fields.get("finish_reason", b"null"))
+    return (_chat_piece(piece, place, has_calls=has_calls, finish=finish),)
+
+
+def _chat_piece(piece: bytes, place: Place, *, has_calls: bool, finish: bytes = b"null") -> Shape:
+    """A delta or a message put into the chunk or the body around it. A finished message has ended by itself."""
+    if place.is_final and finish == b"null":
+        finish = b'"tool_calls"' if has_calls else b'"stop"'
+    name = b"message" if place.is_final else b"delta"
+    data = _CHUNK % (place.choice, name, piece, finish)
+    return Shape("chat", data, place.choice, is_whole=place.is_final)
+
+
+def _unwrap(fields: Fields, place: Place) -> tuple[Shape, ...]:
+    """What a wrapper holds. Codex's first protocol has many events; those without anything for us hold nothing."""
+    place = _within(fields, place)
+    for key in _WRAPPERS:
+        inner = bytes(fields.get(key, b"null"))
+        inside = replace(place, depth=place.depth + 1, is_final=place.is_final or key == "message")
+        if inner.startswith(b"{"):
+            return _recognise(_object(Raw(inner)), inner, inside) or ()
+        if inner.startswith(b'"') and key in ("delta", "message"):
+            return (_chat_piece(b'{"content":%b}' % inner, inside, has_calls=False),)
+    return ()
+
+
+def _within(fields: Fields, place: Place) -> Place:
+    for key in ("choice_index", "choiceIndex", "index"):
+        number = _integer(fields, key)
+        if number is not None:
+            return replace(place, choice=number)
+    return place
+
+
+def _is_messages_body(fields: Fields) -> bool:
+    """Anthropic's message and Responses' message item have the same type and role."""
+    if "stop_reason" in fields or "model" in fields:
+        return True
+    blocks = [_object(block) for block in _array(fields, "content")]
+    return any(_text(block, "type") in _MESSAGES_BLOCKS for block in blocks)
+
+
+def _is_helper(kind: str, fields: Fields) -> bool:
+    return (
+        kind.startswith(_HELPER_PREFIXES)
+        or kind in _HELPER_TYPES
+        or (kind in _MESSAGES_BLOCKS and _HELPER_FIELD in fields)
+    )
+
+
+def _conversation(fields: Fields) -> str:
+    params = _child(fields, "params")
+    turn = _text(params, "turnId") or _text(_child(params, "turn"), "id")
+    return f"{_text(params, 'threadId')}/{turn}"
+
+
+def _index(choice: Fields, place: Place) -> int:
+    number = _integer(choice, "index")
+    return place.choice if number is None else number
+
+
+def _is(fields: Fields, key: str, opening: bytes) -> bool:
+    return bytes(fields.get(key, b"")).startswith(opening)
+
+
+def _text(fields: Fields, key: str) -> str:
+    return cast("str", loads(bytes(fields[key]))) if _is(fields, key, b'"') else ""
+
+
+def _integer(fields: Fields, key: str) -> int | None:
+    value = cast("object", loads(bytes(fields.get(key, b"null"))))
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _child(fields: Fields, key: str) -> Fields:
+    return _object(fields.get(key))
+
+
+def _object(raw: Raw | None) -> Fields:
+    data = bytes(raw or b"")
+    return as_object(data) if data.startswith(b"{") else {}
+
+
+def _array(fields: Fields, key: str) -> list[Raw]:
+    return _decode_array(bytes(fields[key])) if _is(fields, key, b"[") else []
+
+
+MAX_PROBLEMS = 1000
+"""Problems kept, the newest: a long turn over a broken server must not grow without bound."""
+
+_SHOWN_FIELDS = 8
+
+_READERS: Mapping[str, Callable[[DecodeContext], FrameReader]] = {
+    **{name: codec.reader for name, codec in CODECS.items()},
+    "codex": CodexReader,
+}
+
+
+class Reading(Struct, frozen=True):
+    """What a payload meant in one choice. `channel` numbers the readers; `seed` is what that reader mints ids from."""
+
+    dialect: Dialect
+    choice: int
+    channel: int
+    events: tuple[Event, ...]
+    problems: tuple[tuple[str, str], ...]
+    seed: str
+    is_whole: bool = False
+
+
+class _Channel(Struct):
+    number: int
+    reader: FrameReader
+    seed: str
+
+
+_Key = tuple[int, Dialect, str]
+
+
+class PayloadReader:
+    """dialect: the dialect of every payload, if the caller knows it; None recognises each by its shape.
+
+    failure: why only whole messages are read for the rest of this turn.
+    """
+
+    def __init__(self, context: DecodeContext, dialect: Dialect | None = None) -> None:
+        self.problems: deque[Problem] = deque(maxlen=MAX_PROBLEMS)
+        self._context = context
+        self._dialect: Dialect | None = dialect
+        self._channels: dict[_Key, _Channel] = {}
+        self._channel_count = 0
+        self._payload_count = 0
+        self.failure: ErrorInfo | None = None
+        self._turn = 0
+
+    def read(self, payload: object, place: Place) -> list[Reading]:
+        """Read one payload: its events, by choice and stream."""
+        if is_empty(payload):
+            return []
+        self._payload_count += 1
+        readings: list[Reading] = []
+        try:
+            for document in to_documents(payload):
+                readings.extend(self._read_document(document, place))
+        except GatewayError as error:
+            self.note("unknown_payload", error.message)
+            if not place.is_final:
+                readings.extend(self.fail(error.message))
+        return readings
+
+    def fail(self, message: str) -> list[Reading]:
+        """A piece of a stream cannot be read: what is open stays unfinished."""
+        message = f"payload {self._payload_count}: {message}"
+        info = self.failure = ErrorInfo(kind="protocol", message=message)
+        return [
+            self._reading(key, channel, channel.reader.fail(info))
+            for key, channel in tuple(self._channels.items())
+            if not channel.reader.over
+        ]
+
+    def end(self, choice: int | None) -> list[Reading]:
+        """Nothing more comes, in one choice or in all."""
+        readings: list[Reading] = []
+        for key in self._keys(choice):
+            channel = self._channels.pop(key)
+            if not channel.reader.over:
+                readings.append(self._reading(key, channel, channel.reader.end()))
+        return readings
+
+    def reset(self, choice: int | None) -> None:
+        """Forget the streams of one choice, or of all."""
+        for key in self._keys(choice):
+            del self._channels[key]
+        self.failure = None
+        self._turn += 1
+        if choice is None:
+            self.problems.clear()
+
+    def note(self, kind: str, message: str) -> None:
+        self.problems.append(Problem(self._payload_count, kind, message))
+
+    def _read_document(self, document: bytes, place: Place) -> Iterable[Reading]:
+        if document == DONE:
+            # The marker names no choice: it ends every stream that could have sent it.
+            return [
+                self._read_frame(key, channel, DONE)
+                for key, channel in tuple(self._channels.items())
+                if key[1] != "codex" and not channel.reader.over
+            ]
+        try:
+            shapes = shapes_of(document, place)
+        except MalformedJson:
+            # Without its message, which quotes the payload.
+            size = len(document)
+            raise MalformedJson(f"expected a JSON object, got {size} other bytes") from None
+        if self._dialect is not None:
+            shapes = self._only_dialect(self._dialect, shapes, document, place)
+        if shapes is None:
+            self.note("unknown_payload", _describe(document))
+            return []
+        return [
+            reading
+            for shape in shapes
+            for reading in (self._read_body(shape) if shape.is_whole else self._read(shape))
+        ]
+
+    def _only_dialect(
+        self,
+        dialect: Dialect,
+        shapes: tuple[Shape, ...] | None,
+        document: bytes,
+        place: Place,
+    ) -> tuple[Shape, ...]:
+        own = tuple(shape for shape in shapes or () if shape.dialect == dialect)
+        if own or shapes == ():
+            return own
+        return (Shape(dialect, document, place.choice, place.is_final and dialect in CODECS),)
+
+    def _read(self, shape: Shape) -> list[Reading]:
+        if self.failure is not None:
+            return []
+        choice = 0 if shape.dialect == "chat" and self._context.choices == 1 else shape.choice
+        key = (choice, shape.dialect, shape.stream)
+        channel = self._channels.get(key)
+        if channel is None or channel.reader.over:
+            seed = self._seed(shape, choice)
+            reader = _READERS[shape.dialect](replace(self._context, seed=seed))
+            channel = self._channels[key] = _Channel(self._next_channel(), reader, seed)
+        return [self._read_frame(key, channel, shape.data, shape.event)]
+
+    def _read_frame(self, key: _Key, channel: _Channel, data: bytes, event: str = "") -> Reading:
+        raw = b"event: %b\n" % event.encode() if event else b""
+        channel.reader.frame += 1
+        return self._reading(key, channel, channel.reader.read(Frame(raw, data)))
+
+    def _read_body(self, shape: Shape) -> list[Reading]:
+        seed = self._seed(shape, shape.choice)
+        step = CODECS[shape.dialect].read_body(shape.data, replace(self._context, seed=seed))
+        problems = self._note_all(
+            [(problem.kind, problem.message) for problem in step.problems], step.events
+        )
+        channel = self._next_channel()
+        reading = Reading(shape.dialect, shape.choice, channel, step.events, problems, seed)
+        return [replace(reading, is_whole=True)]
+
+    def _reading(self, key: _Key, channel: _Channel, events: tuple[Event, ...]) -> Reading:
+        problems = self._note_all(channel.reader.problems, events)
+        channel.reader.problems.clear()
+        return Reading(key[1], key[0], channel.number, events, problems, channel.seed)
+
+    def _note_all(
+        self, found: list[tuple[str, str]], events: tuple[Event, ...]
+    ) -> tuple[tuple[str, str], ...]:
+        problems = tuple(found)
+        for kind, message in problems:
+            self.note(kind, message)
+        if events and isinstance(failed := events[-1], Failed):
+            self.note("failed", f"{failed.error.kind}: {failed.error.message}")
+        return problems
+
+    def _next_channel(self) -> int:
+        self._channel_count += 1
+        return self._channel_count
+
+    def _seed(self, shape: Shape, choice: int) -> str:
+        """Ids that are minted must differ between choices, turns and, where the answer has an id, answers."""
+        origin = self._context.seed or source_of(shape.data) or shape.stream
+        return f"{origin}#{self._turn}.{choice}"
+
+    def _keys(self, choice: int | None) -> list[_Key]:
+        return [key for key in self._channels if choice is None or key[0] == choice]
+
+
+def _describe(document: bytes) -> str:
+    names = sorted(as_object(document))
+    shown = ", ".join(repr(name) for name in names[:_SHOWN_FIELDS])
+    more = ", …" if len(names) > _SHOWN_FIELDS else ""
+    return f"expected a payload of a known dialect, got an object with the fields {shown}{more}"

@@ -1,16 +1,34 @@
-"""What the aggregator says: records of calls, and what each payload added to them. Values, no behaviour to speak of.
+"""The calls of one choice as records, collected from the events of any number of readers ("channels").
 
-The cumulative arguments of a delta are joined only when somebody asks: a delta holds the shared list of pieces and how
-many of them it stands for, so ten thousand one-character deltas cost ten thousand small steps.
+A call that comes through two channels is one record: same call id, same name. The first channel that shows a call owns
+its text. Of the others only the end counts, by these rules:
+
+    the texts are equal, or equal as JSON values        nothing changes
+    the record is open and its text begins the other    the rest is appended
+    otherwise                                           the other text replaces it, and the record is amended
+
+After a finished message has closed a call, streams no longer change it.
+
+Two parts of one channel are two calls, even with one id, because that channel's reader has distinguished them. A whole
+message may name a call by another id than the stream did (a legacy `function_call` has none, some servers mint twice). A
+call that no id matches is the first record that came by stream, is not yet confirmed by a message, has the same name, and
+has arguments that are equal to it or, while it is open, begin it.
+
+Calls that the provider runs itself make no record.
+
+The cumulative arguments of a delta are joined only on demand: a delta holds the shared list of pieces and how many of
+them belong to it, so ten thousand one-character deltas cost ten thousand small steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dragoman.model.parts import CallKind
-
-__all__ = ("IngestResult", "ToolCallDelta", "ToolCallRecord")
+from dragoman._json import is_same_json
+from dragoman.core.call_input import judge
+from dragoman.model.events import Event, InputDelta, PartEnded, PartStarted
+from dragoman.model.parts import Call, CallKind
 
 
 class Pieces(Struct, frozen=True, eq=False):
@@ -30,7 +48,7 @@ class ToolCallDelta(Struct, frozen=True):
     """What one payload added to one call.
 
     `index` counts the calls of a choice from 0 in order of creation, as Chat's `index` does. `is_first`: the call is
-    new. `amended`: the text told before was wrong; `arguments` is the right one and `arguments_delta` is empty.
+    new. `amended`: the text reported before was wrong; `arguments` is the right one and `arguments_delta` is empty.
     """
 
     index: int
@@ -94,8 +112,256 @@ class ToolCallRecord(Struct, frozen=True):
 
 
 class IngestResult(Struct, frozen=True):
-    """What a payload did. `updated` says that there are deltas; `closed` are the calls that became complete with it."""
+    """What a payload changed. updated: there are deltas. closed: the calls that it completed."""
 
     updated: bool = False
     deltas: tuple[ToolCallDelta, ...] = ()
     closed: tuple[ToolCallRecord, ...] = ()
+
+
+_PartKey = tuple[int, int]
+
+
+class _Entry:
+    """One call while it grows. `call` has everything but the arguments."""
+
+    __slots__ = (
+        "amended",
+        "call",
+        "channels",
+        "choice",
+        "index",
+        "is_closed",
+        "is_confirmed",
+        "owner",
+        "pieces",
+        "record",
+    )
+
+    def __init__(self, index: int, choice: int, call: Call, owner: _PartKey) -> None:
+        self.index = index
+        self.choice = choice
+        self.call = replace(call, input="")
+        self.owner = owner
+        self.channels = {owner[0]}
+        self.pieces: list[str] = []
+        self.amended = False
+        self.is_closed = False
+        self.is_confirmed = False
+        self.record: ToolCallRecord | None = None
+
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def snapshot(self) -> ToolCallRecord:
+        """The record, made anew only after a change."""
+        if self.record is None:
+            text = self.text()
+            status = "completed" if self.is_closed else "incomplete"
+            call = self.call
+            verdict = judge(replace(call, input=text, status=status))
+            is_amended = verdict.executable and self.amended
+            self.record = ToolCallRecord(
+                call.call_id,
+                call.kind,
+                call.name,
+                text,
+                verdict.executable,
+                "amended" if is_amended else verdict.reason,
+                call.namespace,
+                self.index,
+            )
+        return self.record
+
+
+class _Change:
+    """What one payload changed in one entry."""
+
+    __slots__ = ("amended", "closed", "entry", "is_first", "texts")
+
+    def __init__(self, entry: _Entry) -> None:
+        self.entry = entry
+        self.is_first = False
+        self.amended = False
+        self.closed = False
+        self.texts: list[str] = []
+
+    def delta(self) -> ToolCallDelta | None:
+        if not (self.is_first or self.amended or self.texts):
+            return None
+        entry = self.entry
+        call = entry.call
+        return ToolCallDelta(
+            entry.index,
+            call.call_id,
+            call.kind,
+            call.name,
+            "".join(self.texts),
+            Pieces(entry.pieces, len(entry.pieces)),
+            call.namespace,
+            self.is_first,
+            self.amended,
+            entry.choice,
+        )
+
+
+class Changes:
+    """What one payload changed, entry by entry, in order of the first change."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, _Change] = {}
+
+    def of(self, entry: _Entry) -> _Change:
+        entry.record = None
+        change = self._changes.get(id(entry))
+        if change is None:
+            change = self._changes[id(entry)] = _Change(entry)
+        return change
+
+    def result(self) -> IngestResult:
+        changes = self._changes.values()
+        deltas = tuple(delta for change in changes if (delta := change.delta()) is not None)
+        closed = tuple(change.entry.snapshot() for change in changes if change.closed)
+        return IngestResult(bool(deltas), deltas, closed)
+
+
+class CallRecords:
+    """The calls of one choice in order of creation. `found` collects problems, as it does in readers."""
+
+    def __init__(self, choice: int = 0) -> None:
+        self._choice = choice
+        self.found: list[tuple[str, str]] = []
+        self._entries: list[_Entry] = []
+        self._by_id: dict[str, list[_Entry]] = {}
+        self._parts: dict[_PartKey, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def snapshot(self) -> tuple[ToolCallRecord, ...]:
+        return tuple(entry.snapshot() for entry in self._entries)
+
+    def absorb(self, channel: int, events: Iterable[Event], changes: Changes) -> None:
+        """Events of a stream, as its reader gave them."""
+        for event in events:
+            match event:
+                case InputDelta():
+                    self._grow((channel, event.part), event.text, changes)
+                case PartStarted(header=Call(executor="client") as call):
+                    self._start((channel, event.part), call, changes)
+                case PartEnded(value=Call() as call):
+                    self._end((channel, event.part), call, changes, amended=event.amended)
+                case _:
+                    pass
+
+    def confirm(self, channel: int, calls: Iterable[Call], changes: Changes) -> None:
+        """The client's calls of one whole message."""
+        calls = list(calls)
+        taken: set[int] = set()
+        matches = [self._match_id(call, taken) for call in calls]
+        for part, call in enumerate(calls):
+            entry = matches[part] or self._match_content(call, taken)
+            if entry is None:
+                entry = self.add((channel, part), call, changes)
+            else:
+                entry.channels.add(channel)
+                self._settle(entry, call, changes)
+            entry.is_confirmed = True
+
+    def add(self, owner: _PartKey, call: Call, changes: Changes) -> _Entry:
+        """A new call, with the input it has so far."""
+        entry = _Entry(len(self._entries), self._choice, call, owner)
+        self._entries.append(entry)
+        self._by_id.setdefault(call.call_id, []).append(entry)
+        change = changes.of(entry)
+        change.is_first = True
+        self._append(entry, call.input, changes)
+        if call.status == "completed":
+            self._close(entry, changes)
+        return entry
+
+    def _start(self, key: _PartKey, call: Call, changes: Changes) -> None:
+        channel = key[0]
+        for entry in self._by_id.get(call.call_id, ()):
+            if channel not in entry.channels and entry.call.name == call.name:
+                entry.channels.add(channel)
+                self._parts[key] = entry
+                return
+        self._parts[key] = self.add(key, call, changes)
+
+    def _grow(self, key: _PartKey, text: str, changes: Changes) -> None:
+        entry = self._parts.get(key)
+        if entry is not None and entry.owner == key and not entry.is_closed:
+            self._append(entry, text, changes)
+
+    def _end(self, key: _PartKey, call: Call, changes: Changes, *, amended: bool) -> None:
+        entry = self._parts.pop(key, None)
+        if entry is None or (entry.is_confirmed and entry.is_closed):
+            return  # a finished message has the last word
+        if entry.owner != key or entry.is_closed:
+            self._settle(entry, call, changes)
+            return
+        if amended:
+            self._amend(entry, call.input, changes)
+        if call.status == "completed":
+            self._close(entry, changes)
+
+    def _settle(self, entry: _Entry, call: Call, changes: Changes) -> None:
+        """The end of a call according to a channel that does not own its text."""
+        if call.status != "completed":
+            return
+        text = entry.text()
+        if call.input != text and not (call.kind != "custom" and is_same_json(call.input, text)):
+            if not entry.is_closed and call.input.startswith(text):
+                self._append(entry, call.input[len(text) :], changes)
+            else:
+                self._amend(entry, call.input, changes)
+                self.found.append(
+                    ("input_disagrees", f"call {call.call_id!r} came with other arguments before")
+                )
+        if not entry.is_closed:
+            self._close(entry, changes)
+
+    def _append(self, entry: _Entry, text: str, changes: Changes) -> None:
+        if text:
+            entry.pieces.append(text)
+            changes.of(entry).texts.append(text)
+
+    def _amend(self, entry: _Entry, text: str, changes: Changes) -> None:
+        # A new list, because deltas that were returned before refer to the old text.
+        entry.pieces = [text]
+        entry.amended = True
+        change = changes.of(entry)
+        change.amended = True
+        change.texts.clear()
+
+    def _close(self, entry: _Entry, changes: Changes) -> None:
+        entry.is_closed = True
+        changes.of(entry).closed = True
+
+    def _match_id(self, call: Call, taken: set[int]) -> _Entry | None:
+        for entry in self._by_id.get(call.call_id, ()):
+            if entry.index not in taken and entry.call.name == call.name:
+                taken.add(entry.index)
+                return entry
+        return None
+
+    def _match_content(self, call: Call, taken: set[int]) -> _Entry | None:
+        for entry in self._entries:
+            if (
+                entry.index in taken
+                or entry.is_confirmed
+                or entry.call.name != call.name
+                or not _may_be(entry, call)
+            ):
+                continue
+            taken.add(entry.index)
+            return entry
+        return None
+
+
+def _may_be(entry: _Entry, call: Call) -> bool:
+    text = entry.text()
+    if not entry.is_closed and call.input.startswith(text):
+        return True
+    return call.input == text or is_same_json(call.input, text)

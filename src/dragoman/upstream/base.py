@@ -3,15 +3,14 @@
 Nothing here knows HTTP, a dialect's fields or a client. `http.py` speaks to servers, `rehearsal/` answers by itself.
 """
 
-from collections.abc import Coroutine, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from dragoman.core.secrets import Secrets
 from dragoman.model.parts import Dialect
-
-__all__ = ("Reply", "Supervised", "Upstream", "UpstreamRequest")
 
 
 class UpstreamRequest(Struct, frozen=True, kw_only=True):
@@ -32,28 +31,55 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     request_id: str = ""
 
 
-class Reply(Protocol):
-    """An upstream's answer while it arrives. Whoever got it closes it, however the exchange ends."""
+class Reply(ABC):
+    """An upstream's answer while it arrives. Whoever got it closes it, however the exchange ends.
+
+    Header names are in lower case.
+    """
+
+    __slots__ = ()
+
+    status: int
+    headers: Mapping[str, str]
 
     @property
-    def status(self) -> int: ...
+    def is_over(self) -> bool:
+        """Whether it is known that the answer was read to its end."""
+        return False
 
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Names in lower case."""
-        ...
+    def take_pieces(self) -> list[bytes]:
+        """The whole answer in the pieces it came in, if all of it has arrived; otherwise nothing."""
+        return []
 
+    @abstractmethod
     async def read(self) -> bytes:
         """The next bytes, as many as have arrived; empty at the end.
 
         Raises:
             UpstreamError: kind `timeout` (nothing came for the idle time) or `truncated` (the connection was cut).
         """
-        ...
 
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        take_together: Callable[[list[bytes]], bool] | None = None,
+    ) -> bool:
+        """Pass each read to `take` when it comes, until `take` returns False. True: the answer has ended.
+
+        take_together: takes a read that came in several pieces; without it they are joined. Neither may raise.
+
+        Raises:
+            UpstreamError: as `read`.
+        """
+        del take_together
+        while data := await self.read():
+            if not take(data):
+                return False
+        return True
+
+    @abstractmethod
     def close(self) -> None:
         """Give the connection back if the answer was read whole, else cut it, at once. May be called twice."""
-        ...
 
 
 class Upstream(Protocol):

@@ -1,4 +1,4 @@
-"""What to do when an attempt failed: try again, go to the next upstream, or tell the client. Pure.
+"""What to do when an attempt failed: try again, go to the next upstream, or report the error to the client. Pure.
 
 Nothing here waits, draws a random number or reads a clock: the caller passes what it drew and read, and does what is
 decided. Nothing is repeated once a byte of an answer has been forwarded.
@@ -20,21 +20,9 @@ from math import isfinite
 
 from msgspec import Struct
 
+from dragoman.config.settings import RetrySettings
 from dragoman.model.outcome import ErrorInfo, ErrorKind
-from dragoman.upstream.faults import CONNECTIONS_TAKEN
-from dragoman.upstream.settings import RetrySettings
-
-__all__ = (
-    "Decision",
-    "Failure",
-    "Fallback",
-    "GiveUp",
-    "Retry",
-    "decide",
-    "failure_of",
-    "failure_without_answer",
-    "retry_after",
-)
+from dragoman.upstream.errors import CONNECTIONS_TAKEN
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -90,8 +78,8 @@ _OF_STATUS: Mapping[int, _Verdict] = {
     529: _Verdict.AGAIN,  # Anthropic: overloaded
 }
 
-# Kinds that a body tells and that mean the same whatever the status: OpenAI's used-up quota is a 429 like any other.
-_OF_TOLD_KIND: Mapping[ErrorKind, _Verdict] = {
+# Kinds that a body reports and that mean the same whatever the status: OpenAI's used-up quota is a 429 like any other.
+_OF_REPORTED_KIND: Mapping[ErrorKind, _Verdict] = {
     "quota": _Verdict.ELSEWHERE,
     "context_length": _Verdict.NEVER,
     "content_policy": _Verdict.NEVER,
@@ -175,9 +163,9 @@ def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
 
 
 def _verdict(failure: Failure) -> _Verdict:
-    told = _OF_TOLD_KIND.get(failure.kind)
-    if told is not None:
-        return told
+    decided = _OF_REPORTED_KIND.get(failure.kind)
+    if decided is not None:
+        return decided
     if failure.status is None:
         verdict = _OF_SILENCE.get(failure.kind, _Verdict.NEVER)
     else:

@@ -1,14 +1,24 @@
-"""What a person sees of a run: words, lines of calls, ends; nothing that a model wrote controls the terminal."""
+"""What a person sees of a run: words, lines of calls, ends; nothing that a model wrote controls the terminal.
+
+And what a program reads: event lines, one JSON object each, whole, and safe to look at.
+"""
 
 import asyncio
 import io
+import json
 from collections.abc import Sequence
 
 import pytest
 
-from dragoman.cli.run.describing import call_in_words, limits_in_words, seconds, usage_in_words
-from dragoman.cli.run.display import Display
-from dragoman.cli.run.live import LiveScreen
+from dragoman.cli.run.display import (
+    Display,
+    EventLines,
+    SessionStarted,
+    call_in_words,
+    limits_in_words,
+    usage_in_words,
+)
+from dragoman.cli.run.live_screen import LiveScreen, seconds
 from dragoman.engine.events import (
     CallReported,
     CallSettled,
@@ -246,3 +256,26 @@ def test_pictures_and_foreign_content_are_named() -> None:
     )
     event = CallSettled(1, CALL, Result(call_id="call_1", content=content), "done", 0.0)
     assert "[image image/png]\n  │ [thing]" in show(event)
+
+
+def test_lines_are_json_and_hold_no_bare_control_character(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    text = "one\ntwo\x1b[2J\x9b31m\u202e\u2028é\x7f"
+    lines = EventLines()
+    lines.start(
+        SessionStarted(session="s", root="/", model=text, upstreams=("a",), tools=("read",))
+    )
+    asyncio.run(lines.observe(ModelSpoke(TextDelta(0, text))))
+    written = capfdbinary.readouterr().out
+    first, second = (json.loads(line) for line in written.splitlines())
+    assert (first["type"], first["model"]) == ("session_started", text)
+    assert (second["type"], second["event"]["text"]) == ("model_spoke", text)
+    assert not set(written.decode()) & set("\x1b\x9b\u202e\u2028\x7f")
+    assert "é" in written.decode()
+
+
+def test_notes_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    EventLines().note("a note\x1b[2J")
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("", "dragoman: a note\\x1b[2J\n")

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from dragoman._json import Raw
 from dragoman.core.drafts import find_disagreements
-from dragoman.core.fold import fold, merge_usage, unfold
+from dragoman.core.fold import fold, unfold
 from dragoman.core.grammar import Grammar, is_grammatical
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -168,18 +168,6 @@ def test_nothing_folds_to_nothing() -> None:
 def test_a_part_that_never_started_is_refused(event: Event) -> None:
     with pytest.raises(LocalProtocolError, match="got part 0"):
         fold((Started(), event))
-
-
-def test_later_usage_replaces_what_it_states_and_nothing_else() -> None:
-    old = Usage(input=5, output=1, extra=Extra("messages", {"a": Raw(b"1"), "b": Raw(b"2")}))
-    new = Usage(output=9, extra=Extra("messages", {"b": Raw(b"3")}))
-    assert merge_usage(old, new) == Usage(
-        input=5, output=9, extra=Extra("messages", {"a": Raw(b"1"), "b": Raw(b"3")})
-    )
-    assert merge_usage(old, Usage(output=0)) == Usage(input=5, output=0, extra=old.extra)
-    assert merge_usage(old, Usage(extra=EXTRA)).extra == EXTRA
-    assert merge_usage(Usage(input=1), new) == Usage(input=1, output=9, extra=new.extra)
-    assert merge_usage(None, new) is new
 
 
 ANNOTATION = Annotation("chat", Raw(b"{}"))

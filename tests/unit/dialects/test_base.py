@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.runs import Run
+from dragoman.core.open_parts import OpenPart, OpenReasoning, OpenText, Parts
 from dragoman.dialects.base import Step, StreamDecoder
 from dragoman.errors import MalformedJson
-from dragoman.model.events import Completed, Event, Failed, InputDelta, Noticed, TextDelta
+from dragoman.model.events import Completed, Event, Failed, Noticed, ReasoningDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem
+from dragoman.model.parts import Reasoning, Text
 from dragoman.sse import Frame
 from strategies import chunkings, rechunk
 
@@ -19,30 +20,12 @@ TOO_LARGE = "expected an SSE frame of at most 24 bytes, got a longer one"
 class EchoReader:
     """Notices each frame's data; `bad` cannot be read, `odd` is irregular, `end` ends the stream."""
 
-    padding: bytes | None = None
-
     def __init__(self) -> None:
         self.over = False
         self.frame = 0
-        self.found: list[tuple[str, str]] = []
+        self.problems: list[tuple[str, str]] = []
 
-    def quick(self, _piece: bytes, _data: bytes, /) -> tuple[Event, ...] | None:
-        return None
-
-    def quick_many(self, opening: bytes, lines: list[bytes], told: list[Event], /) -> int:
-        for count, line in enumerate(lines):
-            events = None if b"\n" in line else self.quick(opening, line)
-            if events is None:
-                return count
-            told.extend(events)
-            if self.found or not events:
-                return count + 1
-        return len(lines)
-
-    def prolong(self, _last: TextDelta | InputDelta, _texts: list[str], /) -> bool:
-        return False
-
-    def quick_run(self, _lines: list[bytes], /) -> Run | None:
+    def find_delta(self, _opening: bytes, _data: bytes, /) -> tuple[OpenPart, str] | None:
         return None
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
@@ -50,7 +33,7 @@ class EchoReader:
             case b"bad":
                 raise MalformedJson("expected JSON")
             case b"odd":
-                self.found.append(("odd_frame", "odd"))
+                self.problems.append(("odd_frame", "odd"))
             case b"end":
                 self.over = True
                 return (Completed(),)
@@ -60,7 +43,7 @@ class EchoReader:
 
     def end(self) -> tuple[Event, ...]:
         self.over = True
-        self.found.append(("missing_end", "no end"))
+        self.problems.append(("missing_end", "no end"))
         return (Completed(),)
 
     def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
@@ -180,13 +163,27 @@ def test_no_cutting_changes_what_is_decoded(stream: bytes, data: st.DataObject) 
     assert whole[2] == stream
 
 
-class QuickReader(EchoReader):
-    """Understands every plain frame quickly; `odd` is irregular there too."""
+class DeltaReader(EchoReader):
+    """Takes plain frames for deltas of a text; `odd` is one of a reasoning, and irregular there too."""
 
-    def quick(self, _piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
+    def __init__(self) -> None:
+        super().__init__()
+        parts = Parts(self.problems)
+        self._text = OpenText(parts, Text())
+        self._reasoning = OpenReasoning(parts, Reasoning())
+
+    def find_delta(self, _opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
         if data == b"odd":
-            self.found.append(("odd_frame", "odd"))
-        return (heard(data),) if data in (b"a", b"odd") else None
+            self.problems.append(("odd_frame", "odd"))
+            return self._reasoning, "odd"
+        return (self._text, "a") if data == b"a" else None
+
+    def read(self, frame: Frame) -> tuple[Event, ...]:
+        grown = self.find_delta(b"", frame.data or b"")
+        if grown is None:
+            return super().read(frame)
+        event = grown[0].grow(grown[1])
+        return () if event is None else (event,)
 
 
 @given(
@@ -199,7 +196,7 @@ def test_events_alone_are_those_of_the_steps(reads: list[bytes]) -> None:
 
 
 def compare_events_and_steps(reads: list[bytes]) -> list[Problem]:
-    with_steps, alone = StreamDecoder(QuickReader()), StreamDecoder(QuickReader())
+    with_steps, alone = StreamDecoder(DeltaReader()), StreamDecoder(DeltaReader())
     steps = [step for read in reads for step in with_steps.feed(read)] + with_steps.close()
     events = [event for read in reads for event in alone.events(read)]
     events += [event for step in alone.close() for event in step.events]
@@ -243,11 +240,11 @@ def test_events_after_a_frame_over_the_limit_are_none() -> None:
 
 
 def test_a_read_that_is_one_frame_keeps_its_problem() -> None:
-    decoder = StreamDecoder(QuickReader())
+    decoder = StreamDecoder(DeltaReader())
     reads = [b"data: a\n\n", b"data: a\n\n", b"data: odd\n\n"]
     assert [list(decoder.events(read)) for read in reads] == [
-        [heard(b"a")],
-        [heard(b"a")],
-        [heard(b"odd")],
+        [TextDelta(0, "a")],
+        [TextDelta(0, "a")],
+        [ReasoningDelta(1, "odd")],
     ]
     assert decoder.problems == [Problem(3, "odd_frame", "odd")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.core.aliases import NameMap
-from dragoman.core.tally import Tally
+from dragoman.core.usage import Tally
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.relay import relay_body
 from dragoman.dialects.translate import TranslatedBody

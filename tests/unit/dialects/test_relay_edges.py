@@ -48,7 +48,7 @@ IRREGULAR: dict[tuple[str, str], tuple[Change, str]] = {
     ),
     ("chat", "a call inside another"): (
         lambda payloads: payloads.insert(5, second_call()),
-        "out_of_step",
+        "overlapping_parts",
     ),
     ("chat", "data on two lines"): (
         lambda payloads: None,

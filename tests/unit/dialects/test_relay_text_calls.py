@@ -8,7 +8,7 @@ import pytest
 from corpus_checks import CHECKS, calls_of, text_of
 from dragoman._json import raw
 from dragoman.core.fold import fold
-from dragoman.dialects import relay_hold
+from dragoman.dialects import relay as relay_module
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.chat.decode import ChatReader
 from dragoman.dialects.relay import StreamRelay, relay_body
@@ -132,7 +132,7 @@ def test_irregular_frame_before_one_that_waits_ends_the_passing_of_both() -> Non
 def test_block_beyond_what_may_wait_is_kept_by_the_stage_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay_hold, "MAX_HELD_BYTES", 2_000)
+    monkeypatch.setattr(relay_module, "MAX_WAITING_BYTES", 2_000)
     machine = relay()
     text = BLOCK.replace('"x"', json.dumps("x" * 200))
     out = machine.feed(first())
@@ -225,4 +225,6 @@ def test_decorated_deltas_are_read_quickly(more: dict[str, Any]) -> None:
     payload = json.loads(said("now.")[0].removeprefix(b"data: "))
     payload["choices"][0] |= more
     data = json.dumps(payload).encode()
-    assert reader.quick(b"data: " + data, data) == (TextDelta(0, "now."),)
+    grown = reader.find_delta(b"data: ", data)
+    assert grown is not None
+    assert grown[0].grow(grown[1]) == TextDelta(0, "now.")

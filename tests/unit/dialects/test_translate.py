@@ -16,7 +16,7 @@ from dragoman.dialects.translate import (
     translate_request,
 )
 from dragoman.errors import ConfigError
-from dragoman.model.events import Completed, Event, Finished, Started
+from dragoman.model.events import Completed, Event, Finished, InputDelta, Started, TextDelta
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call
 
@@ -127,3 +127,17 @@ def test_deltas_written_together_are_those_written_one_by_one(source: str, targe
     one_by_one, together = make_encoder(target, context), make_encoder(target, context)
     assert together.encode_all(events) == b"".join(map(one_by_one.encode, events))
     assert together.losses == one_by_one.losses
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+def test_encoder_that_takes_a_stream_up_goes_on_as_the_one_that_wrote_it(dialect: str) -> None:
+    frames = [*dialect_stream("chat", Story(texts=3, calls=2, arguments=3))]
+    events = [*make_decoder("chat").events(b"".join(frames))]
+    context = EncodeContext(created=1, seed="s")
+    for count, event in enumerate(events, 1):
+        if not isinstance(event, TextDelta | InputDelta):
+            continue
+        whole, resumed = make_encoder(dialect, context), make_encoder(dialect, context)
+        last = whole.encode_all(events[:count]).removesuffix(b"\n\n").rpartition(b"\n\n")[2]
+        resumed.resume(events[:count], last, 1)
+        assert resumed.encode_all(events[count:]) == whole.encode_all(events[count:])

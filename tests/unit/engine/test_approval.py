@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.engine.approval import Policy, Rule, Subject, Verdict, read_policy
-from dragoman.engine.commands import is_compound, look_at, spoken
+from dragoman.engine.commands import command_text, is_compound, look_at
 from dragoman.engine.globs import path_glob, text_glob
 from dragoman.errors import ConfigError
 
@@ -220,7 +220,7 @@ def test_what_can_be_seen_is_allowed_although_something_is_denied(text: str) -> 
         ("echo x | sh", "a shell runs what it is given as input"),
         ("bash script", "it runs a script"),
         ("./script", "it runs a program of the folder: ./script"),
-        ("python3 -c x", "python3 runs what it is told in a language of its own"),
+        ("python3 -c x", "python3 runs a program in a language of its own"),
         ("alias a=b", "alias may change what is run"),
         ("PATH=. ls", "it sets PATH"),
         ("export PATH=.", "it sets PATH"),
@@ -287,7 +287,7 @@ def test_pattern_allows_a_program_that_runs_others_if_it_names_it(
     ],
 )
 def test_words_are_judged_as_one_would_type_them(argv: list[str], text: str) -> None:
-    assert spoken(argv) == text
+    assert command_text(argv) == text
 
 
 def test_what_stands_deep_within_is_looked_at_so_far() -> None:

@@ -1,20 +1,25 @@
-"""From answer to answer: requests, sums, and ends."""
+"""From answer to answer: requests, sums, limits and ends."""
 
 import pytest
 
-from dragoman.engine.answer import Answer
+from dragoman.engine.actions import TurnOutcome
 from dragoman.engine.compaction import SummaryCompaction
-from dragoman.engine.conversation import Conversation
-from dragoman.engine.events import Compacted
+from dragoman.engine.conversation import (
+    Conversation,
+    Repeats,
+    exceeded,
+    signature,
+)
+from dragoman.engine.events import Compacted, RunEnd
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Toolbox
 from dragoman.model.outcome import Usage
-from dragoman.model.parts import Text
+from dragoman.model.parts import Call, Text
 from dragoman.model.request import Namespace, Tool, ToolChoice, ToolRef, Turn
 from engine_models import Acting, ask, call, say_ok
 
 SETTINGS = EngineSettings(max_turns=2, compaction=SummaryCompaction(threshold=10, keep=1))
-CALLED = Answer(turns=(Turn(role="assistant", parts=(call(),)),), calls=(call(),))
+CALLED = TurnOutcome(turns=(Turn(role="assistant", parts=(call(),)),), calls=(call(),))
 
 
 def test_request_keeps_the_caller_s_wishes() -> None:
@@ -30,28 +35,28 @@ def test_request_keeps_the_caller_s_wishes() -> None:
 def test_answer_without_calls_is_the_end() -> None:
     conversation = Conversation(ask(), SETTINGS)
     turn = Turn(role="assistant", parts=(Text(text="Hi"),))
-    assert conversation.take(Answer(turns=(turn,), finish="stop")) == "answered"
+    assert conversation.add_outcome(TurnOutcome(turns=(turn,), finish="stop")) == "answered"
     assert conversation.turns == (*ask().turns, turn)
 
 
 def test_answer_with_calls_goes_on_until_a_limit() -> None:
     conversation = Conversation(ask(), SETTINGS)
     conversation.turn_count = 1
-    assert conversation.take(CALLED) is None
+    assert conversation.add_outcome(CALLED) is None
     conversation.turn_count = 2
-    assert conversation.take(CALLED) == "max_turns"
+    assert conversation.add_outcome(CALLED) == "max_turns"
 
 
 def test_ids_of_all_calls_are_known() -> None:
     conversation = Conversation(ask(turns=CALLED.turns), SETTINGS)
     assert conversation.call_ids == {"call_1"}
-    made = Answer(turns=(Turn(role="assistant", parts=(call(call_id="x"), Text())),))
-    conversation.take(made)
+    made = TurnOutcome(turns=(Turn(role="assistant", parts=(call(call_id="x"), Text())),))
+    conversation.add_outcome(made)
     assert conversation.call_ids == {"call_1", "x"}
 
 
 def test_answer_that_ends_the_run_says_why() -> None:
-    assert Conversation(ask(), SETTINGS).take(Answer(end="failed")) == "failed"
+    assert Conversation(ask(), SETTINGS).add_outcome(TurnOutcome(end="failed")) == "failed"
 
 
 @pytest.mark.parametrize(
@@ -73,9 +78,9 @@ def test_choice_that_forces_a_call_holds_until_there_was_one(
 ) -> None:
     conversation = Conversation(ask(tool_choice=choice), SETTINGS)
     assert conversation.next_request(Toolbox()).tool_choice == choice
-    conversation.take(Answer(finish="pause"))
+    conversation.add_outcome(TurnOutcome(finish="pause"))
     assert conversation.next_request(Toolbox()).tool_choice == choice
-    conversation.take(CALLED)
+    conversation.add_outcome(CALLED)
     assert conversation.next_request(Toolbox()).tool_choice == after
 
 
@@ -83,12 +88,73 @@ def test_compaction_is_planned_once_after_an_answer() -> None:
     turn = ask().turns[0]
     conversation = Conversation(ask(turns=(turn,) * 5), SETTINGS)
     assert conversation.plan_compaction() is None
-    conversation.take(Answer(usage=Usage(input=9, output=1)))
+    conversation.add_outcome(TurnOutcome(usage=Usage(input=9, output=1)))
     plan = conversation.plan_compaction()
     assert plan is not None
     assert conversation.plan_compaction() is None
     assert conversation.compact(plan, "S") == Compacted(10, 5, 2)
     assert len(conversation.turns) == 2
     off = Conversation(ask(), EngineSettings(compaction=None))
-    off.take(Answer(usage=Usage(input=10**9)))
+    off.add_outcome(TurnOutcome(usage=Usage(input=10**9)))
     assert off.plan_compaction() is None
+
+
+def test_same_arguments_are_the_same_whatever_their_order_and_spacing() -> None:
+    one = call(arguments='{"a": [1, {"c": 2, "b": 3}], "d": 1.0}')
+    other = call(arguments='{"d":1.0,"a":[1,{"b":3,"c":2}]}', call_id="other")
+    assert signature(one) == signature(other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call(arguments='{"a": 2}'),
+        call(arguments='{"a": "1"}'),
+        call("play", arguments='{"a": 1}'),
+        call(arguments='{"a": 1}', namespace="x"),
+        call(arguments='{"a": 1}', kind="custom"),
+        call(arguments='{"a": 1'),
+        call(arguments="[" * 5000),
+    ],
+)
+def test_different_calls_are_told_apart(other: Call) -> None:
+    assert signature(call(arguments='{"a": 1}')) != signature(other)
+
+
+def test_repeats_are_counted_once_an_answer() -> None:
+    repeats = Repeats()
+    assert repeats.note([call(), call()]) == 1
+    assert repeats.note([call()]) == 2
+    assert repeats.note([]) == 0
+
+
+def test_something_new_begins_the_count_again_and_going_round_does_not() -> None:
+    repeats = Repeats()
+    look, write = call("look"), call("write")
+    for number in range(10):
+        assert repeats.note([look, call(arguments=str(number))]) == 1
+    repeats = Repeats()
+    assert [repeats.note([made]) for made in (look, write) * 3] == [1, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("turns", "tokens", "repeats", "reason"),
+    [
+        (1, 0, 0, None),
+        (3, 0, 0, "max_turns"),
+        (1, 100, 0, "max_tokens"),
+        (1, 0, 2, "no_progress"),
+        (3, 100, 2, "no_progress"),
+        (3, 100, 1, "max_tokens"),
+    ],
+)
+def test_first_limit_that_is_reached_is_named(
+    turns: int, tokens: int, repeats: int, reason: RunEnd | None
+) -> None:
+    settings = EngineSettings(max_turns=3, max_tokens=100, max_repeats=2)
+    assert exceeded(settings, turns=turns, tokens=tokens, repeats=repeats) == reason
+
+
+def test_limits_can_be_lifted() -> None:
+    settings = EngineSettings(max_turns=None, max_tokens=None, max_repeats=None)
+    assert exceeded(settings, turns=10**6, tokens=10**9, repeats=10**6) is None

@@ -1,9 +1,10 @@
-"""The machine of one turn, step by step and without a loop."""
+"""The machine of one turn, step by step and without a loop; and the turns that it leaves, which can always be sent again."""
 
 from itertools import product
 
 import pytest
 
+from dragoman._json import Raw
 from dragoman.core.pairing import is_paired
 from dragoman.engine.actions import (
     AbortCall,
@@ -13,13 +14,12 @@ from dragoman.engine.actions import (
     RunCall,
     SettleCall,
     Settled,
+    TurnOutcome,
 )
-from dragoman.engine.answer import Answer
-from dragoman.engine.routing import Router
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Toolbox
+from dragoman.engine.toolbox import Router, Toolbox
 from dragoman.engine.tools import Declaration, text_output
-from dragoman.engine.turn import TRANSITIONS, UNNAMED, State, TurnMachine
+from dragoman.engine.turn import TRANSITIONS, UNNAMED, State, TurnMachine, compose_turns
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     Completed,
@@ -35,7 +35,8 @@ from dragoman.model.events import (
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, Limits, LimitWindow, Usage
-from dragoman.model.parts import Call, Refusal, Result, Text
+from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.request import Turn
 from engine_models import Acting, call, say_ok
 
 ERROR = ErrorInfo(kind="overloaded", message="busy")
@@ -62,11 +63,11 @@ def done(number: int, text: str = "ok") -> Settled:
     )
 
 
-def answer_of(actions: list[Action] | object) -> Answer:
+def answer_of(actions: list[Action] | object) -> TurnOutcome:
     assert isinstance(actions, list)
     end = actions[-1]  # pyright: ignore[reportUnknownVariableType]
     assert isinstance(end, EndTurn)
-    return end.answer
+    return end.outcome
 
 
 def words(actions: list[Action]) -> list[str]:
@@ -182,7 +183,7 @@ def test_cut_call_is_refused_when_the_answer_ends_and_forgotten_when_it_breaks()
     assert (said.status, said.input) == ("completed", '{"a')
     turn = machine()
     actions = tell(turn, ended(0, half), Failed(ERROR))
-    assert answer_of(actions) == Answer(end="failed", error=ERROR)
+    assert answer_of(actions) == TurnOutcome(end="failed", error=ERROR)
 
 
 def test_broken_answer_waits_for_its_calls() -> None:
@@ -314,13 +315,15 @@ def test_usage_limits_and_finish_are_those_of_the_last_report() -> None:
 
 def test_pairs_that_are_not_in_the_table_are_refused() -> None:
     turn = machine()
-    with pytest.raises(LocalProtocolError, match="expected a call that runs, got 7"):
+    with pytest.raises(LocalProtocolError, match="expected a running call, got 7"):
         turn.settle(done(7))
     tell(turn, ended(0, call("read")), Completed())
-    with pytest.raises(LocalProtocolError, match="PartEnded may not come where a turn is SETTLING"):
+    with pytest.raises(
+        LocalProtocolError, match="PartEnded is not allowed while the turn is SETTLING"
+    ):
         tell(turn, ended(1, call("read")))
     turn.settle(done(0))
-    with pytest.raises(LocalProtocolError, match="Settled may not come where a turn is OVER"):
+    with pytest.raises(LocalProtocolError, match="Settled is not allowed while the turn is OVER"):
         turn.settle(done(0))
     assert tell(turn, ended(1, call("read"))) == []  # nobody listens any more
 
@@ -340,3 +343,56 @@ def test_table_leads_from_listening_to_over_and_never_back() -> None:
     inputs = {kind for _, kind in TRANSITIONS}
     missing = [pair for pair in product(State, inputs) if pair not in TRANSITIONS]
     assert {state for state, _ in missing} == {State.LISTENING, State.SETTLING, State.OVER}
+
+
+SEARCH = Call(call_id="s", name="web_search", kind="web_search", executor="provider")
+FOUND = Result(call_id="s", executor="provider")
+THOUGHT = Reasoning(summary=("hm",))
+SAID = Text(text="Hi")
+NOTE = Opaque(dialect="responses", type="note", raw=Raw(b"{}"))
+HALF = Text(text="Hal", status="incomplete")
+
+
+def kept(*parts: Part, is_cut: bool = True) -> tuple[Part, ...]:
+    turns = compose_turns(dict(enumerate(parts)), {}, is_cut=is_cut)
+    return turns[0].parts if turns else ()
+
+
+def test_parts_stand_in_their_order_and_results_in_that_of_the_calls() -> None:
+    one, two = Result(call_id="a"), Result(call_id="b")
+    turns = compose_turns({2: call(), 0: SAID, 1: call()}, {2: two, 1: one}, is_cut=False)
+    assert turns == (
+        Turn(role="assistant", parts=(SAID, call(), call())),
+        Turn(role="tool", parts=(one, two)),
+    )
+
+
+def test_whole_answer_stays_as_it_is() -> None:
+    parts = (THOUGHT, Text(), SEARCH, THOUGHT)
+    assert kept(*parts, is_cut=False) == parts
+
+
+@pytest.mark.parametrize(
+    ("parts", "left"),
+    [
+        ((THOUGHT, SAID, HALF), (THOUGHT, SAID, HALF)),
+        ((THOUGHT, Text(status="incomplete")), ()),
+        ((SAID, THOUGHT, call(status="incomplete")), (SAID,)),
+        ((THOUGHT, call(), THOUGHT), (THOUGHT, call())),
+        ((SAID, Reasoning(status="incomplete")), (SAID,)),
+        ((SAID, SEARCH), (SAID,)),
+        ((SAID, SEARCH, FOUND), (SAID, SEARCH, FOUND)),
+        ((Refusal(text="No"), Refusal()), (Refusal(text="No"),)),
+        ((SAID, Media(kind="image", url="u")), (SAID, Media(kind="image", url="u"))),
+        ((SAID, Media(kind="image", status="incomplete")), (SAID,)),
+        ((SAID, NOTE), (SAID, NOTE)),
+    ],
+)
+def test_cut_answer_ends_with_something_a_provider_takes(
+    parts: tuple[Part, ...], left: tuple[Part, ...]
+) -> None:
+    assert kept(*parts) == left
+
+
+def test_nothing_said_is_no_turn() -> None:
+    assert compose_turns({}, {}, is_cut=True) == ()

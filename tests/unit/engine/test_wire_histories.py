@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.dialects.registry import CODECS
 from dragoman.engine.events import CallStarted, EngineEvent
-from dragoman.engine.runner import Engine
+from dragoman.engine.run import Engine
 from dragoman.model.events import Failed, Started
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Call, Reasoning, Text

@@ -1,14 +1,26 @@
-"""One screen shows what is in an answer and what is wrong with it."""
+"""Reports as a screen, as JSON and as text."""
+
+import json
 
 from msgspec.structs import replace
 
-from dragoman.inspection.layout import MIN_WIDTH, lay_out
-from dragoman.inspection.present import plain
+from dragoman._json import Raw
+from dragoman.core.call_input import judge
+from dragoman.inspection.layout import (
+    EFFECTS,
+    MIN_WIDTH,
+    REASONS,
+    lay_out,
+    loss_lines,
+    plain,
+    problem_lines,
+    to_json,
+)
 from dragoman.inspection.report import ChoiceReport, ProblemReport, Report
-from dragoman.inspection.visible import cells
-from dragoman.model.outcome import Usage
-
-from .reports import CALL, CHOICE, CUT_CALL, EMPTY, PROBLEM, REPORT
+from dragoman.inspection.terminal_text import cells
+from dragoman.model.outcome import ErrorInfo, Loss, Usage
+from dragoman.model.parts import Call
+from inspection_reports import CALL, CHOICE, CUT_CALL, EMPTY, PROBLEM, REPORT
 
 
 def screen(report: Report, width: int = 80) -> str:
@@ -221,3 +233,110 @@ def test_messages_wrap_below_each_other() -> None:
 
 def test_a_very_narrow_terminal_is_treated_as_a_narrow_one() -> None:
     assert screen(REPORT, 3) == screen(REPORT, MIN_WIDTH)
+
+
+def test_the_json_names_everything() -> None:
+    assert json.loads(to_json(replace(REPORT, problems=(PROBLEM,)))) == {
+        "dialect": "chat",
+        "form": "stream",
+        "frames": 12,
+        "id": "chatcmpl-1",
+        "model": "gpt-4.1",
+        "calls": [
+            {
+                "id": "call_1",
+                "name": "get_weather",
+                "namespace": None,
+                "kind": "function",
+                "arguments": '{"city":"Paris"}',
+                "deltas": 3,
+                "executable": True,
+                "reason": "complete",
+                "choice": 0,
+                "minted": False,
+            }
+        ],
+        "text": "Let me look.",
+        "reasoning": "",
+        "refusal": None,
+        "usage": {"input": 1200, "cached": 1000, "output": 30, "reasoning": 0, "total": 1230},
+        "finish": "tool_calls",
+        "error": None,
+        "problems": [
+            {"frame": 7, "line": 13, "kind": "cut_stream", "message": "expected an end, got none"}
+        ],
+    }
+
+
+def test_the_json_of_an_empty_answer_has_the_same_fields() -> None:
+    found = json.loads(to_json(EMPTY))
+    assert (found["text"], found["usage"], found["finish"], found["calls"]) == ("", None, None, [])
+
+
+def test_the_json_is_one_line_that_no_terminal_obeys() -> None:
+    hostile = replace(CHOICE, text="\x1b[2J\x9b2J\n\u2028\ud83d")
+    data = to_json(replace(REPORT, choices=(hostile,)))
+    assert data.count(b"\n") == 1
+    assert b"\x1b" not in data
+    assert b"\xc2\x9b" not in data
+    assert json.loads(data)["text"] == hostile.text
+    visible = to_json(replace(REPORT, choices=(replace(CHOICE, text="é\x9b"),)))
+    assert "é\\u009b".encode() in visible
+
+
+def test_several_choices_are_listed() -> None:
+    choices = (CHOICE, ChoiceReport(index=1, text="B"))
+    found = json.loads(to_json(replace(REPORT, choices=choices)))
+    assert [choice["text"] for choice in found["choices"]] == ["Let me look.", "B"]
+
+
+def test_an_error_is_told_without_its_raw_form() -> None:
+    error = ErrorInfo(kind="rate_limit", message="slow down", status=429, raw=Raw(b'{"secret":1}'))
+    assert json.loads(to_json(replace(EMPTY, error=error)))["error"] == {
+        "kind": "rate_limit",
+        "message": "slow down",
+        "status": 429,
+        "code": None,
+        "param": None,
+    }
+
+
+def test_arguments_are_the_source_text() -> None:
+    source = '{"n": 1.0, "n": 12345678901234567890}'
+    report = replace(REPORT, calls=(replace(CALL, arguments=source),))
+    assert json.loads(to_json(report))["calls"][0]["arguments"] == source
+
+
+def test_a_problem_is_one_line() -> None:
+    assert list(problem_lines((PROBLEM, replace(PROBLEM, line=None, message="a\nb\x1b")))) == [
+        "frame 7, line 13: cut_stream: expected an end, got none",
+        "frame 7: cut_stream: a\\nb\\x1b",
+    ]
+
+
+def test_a_loss_is_one_line() -> None:
+    losses = (Loss("seal", "part 1", "drop", "a\nb"), Loss("logprobs", "", "drop"))
+    assert list(loss_lines(losses)) == [
+        "loss: seal at part 1 (a\\nb): drop",
+        "loss: logprobs: drop",
+    ]
+
+
+def test_every_reason_of_a_verdict_has_its_words() -> None:
+    calls = (
+        Call(call_id="a", name="f", input="{}"),
+        Call(call_id="a", name="f", input="{"),
+        Call(call_id="a", name="f", input="{}", status="incomplete"),
+        Call(call_id="a", name="", input="{}"),
+        Call(call_id="a", name="f", input="{}", executor="provider"),
+    )
+    assert {judge(call).reason for call in calls} == set(REASONS)
+    assert REASONS["complete"] == "yes"
+
+
+def test_effects_are_whole_sentences_on_one_line() -> None:
+    for kind, effect in EFFECTS.items():
+        assert kind.isidentifier()
+        assert effect[0].isupper() or effect.startswith("pydantic")
+        assert effect.endswith((".", "?"))
+        assert "\n" not in effect

@@ -2,12 +2,11 @@
 
 from msgspec import structs
 
-from dragoman.inspection.present import plain
+from dragoman.config.check import complete
+from dragoman.config.settings import Route, ServerSettings, Settings, UpstreamSettings
+from dragoman.inspection.layout import plain
 from dragoman.server.banner import banner
-from dragoman.server.config_checks import complete
 from dragoman.server.connect import CLIENTS
-from dragoman.server.settings import ServerSettings, Settings
-from dragoman.upstream.settings import Route, UpstreamSettings
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1", api_key="SECRET1")
 OTHER = UpstreamSettings(

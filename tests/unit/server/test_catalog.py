@@ -6,13 +6,12 @@ import pytest
 from anthropic.types import ModelInfo
 from openai.types import Model as OpenAIModel
 
+from dragoman.config.settings import ModelLimits, Route, Settings, UpstreamSettings
 from dragoman.core.failures import error_info, status_of
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import Dialect
 from dragoman.server.catalog import dialect_of_caller, find_model, known_models, list_models
-from dragoman.server.settings import Settings
 from dragoman.upstream.rehearsal import SCENARIOS
-from dragoman.upstream.settings import ModelLimits, Route, UpstreamSettings
 
 LOCAL = UpstreamSettings(
     kind="chat",

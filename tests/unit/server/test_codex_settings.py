@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dragoman.config.check import check_surroundings, complete
+from dragoman.config.read import Flags, load_settings
+from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.errors import ConfigError
 from dragoman.server.banner import banner
 from dragoman.server.catalog import known_models
-from dragoman.server.config import Flags, check_surroundings, complete, load_settings
 from dragoman.server.connect import connection_of
-from dragoman.server.settings import Settings
 from dragoman.upstream.base import Supervised
 from dragoman.upstream.codex.upstream import CodexUpstream
-from dragoman.upstream.http import HttpUpstream
-from dragoman.upstream.settings import UpstreamSettings
+from dragoman.upstream.http.upstream import HttpUpstream
 
 CODEX = UpstreamSettings(kind="codex")
 

@@ -6,10 +6,9 @@ import tomllib
 
 import pytest
 
-from dragoman.server.config_checks import complete
+from dragoman.config.check import complete
+from dragoman.config.settings import Route, ServerSettings, Settings, UpstreamSettings
 from dragoman.server.connect import CLIENTS, Connection, connection_of, gateway_url, snippet
-from dragoman.server.settings import ServerSettings, Settings
-from dragoman.upstream.settings import Route, UpstreamSettings
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1")
 ODD = 'odd "model\'s" \\ name'

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from dragoman.core.failures import error_info, status_of
-from dragoman.server.cors import Cors, Hosts, check_source
+from dragoman.server.access import Cors, Hosts, check_source
 from dragoman.server.refusals import Forbidden
 
 Headers = list[tuple[bytes, bytes]]

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from codex_logins import chatgpt_login, make_token
+from dragoman.config.settings import UpstreamSettings
 from dragoman.server.probe import Finding, probe_all
 from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
-from dragoman.upstream.settings import UpstreamSettings
 
 
 def test_an_upstream_that_never_answers_is_given_up() -> None:

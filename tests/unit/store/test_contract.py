@@ -11,7 +11,7 @@ from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
 from dragoman.model.outcome import ErrorInfo, Usage
 from dragoman.model.parts import Extra, Reasoning, Seal, Text
 from dragoman.model.request import Request, Turn
-from dragoman.store.base import Store
+from dragoman.store.contract import Store
 from dragoman.store.records import Answer, Escrowed, StoreStats
 from store_help import OWNER, Bench, call_ending, draft, ending
 
@@ -33,9 +33,9 @@ def test_what_was_put_is_read_back_whole(bench: Bench) -> None:
         assert not head.is_settled
         assert head.expires == bench.clock.now + 1000.0
         assert head.size > 0
-        told = await store.told(OWNER, "resp_1", stream=True)
+        told = await store.read(OWNER, "resp_1", stream=True)
         assert (told.head, told.body, told.stream) == (head, over.body, over.stream)
-        assert (await store.told(OWNER, "resp_1")).stream is None
+        assert (await store.read(OWNER, "resp_1")).stream is None
         (link,) = await store.chain(OWNER, "resp_1")
         assert (link.head, link.request, link.answer) == (head, made.request, over.answer)
 
@@ -45,7 +45,7 @@ def test_what_was_put_is_read_back_whole(bench: Bench) -> None:
 def test_answer_that_was_not_streamed_has_no_stream(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.put(draft(), ending())
-        assert (await store.told(OWNER, "resp_1", stream=True)).stream is None
+        assert (await store.read(OWNER, "resp_1", stream=True)).stream is None
 
     bench.run(work)
 
@@ -55,7 +55,7 @@ def test_running_response_is_seen_and_then_ends(bench: Bench) -> None:
 
     async def work(store: Store) -> None:
         await store.begin(made)
-        told = await store.told(OWNER, "resp_1", stream=True)
+        told = await store.read(OWNER, "resp_1", stream=True)
         assert (told.head.status, told.body, told.stream) == ("in_progress", made.body, None)
         (link,) = await store.chain(OWNER, "resp_1")
         assert link.answer is None
@@ -63,7 +63,7 @@ def test_running_response_is_seen_and_then_ends(bench: Bench) -> None:
             await store.finish(OWNER, "resp_1", ending(stream=b"x", status="incomplete"))
             == "incomplete"
         )
-        after = await store.told(OWNER, "resp_1", stream=True)
+        after = await store.read(OWNER, "resp_1", stream=True)
         assert (after.head.status, after.body, after.stream) == ("incomplete", ending().body, b"x")
         assert (await store.chain(OWNER, "resp_1"))[0].answer == ending().answer
 
@@ -125,7 +125,7 @@ def test_nobody_sees_what_is_anothers(bench: Bench) -> None:
         with pytest.raises(StoreMissing):
             await store.head("owner-2", "resp_1")
         with pytest.raises(StoreMissing):
-            await store.told("owner-2", "resp_1")
+            await store.read("owner-2", "resp_1")
         with pytest.raises(StoreMissing):
             await store.chain("owner-2", "resp_1")
         with pytest.raises(StoreMissing):
@@ -194,8 +194,8 @@ def test_chain_says_which_response_is_missing(bench: Bench) -> None:
 
 
 def test_chain_beyond_its_bound_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.store.front.MAX_CHAIN", 5)
-    monkeypatch.setattr("dragoman.store.rows.MAX_CHAIN", 5)
+    monkeypatch.setattr("dragoman.store.engine_store.MAX_CHAIN", 5)
+    monkeypatch.setattr("dragoman.store.engine.MAX_CHAIN", 5)
 
     async def work(store: Store) -> None:
         parent = None
@@ -209,14 +209,16 @@ def test_chain_beyond_its_bound_is_refused(bench: Bench, monkeypatch: pytest.Mon
     bench.run(work)
 
 
-@pytest.mark.parametrize("place", ["front", "rows", "memory", "sqlite_jobs", "postgres"])
+@pytest.mark.parametrize(
+    "place", ["engine_store", "engine", "memory", "sqlite.operations", "postgres.engine"]
+)
 def test_limits_of_a_chain_are_read_in_one_place(place: str) -> None:
     module = __import__(f"dragoman.store.{place}", fromlist=["MAX_CHAIN_BYTES"])
     assert module.MAX_CHAIN_BYTES == 64 * 1024 * 1024
 
 
 def test_chain_of_too_many_bytes_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("front", "rows", "memory", "sqlite_jobs", "postgres"):
+    for place in ("engine_store", "engine", "memory", "sqlite.operations", "postgres.engine"):
         monkeypatch.setattr(f"dragoman.store.{place}.MAX_CHAIN_BYTES", 900)
 
     async def work(store: Store) -> None:
@@ -396,7 +398,7 @@ def test_cancelled_response_stays_cancelled(bench: Bench) -> None:
         assert await store.cancel(OWNER, "b") == "cancelled"
         assert (await store.head(OWNER, "a")).continued_by is None
         assert await store.finish(OWNER, "b", ending()) == "cancelled"
-        told = await store.told(OWNER, "b")
+        told = await store.read(OWNER, "b")
         assert (told.head.status, told.body) == ("cancelled", b"")
         assert await store.cancel(OWNER, "a") == "completed"
         with pytest.raises(StoreMissing):
@@ -409,7 +411,7 @@ def test_deleted_response_is_gone(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.begin(draft())
         await store.delete(OWNER, "resp_1")
-        for read in (store.head, store.told, store.chain, store.delete):
+        for read in (store.head, store.read, store.chain, store.delete):
             with pytest.raises(StoreMissing):
                 await read(OWNER, "resp_1")
         with pytest.raises(StoreMissing):
@@ -458,7 +460,7 @@ def test_what_has_expired_is_not_found_swept_or_not(bench: Bench) -> None:
         assert (await store.expire()).responses == 0
         await store.head(OWNER, "a")
         bench.clock.now += 2
-        for read in (store.head, store.told, store.chain, store.delete, store.cancel):
+        for read in (store.head, store.read, store.chain, store.delete, store.cancel):
             with pytest.raises(StoreMissing):
                 await read(OWNER, "b")
         with pytest.raises(StoreMissing):
@@ -627,7 +629,7 @@ def test_large_values_are_kept_whole(bench: Bench) -> None:
         (link,) = await store.chain(OWNER, "resp_1")
         assert link.request.turns[0].parts == (Text(text=text),)
         assert link.answer == ending(text).answer
-        assert (await store.told(OWNER, "resp_1", stream=True)).stream == stream
+        assert (await store.read(OWNER, "resp_1", stream=True)).stream == stream
 
     bench.run(work)
 

@@ -7,8 +7,8 @@ import pytest
 from dragoman.core.journal import Deltas, Form
 from dragoman.errors import StoreConflict, StoreDamaged
 from dragoman.model.parts import Text
-from dragoman.store.base import Store
-from dragoman.store.piling import Pile
+from dragoman.store.codec import StreamBuffer
+from dragoman.store.contract import Store
 from store_help import OWNER, Bench, call_ending, draft, ending
 
 TOLD = (
@@ -50,33 +50,33 @@ def test_answer_whose_body_does_not_tell_it_is_damaged(bench: Bench) -> None:
 
 
 def test_stream_that_was_packed_in_pieces_is_told_whole(bench: Bench) -> None:
-    pile = Pile()
+    buffer = StreamBuffer()
     for number in range(3000):
-        pile.add(b"data: %d\n\n" % number)
+        buffer.add(b"data: %d\n\n" % number)
 
     async def work(store: Store) -> None:
-        await store.put(draft("a"), ending(stream=pile))
-        assert (await store.told(OWNER, "a", stream=True)).stream == pile.read()
+        await store.put(draft("a"), ending(stream=buffer))
+        assert (await store.read(OWNER, "a", stream=True)).stream == buffer.read()
 
     bench.run(work)
 
 
 def test_stream_and_the_body_that_it_ends_in_are_told_each_by_itself(bench: Bench) -> None:
-    pile = Pile()
+    buffer = StreamBuffer()
     deltas = Deltas(Form(b'data: {"delta":', b',"n":', b"}\n\n"), 3, b'"a"\n"b"')
-    pile.add(deltas.frames(), [deltas])
-    pile.add_last(b"data: " + TOLD + b"\n\n")
+    buffer.add(deltas.frames(), [deltas])
+    buffer.add_last(b"data: " + TOLD + b"\n\n")
 
     async def work(store: Store) -> None:
-        over = ending(answer=None, body=TOLD, stream=pile)
+        over = ending(answer=None, body=TOLD, stream=buffer)
         await store.put(draft("a"), over)
         await store.begin(draft("b", parent="a"))
         await store.finish(OWNER, "b", over)
         for name in "ab":
-            told = await store.told(OWNER, name, stream=True)
+            told = await store.read(OWNER, name, stream=True)
             assert told.stream == deltas.frames() + b"data: " + TOLD + b"\n\n"
             assert told.body == TOLD
-            told = await store.told(OWNER, name)
+            told = await store.read(OWNER, name)
             assert (told.body, told.stream) == (TOLD, None)
         links = await store.chain(OWNER, "b")
         answers = [link.answer for link in links if link.answer is not None]

@@ -9,20 +9,20 @@ from random import Random
 
 import pytest
 
-from dragoman.store.base import Store
+from dragoman.store.contract import Store
 from store_help import OWNER, Bench, ending
 
-TESTS = Path(__file__).parents[2]
+SUPPORT = Path(__file__).parents[2] / "support"
 KILLS = 6
 """Of one engine, in every run of the tests; `DRAGOMAN_KILLS` asks for more."""
 
 
 def writer(url: str, name: str, *extra: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, str(TESTS / "store_writer.py"), url, name, *extra],
+        [sys.executable, str(SUPPORT / "store_writer.py"), url, name, *extra],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
     )
 
 
@@ -58,7 +58,7 @@ def test_acknowledged_responses_survive_the_killed_process_whole(
             expected = ending(text=f"{writer_name} {caller} {index}" * 50)
             (link,) = await store.chain(OWNER, name)
             assert (link.head.status, link.answer) == ("completed", expected.answer)
-            told = await store.told(OWNER, name, stream=True)
+            told = await store.read(OWNER, name, stream=True)
             assert (told.body, told.stream) == (expected.body, b"data: x\n\n" * 100)
 
     lasting.clock.now = 0.0

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from dragoman.model.events import PartEnded
 from dragoman.model.parts import Reasoning
 from dragoman.textcalls import PATTERNS, PatternRegistry, TextScanner, scan_text
-from dragoman.textcalls.profiles import formats_of_model
+from dragoman.textcalls.registry import formats_of_model
 
 LEAKED = "antml" + ":"
 SCHEMA = {

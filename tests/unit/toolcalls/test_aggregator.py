@@ -26,8 +26,7 @@ from dragoman.toolcalls import (
     ToolCallRecord,
 )
 from dragoman.toolcalls.records import Pieces
-
-from .wires import (
+from toolcall_wires import (
     Payload,
     chat_body,
     chat_call,

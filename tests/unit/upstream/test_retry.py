@@ -4,9 +4,10 @@ from typing import get_args
 
 import pytest
 
+from dragoman.config.settings import RetrySettings
 from dragoman.core.failures import error_info
 from dragoman.model.outcome import ErrorInfo, ErrorKind
-from dragoman.upstream.faults import all_taken
+from dragoman.upstream.errors import all_taken
 from dragoman.upstream.retry import (
     Decision,
     Failure,
@@ -18,7 +19,6 @@ from dragoman.upstream.retry import (
     failure_without_answer,
     retry_after,
 )
-from dragoman.upstream.settings import RetrySettings
 
 SETTINGS = RetrySettings(attempts=3, base_delay=0.2, max_delay=5.0, max_wait=10.0)
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT

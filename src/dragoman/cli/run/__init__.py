@@ -1,14 +1,122 @@
-"""`dragoman run`: an agent in the terminal, on any upstream.
+"""`dragoman run`: an agent in the terminal, on any upstream. Here are its options.
 
-command.py        options                                  starting.py: what they lead to
+start.py          from options to a conversation
 conversation.py   questions, answers, interruptions, exit codes
-  keeping, asking   sessions.py: conversations as files    questions.py: lines from a person    signals.py: Ctrl-C
-  showing           display.py: for a person, on live.py    event_lines.py: `--json`             describing.py: in words
-tools.py          what the agent may do here               instructions.py: what it is told
+sessions.py       conversations as files
+signals.py        Ctrl-C
+person.py         what a person types, approves and is asked
+display.py        what a person or a program is shown, on live_screen.py
+tools.py          what the agent may do here
 
-Only `command.py` is imported before the command runs: the rest needs the gateway's dependencies.
+The other modules need the gateway's dependencies, so they are imported when the command runs.
 """
 
-from dragoman.cli.run.command import configure
+import argparse
 
-__all__ = ("configure",)
+from dragoman.cli.loading import add_config_option
+from dragoman.cli.options import Options
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = """\
+Without an upstream it answers from the rehearsal, which needs no key. Ctrl-C interrupts, twice quits.
+
+exit codes:
+  0    answered
+  1    the model or its upstream failed
+  2    it cannot be started: options, configuration, a conversation that cannot be read
+  3    a limit was reached: turns, tokens, time, or the same call again and again
+  4    answered, but an MCP server failed; standard error says which, and why
+  130  interrupted"""
+    parser.add_argument(
+        "prompt",
+        metavar="PROMPT",
+        nargs="?",
+        help="what to do; - or a pipe: read it from standard input; nothing at a terminal: ask for it, again and again",
+    )
+    _add_model_options(parser)
+    _add_tool_options(parser)
+    _add_session_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    add_config_option(parser)
+    group = parser.add_argument_group("the model")
+    group.add_argument(
+        "--upstream",
+        metavar="KIND=URL",
+        help="the only upstream, such as chat=http://127.0.0.1:8000/v1; codex, chatgpt-codex and rehearsal have no URL "
+        "(default: the configuration, OPENAI_API_KEY or ANTHROPIC_API_KEY, else the rehearsal)",
+    )
+    group.add_argument(
+        "--model", help="the model to ask (default: DRAGOMAN_MODEL, else by the upstream)"
+    )
+    group.add_argument(
+        "--max-turns", type=int, metavar="N", help="answers of the model at most (default: 100)"
+    )
+    group.add_argument(
+        "--max-tokens", type=int, metavar="N", help="tokens in and out of all answers together"
+    )
+    group.add_argument("--max-seconds", type=float, metavar="N", help="time for the whole of it")
+    group.add_argument(
+        "--instructions",
+        metavar="FILE",
+        help="a file with instructions for the agent, in place of the default ones",
+    )
+
+
+def _add_tool_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what it may do")
+    group.add_argument(
+        "--root", metavar="DIR", help="the folder it works in and cannot leave (default: this one)"
+    )
+    group.add_argument(
+        "--mcp",
+        metavar="NAME=COMMAND",
+        action="append",
+        help="an MCP server: its command, or its http:// address; or a .json file with mcpServers; repeatable",
+    )
+    group.add_argument(
+        "--yes", action="store_true", help="approve everything that the policy does not deny"
+    )
+    group.add_argument(
+        "--policy", metavar="FILE", help="what is allowed, asked for and denied (see docs/tools.md)"
+    )
+    group.add_argument(
+        "--no-sandbox",
+        action="store_true",
+        help="run commands without a sandbox, also where there is one",
+    )
+    group.add_argument(
+        "--network", action="store_true", help="let commands in the sandbox use the network"
+    )
+
+
+def _add_session_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the conversation")
+    group.add_argument(
+        "--resume",
+        metavar="ID",
+        nargs="?",
+        const="",
+        help="go on with a kept conversation (default: the last one in this folder)",
+    )
+    group.add_argument(
+        "--sessions",
+        action="store_true",
+        help="list the kept conversations of this folder, and do nothing else",
+    )
+    group.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object a line for everything that happens",
+    )
+    group.add_argument("--quiet", action="store_true", help="print the words of the model alone")
+
+
+def _run(options: Options) -> int:
+    from dragoman.cli.run.start import start  # noqa: PLC0415 - needs the gateway's dependencies
+
+    return start(options)

@@ -1,26 +1,21 @@
-"""What happens in a run, for a person who watches: words as they come, a line per call, how it ended.
+"""What happens in a run, shown as it happens: to a person on a screen (`Display`), or to a program as JSON lines (`EventLines`).
 
-Told by the engine's events; everything that a model or a tool wrote is made safe before it is shown.
+Everything that a model or a tool wrote is made safe before a person sees it: no control character reaches the terminal.
+
+`--json` prints one JSON object a line on standard output: what the run is, then the engine's events (`engine.events`).
+Everything else, such as questions and notes, goes to standard error.
 """
 
+import re
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol, cast
 
 from msgspec import Struct, field
 
-from dragoman.cli.run.describing import (
-    call_in_words,
-    cut_to,
-    end_in_words,
-    limits_in_words,
-    mark_of,
-    result_lines,
-    seconds,
-    usage_in_words,
-)
-from dragoman.cli.run.live import LiveScreen
-from dragoman.cli.screen import complain
+from dragoman._json import dumps, loads
+from dragoman.cli.run.live_screen import LiveScreen, cut_to, seconds
+from dragoman.cli.screen import complain, write
 from dragoman.engine.events import (
     CallReported,
     CallSettled,
@@ -30,11 +25,13 @@ from dragoman.engine.events import (
     ModelSpoke,
     Retried,
     RunEnded,
+    Settlement,
     TurnEnded,
     TurnStarted,
 )
+from dragoman.errors import MalformedJson
 from dragoman.inspection.layout import Line, Span, Style
-from dragoman.inspection.visible import visible, visible_line
+from dragoman.inspection.terminal_text import excerpt, visible, visible_line
 from dragoman.model.events import (
     Event,
     InputDelta,
@@ -43,57 +40,223 @@ from dragoman.model.events import (
     ReasoningDelta,
     TextDelta,
 )
-from dragoman.model.outcome import Limits
-from dragoman.model.parts import Call, Reasoning, Refusal, Text
+from dragoman.model.outcome import Limits, LimitWindow, Usage
+from dragoman.model.parts import Call, Media, Opaque, Reasoning, Refusal, Result, Text
 
-__all__ = ("Display", "Watcher")
+Mark = Literal["good", "bad"]
+
+_RESULT_LINES = 4  # enough to recognise a result; --json has all of it
+_MAX_PARSED = 1_000_000  # characters of a call's input, which may contain a whole file
+_SHOWN = 1000
+_VALUE = 60
+_MOST_VALUES = 4
+
+_ENDS: dict[str, str] = {
+    "max_turns": "stopped: the limit of turns is reached",
+    "max_tokens": "stopped: the limit of tokens is reached",
+    "max_time": "stopped: the limit of time is reached",
+    "no_progress": "stopped: the same call was repeated without progress",
+    "cancelled": "interrupted: what ran was stopped, the conversation is kept as far as it came",
+    "handed_over": "stopped: the model called a tool that nobody here runs",
+}
+_SETTLEMENTS: dict[Settlement, str] = {
+    "done": "",
+    "failed": "failed",
+    "refused": "not run",
+    "timed_out": "timed out",
+    "aborted": "stopped",
+}
+
+
+def call_in_words(call: Call) -> str:
+    """The tool and its input on one line of any length: `read README.md`."""
+    name = call.name if call.namespace is None else f"{call.namespace}.{call.name}"
+    shown = visible_line(" ".join(_input_in_words(call.input)[:_SHOWN].split("\n")))
+    return f"{visible_line(name)} {shown}".rstrip()
+
+
+def _input_in_words(text: str) -> str:
+    if len(text) > _MAX_PARSED:
+        return text
+    try:
+        value = cast("object", loads(text))
+    except MalformedJson:
+        return text
+    if not isinstance(value, dict):
+        return text
+    words: list[str] = []
+    for name, each in cast("dict[str, object]", value).items():
+        shown = each if isinstance(each, str) else str(each)
+        shown = shown if len(shown) <= _VALUE else f"{shown[:_VALUE]}…"
+        words.append(shown if not words else f"{name}={shown}")
+    more = "" if len(words) <= _MOST_VALUES else " …"
+    return " ".join(words[:_MOST_VALUES]) + more
+
+
+def mark_of(settled: CallSettled) -> Mark:
+    return "good" if settled.how == "done" and not settled.result.is_error else "bad"
+
+
+def result_lines(settled: CallSettled, width: int) -> Iterator[str]:
+    """The first lines of a result, each of at most `width` cells, and a note on how long it is."""
+    word = _SETTLEMENTS[settled.how]
+    text = _result_text(settled.result).strip("\n")
+    if word:
+        text = f"{word}: {text}" if text else word
+    if not text:
+        return
+    shown = excerpt(text, width, _RESULT_LINES)
+    yield from shown.lines
+    if shown.is_cut:
+        yield f"… {text.count(chr(10)) + 1:,} lines, {len(text):,} characters in all"
+
+
+def _result_text(result: Result) -> str:
+    return "\n".join(map(_content, result.content))
+
+
+def _content(part: Text | Media | Opaque) -> str:
+    match part:
+        case Text():
+            return part.text
+        case Media():
+            return f"[{part.kind} {part.media_type or ''}]".replace(" ]", "]")
+        case Opaque():
+            return f"[{part.type}]"
+
+
+def usage_in_words(usage: Usage) -> str:
+    """`1,234 tokens in (800 cached), 56 out`; empty if nothing was counted."""
+    if usage.input is None and usage.output is None:
+        return ""
+    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+    return f"{usage.input or 0:,} tokens in{cached}, {usage.output or 0:,} out"
+
+
+def limits_in_words(limits: Limits) -> str:
+    return ", ".join(filter(None, map(_window, limits.windows)))
+
+
+def _window(window: LimitWindow) -> str:
+    name = visible_line(window.name)
+    if window.used_percent is not None:
+        return f"{name} {window.used_percent:.0f}% used"
+    if window.remaining is not None:
+        of = "" if window.limit is None else f" of {window.limit:,.0f}"
+        return f"{name} {window.remaining:,.0f}{of} left"
+    return ""
+
+
+def end_in_words(ended: RunEnded) -> str:
+    """Why the run ended, with the error; empty if it was answered."""
+    error = "" if ended.error is None else visible_line(ended.error.message)
+    if ended.reason == "failed":
+        return f"failed: {error}" if error else "failed"
+    reason = _ENDS.get(ended.reason, "")
+    return f"{reason} ({error})" if reason and error else reason
+
+
+# JSON escapes the other control characters. It allows these as they are, and a terminal may act on them.
+_CONTROLS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class SessionStarted(Struct, frozen=True, kw_only=True, tag_field="type", tag="session_started"):
+    """The first line.
+
+    turns: the number of turns from earlier runs. sandbox: a sentence on how commands are run.
+    approval: what happens to calls that need approval: `asked`, `granted`, `refused`.
+    """
+
+    session: str
+    root: str
+    model: str
+    upstreams: Sequence[str]
+    tools: Sequence[str]
+    turns: int = 0
+    sandbox: str = ""
+    approval: str = ""
+
+
+class EventLines:
+    """Shows a run to a program, as JSON lines."""
+
+    def start(self, started: SessionStarted) -> None:
+        _write_line(started)
+
+    async def observe(self, event: EngineEvent) -> None:
+        _write_line(event)
+
+    def note(self, text: str, style: Style = "faint") -> None:
+        del style
+        complain([text])
+
+    def warn(self, text: str) -> None:
+        complain([text])
+
+    def end(self, ended: RunEnded, session_id: str) -> None:
+        del ended, session_id  # the last event contains them
+
+    def tick(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _write_line(value: Struct) -> None:
+    data = dumps(value)
+    if not data.isascii():
+        # Only strings contain such characters, and an escape means the same there.
+        data = _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
+    write(data + b"\n")
+
 
 _WAITING = "model"
 _INDENT = "    "
 
 
 class Watcher(Protocol):
-    """Whoever shows a run: to a person, or to a program."""
+    """Shows a run, to a person or to a program."""
 
     async def observe(self, event: EngineEvent) -> None: ...
 
     def note(self, text: str, style: Style = "faint") -> None:
-        """Something that is not the engine's to tell."""
+        """Show a message that is no event of the engine."""
         ...
 
     def warn(self, text: str) -> None:
-        """A failure that is reported whatever else is: on standard error."""
+        """Report a failure on standard error, even with `--quiet`."""
         ...
 
     def end(self, ended: RunEnded, session_id: str) -> None:
-        """After the last event."""
+        """Show how the run ended, after the last event."""
         ...
 
     def tick(self) -> None:
-        """A moment has passed."""
+        """Update what shows the time; called regularly."""
         ...
 
     def close(self) -> None:
-        """Nothing more will be told, whatever was going on."""
+        """Clean up: nothing more will be shown."""
         ...
 
 
-class _Run(Struct):
-    """What has been seen of the run so far."""
+class _RunState(Struct):
+    """The state of the run so far."""
 
     began: float
     calls: int = 0
     limits: Limits | None = None
     writing: dict[int, str] = field(
         default_factory=dict[int, str]
-    )  # calls whose input arrives, by part
+    )  # calls whose input is arriving, by part
     sizes: dict[int, int] = field(default_factory=dict[int, int])
-    spoken: set[int] = field(default_factory=set[int])  # parts of which deltas were told
-    half: str = ""  # a carriage return, which may be half of a line's end
+    shown_parts: set[int] = field(default_factory=set[int])  # parts whose deltas were shown
+    half: str = ""  # a carriage return, which may be the first half of a line end
 
 
 class Display:
-    """On a screen. `is_quiet`: the words of the model alone."""
+    """Shows a run on a screen. `is_quiet`: only the text of the model."""
 
     def __init__(
         self,
@@ -105,7 +268,7 @@ class Display:
         self._screen = screen
         self._is_quiet = is_quiet
         self._clock = clock
-        self._run = _Run(clock())
+        self._run = _RunState(clock())
         self._is_running = False
         is_plain = not screen.can_write("✓✗│")
         self._signs = {"good": "+", "bad": "x"} if is_plain else {"good": "✓", "bad": "✗"}
@@ -147,7 +310,7 @@ class Display:
         self._screen.aside(lambda: complain([text]))
 
     def end(self, ended: RunEnded, session_id: str) -> None:
-        """Why it ended if that is not plain, then the counts."""
+        """Show why the run ended, unless it was answered, then the counts."""
         why = end_in_words(ended)
         if why:
             self._screen.show((Span(why, "bad"),))
@@ -173,9 +336,9 @@ class Display:
     def _begin_turn(self) -> None:
         if not self._is_running:
             self._is_running = True
-            self._run = _Run(self._clock())
+            self._run = _RunState(self._clock())
         run = self._run
-        run.writing, run.sizes, run.spoken, run.half = {}, {}, set(), ""
+        run.writing, run.sizes, run.shown_parts, run.half = {}, {}, set(), ""
         self._screen.set_row(_WAITING, "waiting for the model")
 
     def _end_turn(self, event: TurnEnded) -> None:
@@ -186,7 +349,7 @@ class Display:
         run = self._run
         match event:
             case TextDelta():
-                run.spoken.add(event.part)
+                run.shown_parts.add(event.part)
                 self._speak(event.text)
             case ReasoningDelta():
                 self._screen.set_row(_WAITING, "thinking")
@@ -205,7 +368,7 @@ class Display:
     def _end_part(self, part: int, event: PartEnded) -> None:
         run = self._run
         match event.value:
-            case Text() | Refusal() if part not in run.spoken and event.value.text:
+            case Text() | Refusal() if part not in run.shown_parts and event.value.text:
                 self._speak(event.value.text)
             case Call() if part in run.writing:
                 self._screen.drop_row(f"part {part}")
@@ -221,7 +384,7 @@ class Display:
         self._screen.drop_row(_WAITING)
         whole = self._run.half + text
         self._run.half = "\r" if whole.endswith("\r") else ""
-        # Which column a tab stands in is not known here: all of them are four spaces.
+        # The column of a tab is not known here, so every tab becomes four spaces.
         self._screen.say(visible(whole.removesuffix("\r").replace("\t", "    ")))
 
     def _settle(self, event: CallSettled) -> None:

@@ -18,26 +18,24 @@ from typing import cast
 from msgspec import Struct, field
 
 from dragoman._json import as_object, dumps_document, loads
+from dragoman.config.environment import state_folder
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import ConfigError, MalformedJson, StoreDamaged
 from dragoman.model.outcome import Usage
 from dragoman.model.request import Turn
-from dragoman.store.opening import default_path
-from dragoman.store.reading import reader
-
-__all__ = ("Session", "Sessions", "is_session_id", "new_session")
+from dragoman.store.codec import reader
 
 VERSION = 1
-# Of one folder; a file has some hundred kilobytes. Older ones go when a new conversation is saved.
+# Conversations that are kept per folder; a file has some hundred kilobytes. Saving a new one deletes older ones.
 MAX_KEPT = 200
-# A conversation of a million tokens with images stays below; more is no file of ours.
+# A conversation of a million tokens with images is smaller; a larger file is not one of ours.
 MAX_BYTES = 256 * 1024 * 1024
 
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One conversation. `turns` has no instructions: they are written anew for every run."""
+    """One conversation. `turns` has no instructions: every run adds its own."""
 
     version: int = VERSION
     id: str
@@ -58,7 +56,7 @@ def is_session_id(text: str) -> bool:
 
 
 def new_session(root: Path, model: str, now: float) -> Session:
-    """A conversation that has not begun."""
+    """A new, empty conversation."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
     return Session(
         id=f"{stamp}-{secrets.token_hex(3)}",
@@ -70,14 +68,14 @@ def new_session(root: Path, model: str, now: float) -> Session:
 
 
 class Sessions:
-    """Those of one user."""
+    """The stored conversations of one user."""
 
     def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> None:
-        self._folder = default_path(environ).parent / "sessions"
+        self._folder = state_folder(environ) / "sessions"
         self._clock = clock
 
     def save(self, session: Session) -> None:
-        """Write it, in the place of what was written before.
+        """Write the conversation, replacing its older state.
 
         Raises:
             OSError: there is no room, or no permission.
@@ -102,7 +100,7 @@ class Sessions:
             self._forget_old(folder)
 
     def load(self, session_id: str) -> Session:
-        """The conversation with this id, of whatever folder.
+        """The conversation with this id, from any folder.
 
         Raises:
             ConfigError: there is none, or it cannot be read.
@@ -118,7 +116,7 @@ class Sessions:
         return _load(found[0])
 
     def latest(self, root: Path) -> Session:
-        """The conversation in this folder that was gone on with last.
+        """The conversation in this folder that was used last.
 
         Raises:
             ConfigError: there is none, or it cannot be read.
@@ -129,7 +127,7 @@ class Sessions:
         return _load(files[0])
 
     def all_of(self, root: Path) -> list[Session | str]:
-        """All conversations in this folder, the last first; of one that cannot be read, why not."""
+        """All conversations in this folder, the newest first; for a file that cannot be read, the reason."""
         found: list[Session | str] = []
         for file in self._files(self._of_root(root)):
             try:
@@ -151,7 +149,7 @@ class Sessions:
             file.unlink(missing_ok=True)
 
 
-# A link in the way of the new file is nobody's of ours.
+# Do not follow a link in place of the new file: we did not create it.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -178,7 +176,7 @@ def _load(path: Path) -> Session:
 
 def _json_of(session: Session) -> bytes:
     data = dumps_document(session)
-    # A half of a character has no UTF-8, and readers refuse its escape.
+    # UTF-8 cannot express half a surrogate pair, and readers refuse its escape.
     return dumps_document(_mended(loads(data))) if b"\\ud" in data else data
 
 

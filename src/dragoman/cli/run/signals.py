@@ -1,6 +1,6 @@
-"""Ctrl-C once ends what is going on, twice the program; a signal to end ends it at once. No process is left behind.
+"""Ctrl-C once interrupts the current answer, twice the program; SIGTERM and SIGHUP end it at once. No process is left behind.
 
-Ending is cancelling the command's task: everything below cleans up after itself. What does not in time is killed.
+The program ends by cancelling the command's task, and everything below it cleans up. What does not end in time is killed.
 """
 
 import asyncio
@@ -12,11 +12,9 @@ from pathlib import Path
 
 from dragoman.cli.screen import INTERRUPTED
 
-__all__ = ("Signals",)
-
-# Tools are asked to end, then made to; a person who has pressed Ctrl-C twice has waited long enough.
+# Time for tools to end; a person who has pressed Ctrl-C twice has waited long enough.
 GRACE_SECONDS = 0.5
-_FATAL = {"SIGTERM": 143, "SIGHUP": 129}  # as shells report processes that these ended
+_FATAL = {"SIGTERM": 143, "SIGHUP": 129}  # the exit codes that shells report for these signals
 
 
 class Signals:
@@ -30,7 +28,7 @@ class Signals:
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Signals concern the task that enters here. Needs the running loop."""
+        """Handle signals for the current task while the context lasts. Needs the running loop."""
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         numbers = [signal.SIGINT]
@@ -43,12 +41,12 @@ class Signals:
         try:
             yield
         finally:
-            # From here on only the loop itself is ended, in no time: a signal may do as it likes.
+            # From here on only the loop has to end, which takes no time: signals get their default effect.
             for number in numbers[1:]:
                 loop.remove_signal_handler(number)
 
-    def forgive(self) -> None:
-        """Something else goes on now: the next Ctrl-C is a first one."""
+    def reset(self) -> None:
+        """A new answer begins: the next Ctrl-C counts as the first."""
         self._is_warned = False
 
     def _interrupted(self) -> None:
@@ -75,7 +73,7 @@ def _leave(code: int) -> None:
 
 
 def _descendants() -> list[int]:
-    """The processes that we and they have started; none where the system does not tell."""
+    """All child processes, also indirect ones; an empty list if the system has no /proc."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -85,6 +83,6 @@ def _descendants() -> list[int]:
             continue
         children.setdefault(parent, []).append(int(status.parent.name))
     found = list(children.get(os.getpid(), ()))
-    for process in found:  # grows while it is gone through
+    for process in found:  # the list grows during the loop
         found.extend(children.get(process, ()))
     return found

@@ -1,7 +1,7 @@
 """What the agent may do here: the tools of a terminal and those of MCP servers, all behind one gate."""
 
 import os
-import tomllib
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,39 +11,31 @@ from msgspec import Struct
 
 from dragoman._json import loads
 from dragoman.cli.options import Options
-from dragoman.cli.run.approving import asking
-from dragoman.cli.run.mcp_host import TerminalHost
-from dragoman.cli.run.questions import Person
+from dragoman.cli.run.person import Person, TerminalHost, approval_from
+from dragoman.config.environment import sqlite_place
+from dragoman.config.mcp import check_names, settings_from_file_text, settings_from_short_form
+from dragoman.config.read import CONFIG_FILE, find_file
+from dragoman.config.settings import McpServerSettings, Settings
+from dragoman.config.values import read_toml
 from dragoman.core.aliases import flat_name
 from dragoman.engine.approval import Policy, read_policy
-from dragoman.engine.builtin.environment import is_secret
-from dragoman.engine.builtin.guarding import Ask, Gate, guarded, say_yes
+from dragoman.engine.builtin.gate import Ask, Gate, guarded, say_yes
 from dragoman.engine.builtin.sandbox import Sandbox
+from dragoman.engine.builtin.shell import is_secret
 from dragoman.engine.builtin.terminal import TerminalOptions, TerminalTools, terminal_tools
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.mcp.settings import (
-    McpServerSettings,
-    check_names,
-    settings_from_file_text,
-    settings_from_short_form,
-)
 from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError, MalformedJson
-from dragoman.server.config import CONFIG_FILE, find_file
-from dragoman.server.hosted.servers import tokens_folder
-from dragoman.server.settings import Settings
-from dragoman.store.opening import sqlite_place
+from dragoman.gateway.hosted.servers import tokens_folder
 
-__all__ = ("Permissions", "Toolset", "open_tools", "permissions_of", "servers_of")
-
-# A policy has a few lines, a file of MCP servers some kilobytes; a recording given by mistake has more.
+# A policy has a few lines, a file of MCP servers some kilobytes; a file that was named by mistake may have more.
 _MAX_FILE = 1024 * 1024
 
 
 class Permissions(Struct, frozen=True):
-    """What the options say of it.
+    """What the agent may do, by the options.
 
-    says_yes: to all that the policy does not deny. hidden: what commands in the sandbox cannot read.
+    says_yes: approve everything that the policy does not deny. hidden: files that commands in the sandbox cannot read.
     """
 
     policy: Policy
@@ -54,7 +46,7 @@ class Permissions(Struct, frozen=True):
 
 
 class Toolset(Struct, frozen=True):
-    """What there is."""
+    """The tools of a run."""
 
     terminal: TerminalTools
     servers: McpServers
@@ -68,12 +60,12 @@ class Toolset(Struct, frozen=True):
         return (*self.terminal, _GuardedSource(self.servers, self.terminal.gate))
 
     def names(self) -> tuple[str, ...]:
-        """As far as they are known now: servers may be starting still."""
+        """The names that are known now: servers may still be starting."""
         offered = [tool.offer.declaration for tool in (*self.terminal, *self.servers.tools())]
         return tuple(flat_name(each.name, each.namespace) for each in offered)
 
     def warnings(self) -> list[str]:
-        """What a person should know before it begins. Servers that do not start are told of by the log."""
+        """What a person should know before the run starts. Servers that do not start are reported by the log."""
         if self.servers.problems:
             return []  # their tools are not known
         unused = self.policy.unused(self.names())
@@ -107,9 +99,9 @@ def permissions_of(options: Options, settings: Settings, root: Path) -> Permissi
 
 
 def _private_places(options: Options, settings: Settings, root: Path) -> Iterator[str]:
-    """What this run reads or keeps and its commands must not see, beside what every sandbox hides.
+    """Files that this run reads or stores and its commands must not read, beside those that every sandbox hides.
 
-    A configuration in the folder that the agent works in is a file of the project: it is hidden if it holds a secret.
+    A configuration in the agent's folder is a file of the project: it is hidden only if it contains a secret.
     """
     files = [Path(word) for word in options.mcp or () if word.endswith(".json") and "=" not in word]
     config = find_file(options.config, os.environ)
@@ -132,15 +124,19 @@ def _private_places(options: Options, settings: Settings, root: Path) -> Iterato
 
 def _holds_secrets(path: Path) -> bool:
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        table: object = loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError, MalformedJson):
-        return True  # what cannot be read is no reason to show it
+        data = path.read_bytes()
+        table: object = (
+            loads(data.removeprefix(BOM_UTF8))
+            if path.suffix == ".json"
+            else read_toml(data, str(path))
+        )
+    except (OSError, ConfigError, MalformedJson):
+        return True  # hide what cannot be checked
     return _is_secret_within("", table)
 
 
 def _is_secret_within(name: str, value: object) -> bool:
-    """Whether a value holds a secret itself. The name of a variable that holds one is none."""
+    """Whether a value contains a secret. The name of a variable that holds one is not a secret."""
     if isinstance(value, dict):
         entries = cast("dict[str, object]", value).items()
         return any(_is_secret_within(key, each) for key, each in entries)
@@ -151,20 +147,20 @@ def _is_secret_within(name: str, value: object) -> bool:
 
 
 def servers_of(words: Sequence[str], settings: Settings) -> tuple[McpServerSettings, ...]:
-    """The MCP servers of the configuration and of the command line, whose word counts where both name one.
+    """The MCP servers of the configuration and of the command line, which wins if both name one.
 
     Raises:
-        ConfigError: a word has another form, or two of them name one server.
+        ConfigError: an option is invalid, or two options name the same server.
     """
-    said: list[McpServerSettings] = []
+    given: list[McpServerSettings] = []
     for word in words:
         if word.endswith(".json") and "=" not in word:
-            said += settings_from_file_text(_read_text("--mcp", word), os.environ, word)
+            given += settings_from_file_text(_read_text("--mcp", word), os.environ, word)
         else:
-            said.append(settings_from_short_form(word))
-    check_names(said, "--mcp")
-    names = {server.name for server in said}
-    return (*(server for server in settings.mcp if server.name not in names), *said)
+            given.append(settings_from_short_form(word))
+    check_names(given, "--mcp")
+    names = {server.name for server in given}
+    return (*(server for server in settings.mcp if server.name not in names), *given)
 
 
 @asynccontextmanager
@@ -176,14 +172,14 @@ async def open_tools(
 ) -> AsyncGenerator[Toolset]:
     """The tools, while the context lasts; the processes of MCP servers end with it.
 
-    person: who is asked for approval, and by MCP servers; None: what needs approval is refused, and questions are declined.
+    person: is asked for approval and by MCP servers; None: calls that need approval are refused, questions declined.
 
     Raises:
         ConfigError: the root is no folder, or the MCP SDK is not installed.
     """
     ask: Ask | None = say_yes if permissions.says_yes else None
     if ask is None and person is not None:
-        ask = asking(person)
+        ask = approval_from(person)
     terminal = terminal_tools(
         root,
         policy=permissions.policy,

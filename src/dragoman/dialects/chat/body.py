@@ -1,21 +1,22 @@
-"""A whole answer to Chat Completions, as one body. Events are folded first, then written."""
+"""Whole answers: a body by its type, both ways, and events to a body.
+
+A body as nearly all are (one choice of text, reasoning and calls of functions) is read and written by its type, which halves
+the cost of a small request; any other is read as a chunk (`decode`) and written part by part. Where both ways can take an
+answer they say the same.
+"""
 
 from collections.abc import Iterable
 from typing import assert_never
 
-from dragoman._json import Raw, dumps_document
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, is_strict, typed_decoder
 from dragoman.core.drafts import join_logprobs
+from dragoman.core.fields import NULL, own_fields, read_present
 from dragoman.core.fold import fold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
+from dragoman.core.plain import plain_parts
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.chat.errors import encode_error
-from dragoman.dialects.chat.fields import fields_of, own_fields
-from dragoman.dialects.chat.losses import LOSSES, note_extra, note_foreign
-from dragoman.dialects.chat.plain import write_plain
-from dragoman.dialects.chat.usage import write_usage
-from dragoman.dialects.chat.wire import REASONING_FIELDS
-from dragoman.dialects.chat.writing import (
+from dragoman.dialects.chat.content import (
     FAILING_REASONS,
     cite,
     finish_word,
@@ -27,11 +28,109 @@ from dragoman.dialects.chat.writing import (
     write_audio,
     write_image,
 )
+from dragoman.dialects.chat.errors import encode_error
+from dragoman.dialects.chat.losses import LOSSES, note_extra, note_foreign
+from dragoman.dialects.chat.usage import read_usage, write_usage
+from dragoman.dialects.chat.wire import (
+    CHUNK_FIELDS,
+    REASONING_FIELDS,
+    BodyCall,
+    TypedBody,
+    TypedFunction,
+    WrittenBody,
+    WrittenChoice,
+    WrittenMessage,
+)
 from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
-from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.sse import is_utf8
 
-__all__ = ("encode_body", "write_body")
+_decode = typed_decoder(TypedBody)
+
+
+def read_typed(data: bytes) -> Outcome | None:
+    """What a body amounts to; None if a closer look is needed."""
+    try:
+        body = _decode(data)
+        fields = as_object(data, is_utf8=True)
+    except FAST_FAILURES:
+        return None
+    (choice,) = body.choices
+    message = choice.message
+    calls = message.tool_calls or ()
+    # Calls are what a choice with calls ends for; one that ends otherwise was cut, or says so by mistake.
+    if bool(calls) is not (choice.finish_reason == "tool_calls") or not (
+        data.isascii() or is_utf8(data)
+    ):
+        return None
+    parts: list[Part] = []
+    if message.reasoning_content:
+        parts.append(Reasoning(summary=(message.reasoning_content,)))
+    if message.content:
+        parts.append(Text(text=message.content))
+    ids: set[str] = set()
+    for call in calls:
+        name, arguments = call.function.name, call.function.arguments
+        if not call.id or call.id in ids or not name or not is_strict(arguments):
+            return None
+        ids.add(call.id)
+        parts.append(Call(call_id=call.id, name=name, input=arguments))
+    usage = fields.get("usage", NULL)
+    if usage == NULL and "x_groq" in fields:
+        return None
+    rest = {name: raw for name, raw in fields.items() if name not in CHUNK_FIELDS and raw != NULL}
+    return Outcome(
+        response_id=body.id or "",
+        model=body.model or "",
+        created=body.created,
+        choices=(Choice(parts=tuple(parts), finish=choice.finish_reason),),
+        usage=None if usage == NULL else read_usage(usage),
+        completed=True,
+        started_extra=Extra("chat", rest) if rest else None,
+    )
+
+
+_Counts = dict[str, object]
+
+
+def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
+    """The body of a plain answer; None if it must be written part by part."""
+    parts = plain_parts(outcome, "chat")
+    if parts is None or context.legacy_functions:
+        return None
+    thoughts: list[str] = []
+    texts: list[str] = []
+    calls: list[BodyCall] = []
+    for part in parts:
+        if isinstance(part, Call):
+            calls.append(BodyCall(part.call_id, "function", TypedFunction(part.name, part.input)))
+        elif isinstance(part, Text):
+            texts.append(part.text)
+        else:
+            thoughts += (*part.summary, *part.content)
+            if part.seals:
+                book.note("seal", "choice 0")
+    content = "".join(texts) if texts or not calls else None
+    thought = "".join(thoughts) or None
+    message = WrittenMessage("assistant", content, None, thought, calls or None)
+    usage = outcome.usage
+    if usage is not None and usage.extra is not None:
+        note_foreign(book, usage.extra, "usage")
+    if outcome.started_extra is not None:
+        note_foreign(book, outcome.started_extra, "answer")
+    note_extra(book, outcome.completed_extra, "answer")
+    return dumps_document(
+        WrittenBody(
+            outcome.response_id or Minter(context.seed)("chatcmpl-"),
+            "chat.completion",
+            context.created if outcome.created is None else outcome.created,
+            context.model or outcome.model,
+            (WrittenChoice(0, message, None, outcome.choices[0].finish or "stop"),),
+            None if usage is None else write_usage(usage),
+        )
+    )
+
 
 _NO_CONTEXT = EncodeContext()
 
@@ -46,7 +145,7 @@ def encode_body(
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
     """The same for an answer that is whole already."""
-    plain = write_plain(outcome, context, book)
+    plain = write_typed(outcome, context, book)
     if plain is not None:
         return plain
     error = outcome.error or _why_not(outcome)
@@ -66,7 +165,7 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
     note_extra(book, outcome.completed_extra, "answer")
     if outcome.limits is not None:
         book.note("rate_limits")
-    return dumps_document({**body, **own_fields(outcome.started_extra)})
+    return dumps_document({**body, **own_fields("chat", outcome.started_extra)})
 
 
 def _why_not(outcome: Outcome) -> ErrorInfo | None:
@@ -103,8 +202,8 @@ class _Message:
         choice = self._choice
         logprobs = {name: join_logprobs(pieces) for name, pieces in self._logprobs.items()}
         has_logprobs = any(piece is not None for piece in logprobs.values())
-        extra = dict(own_fields(choice.finish_extra))
-        message = {**self._message(), **fields_of(extra.pop("message", None))}
+        extra = dict(own_fields("chat", choice.finish_extra))
+        message = {**self._message(), **read_present(extra.pop("message", None))}
         out: dict[str, object] = {
             "index": choice.index,
             "message": message,
@@ -160,7 +259,7 @@ class _Message:
         if len(sections) > 1:
             self._book.note("reasoning_sections", self._where)
         self._thoughts.append("\n\n".join(sections))
-        own = own_fields(part.extra)
+        own = own_fields("chat", part.extra)
         self._fields |= {name: own[name] for name in REASONING_FIELDS if name in own}
         self._fields |= sealed_fields(part, self._book, self._where)
 
@@ -232,7 +331,7 @@ class _Message:
             "type": kind,
             kind: {"name": flat_name(call, self._book, self._where), field: call.input},
             **({"extra_content": content} if content is not None else {}),
-            **own_fields(call.extra),
+            **own_fields("chat", call.extra),
         }
 
     def _audio(self, media: Media) -> dict[str, object]:

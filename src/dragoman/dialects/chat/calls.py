@@ -2,20 +2,20 @@
 
 Calls are announced in the order they were first seen, each once its name is settled. A call ends early, so that
 consumers that take one part at a time can go on, when something else begins and its input is already a complete JSON
-object. All others end when the choice finishes. Which entry belongs to which call is `core.slots`.
+object. All others end when the choice finishes. Which entry belongs to which call is `slots`; how a call grows and
+ends is `core.open_parts`.
 """
 
 from functools import partial
 
-from dragoman._json import is_strict
-from dragoman.core.names import resolve_name
-from dragoman.core.slots import CallName, Slots
-from dragoman.dialects.chat.entries import CallEntry
-from dragoman.dialects.chat.open_call import OpenCall
-from dragoman.dialects.chat.telling import Telling
-from dragoman.errors import RemoteProtocolError
+from msgspec.structs import replace
 
-__all__ = ("CallTrack",)
+from dragoman._json import Raw, is_strict
+from dragoman.core.open_parts import OpenCall, Parts
+from dragoman.dialects.chat.entries import CallEntry, merge_objects
+from dragoman.dialects.chat.slots import CallName, Slots
+from dragoman.errors import MalformedJson, RemoteProtocolError
+from dragoman.model.parts import Call, CallKind, Extra, PartStatus, Seal
 
 _LEGACY_INDEX = "function_call"
 
@@ -23,50 +23,134 @@ _LEGACY_INDEX = "function_call"
 _LATER_ONLY = frozenset({"empty_id", "empty_name"})
 
 
+class ChoiceCall:
+    """One call, and what only Chat says of one: its index, the pieces of its name, inputs that are objects."""
+
+    __slots__ = (
+        "_extra",
+        "_parts",
+        "_was_checked",
+        "call_id",
+        "index",
+        "is_legacy",
+        "name",
+        "open",
+        "slot",
+        "values",
+    )
+
+    def __init__(
+        self, parts: Parts, choice: int, slot: int, name: CallName, entry: CallEntry
+    ) -> None:
+        kind: CallKind = entry.kind or "function"
+        header = Call(call_id="", name="", kind=kind)
+        self._parts = parts
+        self._extra: dict[str, Raw] = {}
+        self._was_checked = False
+        self.open = OpenCall(parts, header, empty="" if kind == "custom" else "{}", choice=choice)
+        self.values: list[Raw] = []  # inputs that came as JSON objects instead of text
+        self.slot = slot
+        self.name = name
+        self.index = entry.index
+        self.is_legacy = entry.is_legacy
+        self.call_id = ""
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.values) or self.open.is_whole
+
+    def announce(self, call_id: str) -> None:
+        self.call_id = call_id
+        header = replace(self._header(), call_id=call_id, name=self.name.text)
+        self.open.header = header
+        self.open.announce()
+
+    def fill(self, entry: CallEntry) -> None:
+        """What an entry brings besides id and name."""
+        self._extra.update(entry.extra)
+        if entry.extra_content is not None:
+            self.open.seal(Seal("thought", bytes(entry.extra_content).decode("utf-8")))
+        if entry.value is not None:
+            self._add_value(entry.value)
+        elif entry.text:
+            self.open.add(entry.text)
+
+    def can_end_early(self) -> bool:
+        """Whether the input is a complete object by now. Looked at once: parsing it again and again is not linear."""
+        is_custom = self.open.header.kind == "custom"
+        if self._was_checked or not self.open.is_announced or is_custom:
+            return False
+        self._was_checked = True
+        return bool(self.values) or self.open.is_object()
+
+    def settle(self) -> str:
+        """No more will come: the whole input."""
+        if self.values:
+            self.open.add(merge_objects(self.values))
+            self.values.clear()
+        return self.open.settle()
+
+    def end(self, status: PartStatus) -> None:
+        self.settle()
+        self.open.end(status, self._header())
+
+    def _add_value(self, value: Raw) -> None:
+        """An object. It is kept until the end, for more may come."""
+        if self.open.has_input:
+            raise MalformedJson("expected more of a call's input as a string, got an object")
+        text = bytes(value).decode("utf-8")
+        message = f"expected a call's input as a string, got {text[:40]}"
+        self._parts.report("object_input", message)
+        self.values.append(value)
+
+    def _header(self) -> Call:
+        extra = Extra("chat", dict(self._extra)) if self._extra else None
+        return replace(self.open.header, extra=extra)
+
+
 class CallTrack:
     """The calls of one choice."""
 
-    def __init__(self, telling: Telling, choice: int) -> None:
-        declared = frozenset(tool.name for tool in telling.context.tools)
-        self._telling = telling
+    def __init__(self, parts: Parts, choice: int, declared: frozenset[str]) -> None:
+        self._parts = parts
         self._choice = choice
-        self._calls: list[OpenCall] = []
+        self._calls: list[ChoiceCall] = []
         self._slots = Slots(partial(_is_whole, self._calls), declared)
-        self._waiting: list[OpenCall] = []  # few: no deque, which takes 600 bytes
+        self._waiting: list[ChoiceCall] = []  # few: no deque, which takes 600 bytes
         self._ids: set[str] = set()
-        self._active: OpenCall | None = None  # the one that was spoken to last
+        self._active: ChoiceCall | None = None  # the one that was spoken to last
         self._was_interleaved = False
         self._unusable: RemoteProtocolError | None = None
 
     @property
     def has_complete(self) -> bool:
-        return any(call.is_complete for call in self._calls)
+        return any(call.open.is_complete for call in self._calls)
 
     @property
-    def plain(self) -> OpenCall | None:
+    def plain(self) -> ChoiceCall | None:
         """The call that the next delta with its index continues, if its fragments need no thought."""
         call = self._active
-        if call is None or call.index is None or not call.is_plain:
+        if call is None or call.index is None or call.values or not call.open.is_plain:
             return None
         return call if self._slots.slot_at(call.index) == call.slot else None
 
-    def read(self, entries: list[CallEntry], *, lane: int = 0) -> None:
-        """The entries of one delta. Indices count anew in each `lane`, a choice of the wire merged into this one.
+    def read(self, entries: list[CallEntry], *, wire_index: int = 0) -> None:
+        """The entries of one delta. Indices count anew in each `wire_index`, a choice of the wire merged into this one.
 
         Raises:
             RemoteProtocolError: input for a call that has ended.
         """
         self._slots.begin(len(entries))
         for entry in entries:
-            self._take(entry, lane)
+            self._take(entry, wire_index)
         self._announce_settled()
 
     def read_whole(self, entries: list[CallEntry]) -> None:
         """The calls of a message that is not streamed: each entry is one call; the last ends with its choice."""
         for entry in entries:
-            if self._active is not None and not self._active.has_ended:
+            if self._active is not None and not self._active.open.has_ended:
                 self._finish_call(self._active, was_cut=False)
-            call = OpenCall(self._telling, len(self._calls), CallName(), entry)
+            call = ChoiceCall(self._parts, self._choice, len(self._calls), CallName(), entry)
             call.call_id = entry.id
             call.name.settle(entry.name)
             self._add(call)
@@ -74,13 +158,13 @@ class CallTrack:
 
     def refuse(self, error: RemoteProtocolError) -> None:
         """An entry of a message that is not streamed cannot be read. The others can: the answer fails when it ends."""
-        self._telling.odd("malformed_call", error.message)
+        self._parts.report("malformed_call", error.message)
         self._unusable = error
 
     def pause(self) -> None:
         """Something else begins: no more of the name can come, and a complete call ends."""
         call = self._active
-        if call is None or call.has_ended:
+        if call is None or call.open.has_ended:
             return
         if call.name.text:
             call.name.settle()
@@ -94,44 +178,47 @@ class CallTrack:
         Raises:
             RemoteProtocolError: a call has no name and none can be concluded.
         """
-        left = [call for call in self._calls if not call.has_ended]
+        left = [call for call in self._calls if not call.open.has_ended]
         for call in left:
             # A limit never leaves the last call complete, even if what arrived happens to be JSON.
-            is_cut = was_cut and (call is left[-1] or not is_strict(call.input_so_far()))
+            is_cut = was_cut and (call is left[-1] or not is_strict(call.settle()))
             self._finish_call(call, was_cut=is_cut)
+        # Only now: the calls beside an unusable one are whole, and are emitted as such.
         if self._unusable is not None:
-            # Only now: the calls beside the unusable one are whole, and are told as such.
             raise self._unusable
+        if self._parts.fault:
+            raise RemoteProtocolError(self._parts.fault)
 
     def abandon(self) -> None:
         """The answer was cut: what is open ends as it is."""
         for call in self._calls:
-            if not call.has_ended:
+            if not call.open.has_ended:
                 self._finish_call(call, was_cut=True)
 
     def are_strict(self) -> bool:
         """Whether what is still open is JSON, so that an end that was not spelled out can be inferred."""
         return all(
-            call.kind == "custom" or is_strict(call.input_so_far())
+            call.open.header.kind == "custom" or is_strict(call.settle())
             for call in self._calls
-            if not call.has_ended
+            if not call.open.has_ended
         )
 
-    def _take(self, entry: CallEntry, lane: int) -> None:
+    def _take(self, entry: CallEntry, wire_index: int) -> None:
         index: object = _LEGACY_INDEX if entry.is_legacy else entry.index
-        if lane and index is not None:
-            index = (lane, index)
+        if wire_index and index is not None:
+            index = (wire_index, index)
         place = self._slots.place(index, entry.id, entry.name, has_input=entry.has_input)
-        for kind, message in (*entry.oddities, *place.oddities):
+        for kind, message in (*entry.problems, *place.problems):
             if not (place.is_new and kind in _LATER_ONLY):
-                self._telling.odd(kind, message)
+                self._parts.report(kind, message)
         if place.is_new:
             self.pause()
-            self._add(OpenCall(self._telling, place.slot, self._slots.name_of(place.slot), entry))
+            name = self._slots.name_of(place.slot)
+            self._add(ChoiceCall(self._parts, self._choice, place.slot, name, entry))
         call = self._calls[place.slot]
-        if call.part < 0:
+        if not call.open.is_announced:
             call.call_id = self._slots.id_of(place.slot)
-        if call.has_ended:
+        if call.open.has_ended:
             self._take_late(entry, call)
             return
         if call is not self._active:
@@ -139,22 +226,22 @@ class CallTrack:
             self._active = call
         call.fill(entry)
 
-    def _take_late(self, entry: CallEntry, call: OpenCall) -> None:
+    def _take_late(self, entry: CallEntry, call: ChoiceCall) -> None:
         text = entry.text.strip()
-        if entry.value is None and text in ("", call.buffer.text().strip()):
+        if entry.value is None and text in ("", call.open.text().strip()):
             # Blanks, or all of it again, as servers send that repeat everything in each delta.
             return
         message = f"expected nothing more for call {call.call_id!r}, got {entry.text[:40]!r}"
-        self._telling.odd("input_after_end", message)
+        self._parts.report("input_after_end", message)
         raise RemoteProtocolError(message)
 
     def _note_interleaving(self) -> None:
         if not self._was_interleaved:
             self._was_interleaved = True
             message = "expected each call's deltas together, got another call's between them"
-            self._telling.odd("interleaved_calls", message)
+            self._parts.report("interleaved_calls", message)
 
-    def _add(self, call: OpenCall) -> None:
+    def _add(self, call: ChoiceCall) -> None:
         self._calls.append(call)
         self._waiting.append(call)
         self._active = call
@@ -163,43 +250,38 @@ class CallTrack:
         while self._waiting and self._waiting[0].name.is_settled:
             self._announce(self._waiting.pop(0))
 
-    def _announce(self, call: OpenCall) -> None:
+    def _announce(self, call: ChoiceCall) -> None:
         call_id = call.call_id
         if not call_id or call_id in self._ids:
             if not call.is_legacy:
-                self._telling.odd("missing_id", "expected an id of its own for each call, got none")
-            call_id = self._telling.mint_call_id()
+                self._parts.report(
+                    "missing_id", "expected an id of its own for each call, got none"
+                )
+            call_id = self._parts.mint("call_")
         self._ids.add(call_id)
-        call.announce(call_id, self._choice)
+        call.announce(call_id)
 
-    def _finish_call(self, call: OpenCall, *, was_cut: bool) -> None:
-        if call.part < 0 and not self._name(call, must_name=not was_cut):
+    def _finish_call(self, call: ChoiceCall, *, was_cut: bool) -> None:
+        if not call.open.is_announced and not self._name(call, must_name=not was_cut):
             return
         call.end("incomplete" if was_cut else "completed")
 
-    def _name(self, call: OpenCall, *, must_name: bool) -> bool:
+    def _name(self, call: ChoiceCall, *, must_name: bool) -> bool:
         """Settle the name of a call that still waits, and announce it. False: it has none, and goes unseen."""
         self._waiting.remove(call)
         if not call.name.text:
-            context = self._telling.context
-            name = resolve_name(
-                call.input_so_far(), context.tools, call.slot, context.name_fallback
-            )
+            name = self._parts.find_name(call.settle(), call.slot)
             if name is None:
-                call.has_ended = True
-                message = (
-                    "expected a name for every call, got one without that no offered tool fits"
-                )
-                self._telling.odd("nameless_call", message)
-                if must_name:
-                    self._unusable = RemoteProtocolError(message)
+                call.open.drop(is_fault=must_name)
                 return False
-            self._telling.odd("missing_name", f"expected a name for every call, concluded {name!r}")
+            self._parts.report(
+                "missing_name", f"expected a name for every call, concluded {name!r}"
+            )
             call.name.settle(name)
         call.name.settle()
         self._announce(call)
         return True
 
 
-def _is_whole(calls: list[OpenCall], slot: int) -> bool:
+def _is_whole(calls: list[ChoiceCall], slot: int) -> bool:
     return calls[slot].is_whole

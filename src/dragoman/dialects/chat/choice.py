@@ -1,12 +1,12 @@
 """One choice of an answer: what its deltas say, one part after another, and how it ends.
 
-Text, refusal, reasoning and sound are told one at a time: a part ends as soon as something of another kind begins, so
+Text, refusal, reasoning and sound are emitted one at a time: a part ends as soon as something of another kind begins, so
 that text after a call is a new Text. Calls may overlap (see `calls`). A message of a body is one large delta.
 
-    SPEAKING --finish_reason--> FINISHED --end of the stream--> told
+    SPEAKING --finish_reason--> FINISHED --end of the stream--> Finished
         '------------------------^   '--more content--> still taken, and reported
 
-Parts end with the finish; that the choice has finished is told at the end of the stream and not before, because
+Parts end with the finish; that the choice has finished is emitted at the end of the stream and not before, because
 servers send content, and second finishes, after it.
 """
 
@@ -14,28 +14,25 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman._json import Raw
 from dragoman.core.drafts import join_logprobs
-from dragoman.core.fields import expect_text
-from dragoman.core.finish import settle_finish
-from dragoman.dialects.chat.annotations import read_annotation
-from dragoman.dialects.chat.calls import CallTrack
-from dragoman.dialects.chat.content import read_part
-from dragoman.dialects.chat.entries import legacy_entry, read_entry, usual_entry
-from dragoman.dialects.chat.fields import (
-    expect_fields,
+from dragoman.core.fields import (
     expect_items,
+    expect_present,
+    expect_text,
     extra_of,
-    fields_of,
-    items_of,
     join_object,
-    text_of,
+    read_fragment,
+    read_items,
+    read_present,
 )
-from dragoman.dialects.chat.open_call import OpenCall
-from dragoman.dialects.chat.sealed import read_sealed
-from dragoman.dialects.chat.speech import OpenAudio, OpenReasoning, OpenText
-from dragoman.dialects.chat.telling import Telling
+from dragoman.core.finish import settle_finish
+from dragoman.core.open_parts import OpenMedia, OpenPart, OpenReasoning, OpenText, Parts
+from dragoman.dialects.chat.calls import CallTrack
+from dragoman.dialects.chat.content import read_annotation, read_part, read_sealed
+from dragoman.dialects.chat.entries import legacy_entry, read_entry, usual_entry
 from dragoman.dialects.chat.wire import (
     AUDIO_FIELDS,
     CHOICE_FIELDS,
@@ -48,11 +45,18 @@ from dragoman.dialects.chat.wire import (
     UsualChoice,
 )
 from dragoman.errors import MalformedJson
-from dragoman.model.events import Finished, Noticed
+from dragoman.model.events import Event, Finished, Noticed
 from dragoman.model.outcome import FinishReason
-from dragoman.model.parts import Annotation, Extra, Media, Opaque, Refusal, Text
-
-__all__ = ("ChoiceTrack",)
+from dragoman.model.parts import (
+    Annotation,
+    Extra,
+    Media,
+    Opaque,
+    PartStatus,
+    Reasoning,
+    Refusal,
+    Text,
+)
 
 
 class _Ending(Struct, frozen=True):
@@ -63,75 +67,78 @@ class _Ending(Struct, frozen=True):
 
 
 class ChoiceTrack:
-    """`hot_text`, `hot_reasoning` and `hot_call` (with `hot_index`) are what a plain delta may continue, if anything."""
+    """`streaming` is the part that a plain delta may continue, if any; `call_index` is its index if it is a call."""
 
-    def __init__(self, telling: Telling, index: int) -> None:
-        self._telling = telling
+    def __init__(self, parts: Parts, index: int, declared: frozenset[str]) -> None:
+        self._parts = parts
         self._index = index
-        self._calls = CallTrack(telling, index)
-        self._speech: OpenText | OpenReasoning | OpenAudio | None = None
+        self._calls = CallTrack(parts, index, declared)
+        self._current: OpenText | OpenReasoning | OpenMedia | None = None
         self._annotations: list[Annotation] = []  # for the next text
         self._unsaid: dict[bool, list[Raw]] = {
             False: [],
             True: [],
         }  # logprobs for the next text, refusal
         self._thinks_by_list: bool | None = None
+        self._sealed: dict[str, list[bytes]] = {}  # entries of the open reasoning, as they came
         self._message_extra: dict[str, Raw] = {}
         self._ending: _Ending | None = None
         self._spoke_since = False  # since the finish
-        self._lanes: set[int] = set()
-        self.hot_text: OpenText | None = None
-        self.hot_reasoning: OpenReasoning | None = None
-        self.hot_call: OpenCall | None = None
-        self.hot_index: int | None = None
+        self._wire_indexes: set[int] = set()
+        self.streaming: OpenPart | None = None
+        self.call_index: int | None = None
 
-    def read(self, choice: Mapping[str, Raw], *, lane: int = 0, is_whole: bool = False) -> None:
-        """One entry of `choices`. `lane` is its own index, where several are merged into this one.
+    def read(
+        self, choice: Mapping[str, Raw], *, wire_index: int = 0, is_whole: bool = False
+    ) -> None:
+        """One entry of `choices`. `wire_index` is its own index, where several are merged into this one.
 
         Raises:
             MalformedJson: a field that may hold text or a piece of a call is of another type.
-            RemoteProtocolError: a call cannot be told (see `calls`).
+            RemoteProtocolError: a call cannot be emitted as it was sent (see `calls`).
         """
-        self._note_lane(lane)
-        before = len(self._telling.events)
+        self._note_merged(wire_index)
+        before = len(self._parts.events)
         finish = expect_text(choice.get("finish_reason"), "finish_reason")
-        delta = expect_fields(choice.get("delta") or choice.get("message"), "delta")
-        self._read_delta(delta, fields_of(choice.get("logprobs")), lane, is_whole=is_whole)
+        delta = expect_present(choice.get("delta") or choice.get("message"), "delta")
+        self._read_delta(delta, read_present(choice.get("logprobs")), wire_index, is_whole=is_whole)
         if self._ending is not None:
             self._note_more(before)
         native = finish or None
-        rest = extra_of(choice, CHOICE_FIELDS)
+        rest = extra_of("chat", choice, CHOICE_FIELDS)
         if native is not None and native not in FAILED_FINISHES:
             self._finish(native, choice, rest)
         elif rest is not None:
-            self._telling.notice("choice", join_object(rest.fields), self._index)
-        self._find_hot()
+            self._notice("choice", join_object(rest.fields))
+        self._find_streaming()
 
-    def read_usual(self, choice: UsualChoice, *, lane: int = 0) -> None:
+    def read_usual(self, choice: UsualChoice, *, wire_index: int = 0) -> None:
         """The same for one that was read by its type.
 
         Raises:
             RemoteProtocolError: as `read`.
         """
-        self._note_lane(lane)
-        before = len(self._telling.events)
+        self._note_merged(wire_index)
+        before = len(self._parts.events)
         delta = choice.delta
+        if not self._think("reasoning_content", delta.reasoning_content):
+            self._think("reasoning", delta.reasoning)
         self._say(delta.content or "", None)
         self._say("", None, is_refusal=True)
         if delta.tool_calls:
-            self._hush()
-            self._calls.read([usual_entry(call) for call in delta.tool_calls], lane=lane)
+            self._end_current()
+            self._calls.read(
+                [usual_entry(call) for call in delta.tool_calls], wire_index=wire_index
+            )
         if self._ending is not None:
             self._note_more(before)
         if choice.finish_reason:
             self._finish(choice.finish_reason, {}, None)
-        self._find_hot()
+        self._find_streaming()
 
     def abandon(self) -> None:
         """The answer was cut."""
-        if self._speech is not None:
-            self._speech.end("incomplete")
-            self._speech = None
+        self._end_current("incomplete")
         self._calls.abandon()
 
     def conclude(self, *, may_infer: bool) -> Finished | None:
@@ -147,7 +154,7 @@ class ChoiceTrack:
             message = (
                 "expected a finish_reason, got the end of the stream: inferred from the content"
             )
-            self._telling.odd("missing_finish", message)
+            self._parts.report("missing_finish", message)
             self._ending = _Ending()
         ending = self._ending or _Ending()
         self._close(ending)
@@ -166,37 +173,44 @@ class ChoiceTrack:
 
     # --- deltas -------------------------------------------------------------------------------------------------------
 
-    def _note_lane(self, lane: int) -> None:
-        self._lanes.add(lane)
-        if len(self._lanes) == 2:
-            message = f"expected one choice, got choice {lane} as well: read as one answer"
-            self._telling.odd("split_choices", message)
-            self._lanes.add(-1)  # said once
+    def _note_merged(self, wire_index: int) -> None:
+        self._wire_indexes.add(wire_index)
+        if len(self._wire_indexes) == 2:
+            message = f"expected one choice, got choice {wire_index} as well: read as one answer"
+            self._parts.report("split_choices", message)
+            self._wire_indexes.add(-1)  # said once
 
     def _read_delta(
-        self, delta: Mapping[str, Raw], logprobs: Mapping[str, Raw], lane: int, *, is_whole: bool
+        self,
+        delta: Mapping[str, Raw],
+        logprobs: Mapping[str, Raw],
+        wire_index: int,
+        *,
+        is_whole: bool,
     ) -> None:
         self._read_reasoning(delta)
         content = delta.get("content")
-        text = text_of(content)
+        text = read_fragment(content)
         if text is None:
             for piece in expect_items(content, "content"):
                 self._read_piece(piece)
         self._say(text or "", logprobs.get("content"))
-        self._say(text_of(delta.get("refusal")) or "", logprobs.get("refusal"), is_refusal=True)
+        self._say(
+            read_fragment(delta.get("refusal")) or "", logprobs.get("refusal"), is_refusal=True
+        )
         self._read_audio(delta.get("audio"))
-        for image in items_of(delta.get("images")):
+        for image in read_items(delta.get("images")):
             self._read_piece(image)
-        for raw in items_of(delta.get("annotations")):
+        for raw in read_items(delta.get("annotations")):
             self._annotate(read_annotation(raw))
-        self._read_calls(delta, lane, is_whole=is_whole)
+        self._read_calls(delta, wire_index, is_whole=is_whole)
         rest = {name: field for name, field in delta.items() if name not in DELTA_FIELDS}
         if rest and is_whole:
             self._message_extra = rest
         elif rest:
-            self._telling.notice("delta", join_object(rest), self._index)
+            self._notice("delta", join_object(rest))
 
-    def _read_calls(self, delta: Mapping[str, Raw], lane: int, *, is_whole: bool) -> None:
+    def _read_calls(self, delta: Mapping[str, Raw], wire_index: int, *, is_whole: bool) -> None:
         entries = [legacy_entry(delta["function_call"])] if "function_call" in delta else []
         for raw in expect_items(delta.get("tool_calls"), "tool_calls"):
             try:
@@ -206,39 +220,48 @@ class ChoiceTrack:
                     raise  # nobody knows which call it is a piece of
                 self._calls.refuse(error)
         if entries:
-            self._hush()
+            self._end_current()
             if is_whole:
                 self._calls.read_whole(entries)
             else:
-                self._calls.read(entries, lane=lane)
+                self._calls.read(entries, wire_index=wire_index)
 
     def _read_reasoning(self, delta: Mapping[str, Raw]) -> None:
         """Thoughts as text, as a list with seals, or as both, which say the same; the first seen is read."""
         for field in REASONING_FIELDS:
-            text = text_of(delta.get(field))
-            if text and not self._thinks_by_list:
-                self._thinks_by_list = False
-                self._reasoning(field).add(text)
+            if self._think(field, read_fragment(delta.get(field))):
                 break
         for field in SEALED_FIELDS:
-            for raw in items_of(delta.get(field)):
+            for raw in read_items(delta.get(field)):
                 entry = read_sealed(raw)
                 reasoning = self._reasoning("reasoning_content")
-                reasoning.keep(field, raw)
+                self._sealed.setdefault(field, []).append(bytes(raw))
                 if entry.text and self._thinks_by_list is not False:
                     self._thinks_by_list = True
                     reasoning.add(entry.text)
                 if entry.seal is not None:
-                    reasoning.seal(entry.seal)
+                    reasoning.seal((entry.seal,))
+
+    def _think(self, field: str, text: str | None) -> bool:
+        """A thought as text; whether it counts."""
+        if not text or self._thinks_by_list:
+            return False
+        self._thinks_by_list = False
+        self._reasoning(field).add(text)
+        return True
 
     def _read_piece(self, raw: Raw) -> None:
         """An entry of a content list."""
-        fields = fields_of(raw)
-        if text_of(fields.get("type")) == "thinking":
+        fields = read_present(raw)
+        if read_fragment(fields.get("type")) == "thinking":
             thinking = fields.get("thinking")
-            texts = [text_of(thinking) or ""]
-            texts += [text_of(fields_of(item).get("text")) or "" for item in items_of(thinking)]
-            self._reasoning("reasoning_content").add("".join(texts))
+            texts = [read_fragment(thinking) or ""]
+            texts += [
+                read_fragment(read_present(item).get("text")) or "" for item in read_items(thinking)
+            ]
+            reasoning = self._reasoning("reasoning_content")
+            if any(texts):
+                reasoning.add("".join(texts))
             return
         part = read_part(raw)
         match part:
@@ -246,91 +269,107 @@ class ChoiceTrack:
                 self._say(part.text, None, is_refusal=isinstance(part, Refusal))
             case Media() | Opaque():
                 self._turn()
-                self._telling.tell_whole(part, self._index)
+                self._parts.add_whole(part, self._index)
             case _:
                 assert_never(part)
 
     def _read_audio(self, raw: Raw | None) -> None:
-        fields = fields_of(raw)
+        fields = read_present(raw)
         if not fields:
             return
         data, transcript = (
-            text_of(fields.get("data")) or "",
-            text_of(fields.get("transcript")) or "",
+            read_fragment(fields.get("data")) or "",
+            read_fragment(fields.get("transcript")) or "",
         )
-        item_id, rest = text_of(fields.get("id")), extra_of(fields, AUDIO_FIELDS)
-        audio = self._speech
-        if not isinstance(audio, OpenAudio):
+        item_id, rest = read_fragment(fields.get("id")), extra_of("chat", fields, AUDIO_FIELDS)
+        audio = self._current
+        if not isinstance(audio, OpenMedia):
             if not data and not transcript and item_id is None:
                 # The last update has only `expires_at`, and may come after the finish.
-                self._telling.notice(
-                    "delta", join_object({"audio": join_object(fields)}), self._index
-                )
+                self._notice("delta", join_object({"audio": join_object(fields)}))
                 return
             self._turn()
-            audio = self._speech = OpenAudio(self._telling, self._index, item_id)
+            header = Media(kind="audio", item_id=item_id)
+            audio = self._current = OpenMedia(self._parts, header, self._index)
         audio.add(data, transcript, rest)
 
     def _say(self, text: str, logprobs: Raw | None, *, is_refusal: bool = False) -> None:
         unsaid = self._unsaid[is_refusal]
         if logprobs is not None and bytes(logprobs) != b"[]":
             unsaid.append(logprobs)
-        speech = self._speech
-        is_open = isinstance(speech, OpenText) and speech.is_refusal == is_refusal
+        current = self._current
+        is_open = isinstance(current, OpenText) and current.is_refusal == is_refusal
         if text or (unsaid and is_open):
             self._text(is_refusal=is_refusal).add(text, join_logprobs(unsaid))
             unsaid.clear()
 
     def _annotate(self, annotation: Annotation) -> None:
-        speech = self._speech
-        if isinstance(speech, OpenText) and not speech.is_refusal:
-            speech.annotate(annotation)
+        current = self._current
+        if isinstance(current, OpenText) and not current.is_refusal:
+            current.annotate(annotation)
         else:
             self._annotations.append(annotation)
+
+    def _notice(self, level: str, raw: Raw) -> None:
+        self._parts.events.append(noticed(level, raw, self._index))
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _text(self, *, is_refusal: bool) -> OpenText:
-        speech = self._speech
-        if isinstance(speech, OpenText) and speech.is_refusal == is_refusal:
-            return speech
+        current = self._current
+        if isinstance(current, OpenText) and current.is_refusal == is_refusal:
+            return current
         self._turn()
-        speech = self._speech = OpenText(self._telling, self._index, is_refusal=is_refusal)
+        header = Refusal() if is_refusal else Text()
+        current = self._current = OpenText(self._parts, header, self._index)
         if not is_refusal:
             for annotation in self._annotations:
-                speech.annotate(annotation)
+                current.annotate(annotation)
             self._annotations.clear()
-        return speech
+        return current
 
     def _reasoning(self, field: str) -> OpenReasoning:
-        if isinstance(self._speech, OpenReasoning):
-            return self._speech
+        """The open reasoning, all in `summary`: Chat servers do not distinguish summaries from the thoughts themselves.
+
+        `field` is the wire's name for it, kept (as extra) where it is not the usual one.
+        """
+        if isinstance(self._current, OpenReasoning):
+            return self._current
         self._turn()
-        speech = self._speech = OpenReasoning(self._telling, self._index, field)
-        return speech
+        extra = None if field == "reasoning_content" else Extra("chat", {field: Raw(b'""')})
+        current = self._current = OpenReasoning(self._parts, Reasoning(extra=extra), self._index)
+        return current
 
     def _turn(self) -> None:
         """Something of another kind begins."""
-        self._hush()
+        self._end_current()
         self._calls.pause()
 
-    def _hush(self) -> None:
-        if self._speech is not None:
-            self._speech.end("completed")
-            self._speech = None
+    def _end_current(self, status: PartStatus = "completed") -> None:
+        """End the open text, refusal, reasoning or sound."""
+        current, self._current = self._current, None
+        if isinstance(current, OpenReasoning):
+            fields = dict(current.header.extra.fields) if current.header.extra is not None else {}
+            for field, entries in self._sealed.items():
+                fields[field] = Raw(b"[" + b",".join(entries) + b"]")
+            self._sealed.clear()
+            extra = Extra("chat", fields) if fields else None
+            current.end(status, replace(current.header, extra=extra))
+        elif current is not None:
+            current.end(status)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _note_more(self, before: int) -> None:
-        said = any(not isinstance(event, Noticed) for event in self._telling.events[before:])
+        said = any(not isinstance(event, Noticed) for event in self._parts.events[before:])
         if said and not self._is_merged:
             message = "expected nothing of a choice after its finish_reason, got more content"
-            self._telling.odd("after_finish", message)
+            self._parts.report("after_finish", message)
         self._spoke_since = self._spoke_since or said
 
     def _finish(self, native: str, choice: Mapping[str, Raw], extra: Extra | None) -> None:
         reason = FINISHES.get(native.lower())
-        stop = text_of(choice.get("stop_reason")) or text_of(choice.get("matched_stop"))
+        stop = read_fragment(choice.get("stop_reason")) or read_fragment(choice.get("matched_stop"))
         if reason == "stop" and stop and stop.lower() not in FINISHES:
             ending = _Ending(native, "stop_sequence", stop, extra)
         else:
@@ -339,14 +378,14 @@ class ChoiceTrack:
             return
         if reason is None:
             message = f"expected a known finish_reason, got {native!r}: decided from the content"
-            self._telling.odd("unknown_finish", message)
+            self._parts.report("unknown_finish", message)
         self._ending = ending
         self._spoke_since = False
         self._close(ending)
         settled = self._settle(ending)
         if reason is not None and settled != ending.reason and not self._is_merged:
             message = f"expected finish_reason {settled!r} by the content, got {native!r}"
-            self._telling.odd("wrong_finish", message)
+            self._parts.report("wrong_finish", message)
 
     def _accepts(self, ending: _Ending) -> bool:
         """Whether a finish counts, beside one that came before."""
@@ -356,13 +395,13 @@ class ChoiceTrack:
         if self._is_merged:
             return old.reason not in CUT_REASONS
         message = f"expected one finish_reason, got {ending.native!r} after {old.native!r}"
-        self._telling.odd("after_finish", message)
+        self._parts.report("after_finish", message)
         return False
 
     def _close(self, ending: _Ending) -> None:
         if self._annotations:
             self._text(is_refusal=False)
-        self._hush()
+        self._end_current()
         self._calls.finish(was_cut=ending.reason in CUT_REASONS)
         unsaid = {
             name: logprobs
@@ -371,7 +410,7 @@ class ChoiceTrack:
         }
         if unsaid:
             fields = {"logprobs": join_object(unsaid)}
-            self._telling.notice("choice", join_object(fields), self._index)
+            self._notice("choice", join_object(fields))
             self._unsaid = {False: [], True: []}
 
     def _settle(self, ending: _Ending) -> FinishReason:
@@ -379,20 +418,26 @@ class ChoiceTrack:
 
     @property
     def _is_merged(self) -> bool:
-        return len(self._lanes) > 1
+        return len(self._wire_indexes) > 1
 
-    def _find_hot(self) -> None:
-        speech = self._speech
-        self.hot_text = self.hot_reasoning = self.hot_call = self.hot_index = None
+    def _find_streaming(self) -> None:
+        current = self._current
+        self.streaming = self.call_index = None
         if self._ending is not None:
             return
-        match speech:
-            case OpenText() if not speech.is_refusal and speech.is_plain:
-                self.hot_text = speech
-            case OpenReasoning() if not speech.half and not self._thinks_by_list:
-                self.hot_reasoning = speech
+        match current:
+            case OpenText() if not current.is_refusal and current.is_plain:
+                self.streaming = current
+            case OpenReasoning() if current.is_plain and not self._thinks_by_list:
+                self.streaming = current
             case None if not self._is_merged:
-                self.hot_call = self._calls.plain
-                self.hot_index = self.hot_call.index if self.hot_call is not None else None
+                call = self._calls.plain
+                if call is not None:
+                    self.streaming, self.call_index = call.open, call.index
             case _:
                 pass
+
+
+def noticed(level: str, raw: Raw, choice: int = 0) -> Event:
+    """Fields without a home, of a chunk, a choice or a delta (`level`)."""
+    return Noticed("fields", "chat", level, raw, None, choice)

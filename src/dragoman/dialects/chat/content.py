@@ -1,22 +1,35 @@
-"""Content parts of messages, both ways: text, images, sound, files.
-
-A part of a type that has no meaning here is Opaque and goes back whole. Fields that have no home ride in the part's
-`extra`; those inside the nested object (`image_url`, `file`, …) under the name of that object.
-"""
+"""Content parts, annotations and sealed reasoning of messages and answers, both ways."""
 
 from typing import assert_never
 
-from dragoman._json import Raw, raw
-from dragoman.dialects.chat.fields import (
+from msgspec import Struct
+
+from dragoman._json import Raw, dumps, is_strict, raw
+from dragoman.core import aliases
+from dragoman.core.fields import (
     extra_of,
-    fields_of,
     join_object,
     own_fields,
-    text_of,
+    read_fragment,
+    read_int,
+    read_present,
 )
-from dragoman.model.parts import Extra, Media, MediaKind, Opaque, Refusal, Text
-
-__all__ = ("ContentPart", "data_url", "read_part", "split_data_url", "write_media", "write_text")
+from dragoman.core.losses import LossBook
+from dragoman.dialects.chat.losses import note_extra, note_foreign
+from dragoman.dialects.chat.wire import FINISH_OF_REASON, REASONING_FIELDS, SEALED_FIELDS
+from dragoman.model.outcome import FinishReason
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    Extra,
+    Media,
+    MediaKind,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Seal,
+    Text,
+)
 
 ContentPart = Text | Refusal | Media | Opaque
 
@@ -47,13 +60,13 @@ def data_url(media_type: str, data: str) -> str:
 
 def read_part(value: Raw) -> ContentPart:
     """One entry of a content list."""
-    fields = fields_of(value)
-    kind = text_of(fields.get("type")) or ""
-    text = text_of(fields.get("text"))
-    cache, extra = fields.get("cache_control"), extra_of(fields, _PART_FIELDS)
+    fields = read_present(value)
+    kind = read_fragment(fields.get("type")) or ""
+    text = read_fragment(fields.get("text"))
+    cache, extra = fields.get("cache_control"), extra_of("chat", fields, _PART_FIELDS)
     if text is not None and kind in ("text", "input_text", "output_text"):
         return Text(text=text, cache=cache, extra=extra)
-    refusal = text_of(fields.get("refusal"))
+    refusal = read_fragment(fields.get("refusal"))
     if kind == "refusal" and refusal is not None:
         return Refusal(text=refusal, extra=extra)
     media = _read_media(kind, fields.get(kind), cache, extra)
@@ -67,16 +80,16 @@ def _read_media(
     if media is None:
         return None
     # `image_url` may be the URL itself.
-    url = text_of(inner)
-    fields = {"url": raw(url)} if url is not None else fields_of(inner)
-    rest = extra_of(fields, _MEDIA_FIELDS)
+    url = read_fragment(inner)
+    fields = {"url": raw(url)} if url is not None else read_present(inner)
+    rest = extra_of("chat", fields, _MEDIA_FIELDS)
     if rest is not None:
-        extra = Extra("chat", {**own_fields(extra), kind: join_object(rest.fields)})
+        extra = Extra("chat", {**own_fields("chat", extra), kind: join_object(rest.fields)})
     media_type: str | None = None
-    data = text_of(fields.get("data" if media == "audio" else "file_data"))
-    url = text_of(fields.get("url"))
+    data = read_fragment(fields.get("data" if media == "audio" else "file_data"))
+    url = read_fragment(fields.get("url"))
     if media == "audio":
-        form = text_of(fields.get("format")) or "wav"
+        form = read_fragment(fields.get("format")) or "wav"
         media_type = _AUDIO_TYPES.get(form, f"audio/{form}")
     elif data is not None and data.startswith(("http://", "https://")):
         data, url = None, data
@@ -84,7 +97,7 @@ def _read_media(
     if split is not None:
         url = None
         media_type, data = split
-    file_id = text_of(fields.get("file_id"))
+    file_id = read_fragment(fields.get("file_id"))
     if data is None and url is None and file_id is None:
         return None
     return Media(
@@ -93,8 +106,8 @@ def _read_media(
         data=data,
         url=url,
         file_id=file_id,
-        filename=text_of(fields.get("filename")),
-        detail=text_of(fields.get("detail")),
+        filename=read_fragment(fields.get("filename")),
+        detail=read_fragment(fields.get("detail")),
         cache=cache,
         extra=extra,
     )
@@ -104,7 +117,7 @@ def write_text(text: Text, cache: Raw | None) -> dict[str, object]:
     out: dict[str, object] = {"type": "text", "text": text.text}
     if cache is not None:
         out["cache_control"] = cache
-    return {**out, **own_fields(text.extra)}
+    return {**out, **own_fields("chat", text.extra)}
 
 
 def write_media(media: Media, cache: Raw | None) -> dict[str, object] | None:
@@ -112,8 +125,8 @@ def write_media(media: Media, cache: Raw | None) -> dict[str, object] | None:
     inner, kind = _write_inner(media)
     if inner is None:
         return None
-    rest = dict(own_fields(media.extra))
-    inner.update(fields_of(rest.pop(kind, None)))
+    rest = dict(own_fields("chat", media.extra))
+    inner.update(read_present(rest.pop(kind, None)))
     out: dict[str, object] = {"type": kind, kind: inner}
     if cache is not None:
         out["cache_control"] = cache
@@ -154,3 +167,160 @@ def _write_file(media: Media) -> dict[str, object] | None:
     if media.filename is not None:
         out["filename"] = media.filename
     return out
+
+
+def read_annotation(value: Raw) -> Annotation:
+    citation = read_present(read_present(value).get("url_citation"))
+    return Annotation(
+        dialect="chat",
+        raw=value,
+        url=read_fragment(citation.get("url")),
+        title=read_fragment(citation.get("title")),
+        start=read_int(citation.get("start_index")),
+        end=read_int(citation.get("end_index")),
+    )
+
+
+def write_annotation(annotation: Annotation) -> Raw | None:
+    """The citation as Chat has it; None if it is not about a URL."""
+    if annotation.dialect == "chat":
+        return annotation.raw
+    if annotation.url is None:
+        return None
+    # The SDK's type demands all four. Without a stretch of its own a citation stands at the beginning.
+    citation = {
+        "end_index": annotation.end or 0,
+        "start_index": annotation.start or 0,
+        "title": annotation.title or annotation.url,
+        "url": annotation.url,
+    }
+    return raw({"type": "url_citation", "url_citation": citation})
+
+
+_TEXTS = {
+    "reasoning.text": "text",
+    "reasoning.summary": "summary",
+    "thinking": "thinking",
+}
+
+
+class SealedEntry(Struct, frozen=True):
+    text: str
+    seal: Seal | None
+
+
+def read_sealed(raw: Raw) -> SealedEntry:
+    """An entry's text and seal; an entry of another type has neither."""
+    fields = read_present(raw)
+    kind = read_fragment(fields.get("type")) or ""
+    text = read_fragment(fields.get(_TEXTS.get(kind, ""))) or ""
+    signature = read_fragment(fields.get("signature"))
+    if signature and kind in _TEXTS:
+        return SealedEntry(text, Seal("signature", signature))
+    data = read_fragment(fields.get("data"))
+    if not data:
+        return SealedEntry(text, None)
+    if kind == "redacted_thinking":
+        return SealedEntry(text, Seal("redacted", data))
+    if kind == "reasoning.encrypted":
+        return SealedEntry(text, _encrypted(data, read_fragment(fields.get("format")) or ""))
+    return SealedEntry(text, None)
+
+
+def _encrypted(data: str, origin: str) -> Seal:
+    """One type for three families; `format` (`anthropic-claude-v1`, `google-gemini-v1`, …) distinguishes them."""
+    if origin.startswith("anthropic"):
+        return Seal("redacted", data)
+    if origin.startswith("google"):
+        return Seal("thought", dumps({"google": {"thought_signature": data}}).decode("utf-8"))
+    return Seal("encrypted", data)
+
+
+FAILING_REASONS: frozenset[FinishReason] = frozenset({"error", "cancelled"})
+"""Reasons that Chat has no word for because the answer did not end: they are written as an error."""
+
+_DETAILED: frozenset[FinishReason] = frozenset({"context_window", "refusal", "pause"})
+
+
+def flat_name(call: Call, book: LossBook, where: str) -> str:
+    """The name of a call where there are no namespaces. A kind without a name of its own is named for itself."""
+    if call.namespace is not None:
+        book.note("namespace", where, call.namespace)
+    return aliases.flat_name(call.name or call.kind, call.namespace)
+
+
+def is_expressible(call: Call, book: LossBook, where: str) -> bool:
+    """Whether a call may be shown to the client as one of its own."""
+    if call.executor != "client":
+        book.note("provider_call", where, call.name)
+        return False
+    if call.kind not in ("function", "custom"):
+        book.note("call_kind", where, call.kind)
+    return True
+
+
+def seal_content(seal: Seal) -> Raw | None:
+    """A seal as a call's `extra_content`; None if that is not where it came from."""
+    if seal.kind != "thought" or not is_strict(seal.data):
+        return None
+    return Raw(seal.data.encode("utf-8"))
+
+
+def finish_word(reason: FinishReason, calls: int, *, has_cut_call: bool, legacy: bool) -> str:
+    """Chat's word for how a choice ended that shows so many calls.
+
+    A choice with a call that was cut never ends as if its calls could be run.
+    """
+    word = FINISH_OF_REASON[reason]
+    if word in ("stop", "tool_calls"):
+        if has_cut_call:
+            return "length"
+        if not calls:
+            return "stop"
+    return "function_call" if word == "tool_calls" and legacy else word
+
+
+def note_finish(reason: FinishReason, book: LossBook, where: str) -> None:
+    if reason in _DETAILED:
+        book.note("finish_detail", where, reason)
+
+
+def cite(annotation: Annotation, book: LossBook, where: str) -> Raw | None:
+    """A citation as Chat has it; what it does not have is declared."""
+    written = write_annotation(annotation)
+    if written is None:
+        book.note("annotation", where)
+    elif annotation.quote is not None and annotation.dialect != "chat":
+        book.note("annotation", where, "its quotation")
+    return written
+
+
+def sealed_fields(reasoning: Reasoning, book: LossBook, where: str) -> dict[str, Raw]:
+    """The lists of sealed thoughts that came in this dialect; other seals and fields are declared."""
+    own = own_fields("chat", reasoning.extra)
+    sealed = {name: own[name] for name in SEALED_FIELDS if name in own}
+    if own.keys() - {*SEALED_FIELDS, *REASONING_FIELDS}:
+        note_extra(book, reasoning.extra, where)
+    note_foreign(book, reasoning.extra, where)
+    if reasoning.seals and not sealed:
+        book.note("seal", where)
+    return sealed
+
+
+def write_audio(media: Media, item_id: str) -> dict[str, object]:
+    return {
+        "id": item_id,
+        **({"data": media.data} if media.data else {}),
+        **({"transcript": media.transcript} if media.transcript else {}),
+        **own_fields("chat", media.extra),
+    }
+
+
+def write_image(media: Media) -> dict[str, object] | None:
+    """An entry of `images`; None for what is no picture, or has none in it."""
+    if media.kind != "image":
+        return None
+    url = media.url
+    if media.data is not None:
+        url = data_url(media.media_type or "image/png", media.data)
+    return None if url is None else {"type": "image_url", "image_url": {"url": url}}

@@ -12,28 +12,26 @@ from collections.abc import Mapping
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_text
 from dragoman.core.failures import error_info
-from dragoman.core.runs import Run
-from dragoman.dialects.base import DecodeContext, Step
-from dragoman.dialects.chat.choice import ChoiceTrack
-from dragoman.dialects.chat.errors import decode_error, find_error, read_error
-from dragoman.dialects.chat.fields import (
+from dragoman.core.fields import (
     NULL,
-    expect_fields,
-    expect_index,
+    expect_int,
     expect_items,
+    expect_present,
     extra_of,
-    fields_of,
-    int_of,
     join_object,
     present,
-    text_of,
+    read_fragment,
+    read_int,
+    read_present,
 )
-from dragoman.dialects.chat.telling import Telling
+from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText, Parts
+from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.chat.choice import ChoiceTrack, noticed
+from dragoman.dialects.chat.errors import decode_error, find_error, read_error
 from dragoman.dialects.chat.usage import read_usage
 from dragoman.dialects.chat.wire import (
     CHUNK_FIELDS,
     FAILED_FINISHES,
-    HotChoice,
     UsualChunk,
     decode_hot,
     decode_usual,
@@ -44,161 +42,77 @@ from dragoman.model.events import (
     Event,
     Failed,
     Finished,
-    InputDelta,
     Noticed,
-    ReasoningDelta,
     Started,
-    TextDelta,
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, Problem, Usage
 from dragoman.model.parts import Extra
 from dragoman.sse import Frame, is_utf8
 
-__all__ = ("ChatReader", "read_body")
-
 _NO_CONTEXT = DecodeContext()
-_LF = 0x0A
 
 
 class ChatReader:
     """A `base.FrameReader` for Chat Completions."""
 
-    padding: bytes | None = b',"obfuscation":"'
-
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
         self.frame = 0
-        self.found: list[tuple[str, str]] = []
-        self._telling = Telling(context, self.found)
+        self.problems: list[tuple[str, str]] = []
+        self._parts = Parts(
+            self.problems,
+            tools=context.tools,
+            name_rule=context.name_fallback,
+            seed=context.seed,
+        )
+        self._declared = frozenset(tool.name for tool in context.tools)
         self._is_single = context.choices == 1
         self._choices: dict[int, ChoiceTrack] = {}
         self._has_started = False
         self._usage: Usage | None = None
         self._extra: dict[str, Raw] = {}  # fields of chunks, as last seen
 
-    def quick(self, _piece: bytes, data: bytes, /) -> tuple[Event, ...] | None:
-        """One delta of text, reasoning or arguments, read by its type alone. See `base.FrameReader`."""
+    def find_delta(self, _opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
+        """See `base.FrameReader`. Read by its type alone."""
         try:
-            chunk = decode_hot(data)
+            choice = decode_hot(data).choices[0]
         except FAST_FAILURES:
             return None
-        return self._tell_plain(chunk.choices[0])
-
-    def quick_many(self, _opening: bytes, lines: list[bytes], told: list[Event], /) -> int:
-        """See `base.FrameReader`. Nearly all of a run are pieces of one text, or of one call's input."""
-        track = self._choices.get(0)
-        if track is None:
-            return 0
-        speech, call, index, found, tell = (
-            track.hot_text,
-            track.hot_call,
-            track.hot_index,
-            self.found,
-            told.append,
-        )
-        for count, line in enumerate(lines):
-            if _LF in line:
-                return count
-            try:
-                choice = decode_hot(line).choices[0]
-            except FAST_FAILURES:
-                return count
-            delta = choice.delta
-            text, calls = delta.content, delta.tool_calls
-            if choice.index == 0 and not (delta.reasoning_content or delta.reasoning):
-                if calls is None:
-                    if text and speech is not None:
-                        speech.pieces.append(text)
-                        tell(TextDelta(speech.part, text))
-                        continue
-                elif call is not None and not text and calls[0].index == index:
-                    fragment = calls[0].function.arguments
-                    if fragment and call.buffer.keep(fragment):
-                        tell(InputDelta(call.part, fragment))
-                        continue
-            events = self._tell_plain(choice)
-            if events is None:
-                return count
-            if not events or found:
-                told.extend(events)
-                return count + 1
-            tell(events[0])
-        return len(lines)
-
-    def prolong(self, last: TextDelta | InputDelta, texts: list[str], /) -> bool:
-        """See `base.FrameReader`."""
-        track = self._track(0)
-        if isinstance(last, TextDelta):
-            speech = track.hot_text
-            if speech is None or speech.part != last.part:
-                return False
-            speech.pieces += texts
-            return True
-        call = track.hot_call
-        return call is not None and call.part == last.part and call.buffer.keep_all(texts)
-
-    def quick_run(self, _lines: list[bytes], /) -> Run | None:
-        """Deltas that are not written alike are read one by one."""
-        return None
-
-    def _tell_plain(self, choice: HotChoice) -> tuple[Event, ...] | None:
-        """What a choice of a plain chunk says; None if it must be read field by field."""
         track = self._choices.get(choice.index)
-        if track is not None:
-            delta = choice.delta
-            text = delta.content
-            calls = delta.tool_calls
-            if calls is None:
-                thought = delta.reasoning_content or delta.reasoning
-                if text:
-                    speech = track.hot_text
-                    if speech is not None and not thought:
-                        speech.pieces.append(text)
-                        return (TextDelta(speech.part, text),)
-                elif thought:
-                    thinking = track.hot_reasoning
-                    if thinking is not None:
-                        thinking.pieces.append(thought)
-                        return (ReasoningDelta(thinking.part, thought),)
-            elif not text:
-                call = track.hot_call
-                if (
-                    call is not None
-                    and calls[0].index == track.hot_index
-                    and not (delta.reasoning_content or delta.reasoning)
-                ):
-                    fragment = calls[0].function.arguments
-                    increment = call.buffer.push(fragment)
-                    if increment is not fragment:
-                        call.note_cumulative()
-                    return (InputDelta(call.part, increment),) if increment else ()
-        return None
+        if track is None:
+            return None
+        part, delta = track.streaming, choice.delta
+        text, calls = delta.content, delta.tool_calls
+        thought = delta.reasoning_content or delta.reasoning
+        if calls is not None:
+            is_its = type(part) is OpenCall and calls[0].index == track.call_index
+            text = None if text or thought or not is_its else calls[0].function.arguments
+        elif text:
+            text = text if type(part) is OpenText and not thought else None
+        else:
+            text = thought if type(part) is OpenReasoning and thought else None
+        return None if part is None or text is None else (part, text)
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
         data = frame.data
         if data is None:
             return self._read_empty(frame)
-        if not frame.raw.startswith(b"data: ") or frame.raw.endswith(b"\r\n"):
-            # Plain deltas come here too; a frame that is none fails at its first odd field.
-            events = self.quick(frame.raw, data)
-            if events is not None:
-                return events
         return self._read_fully(frame, data)
 
     def end(self) -> tuple[Event, ...]:
         if self._choices:
             return self._conclude(was_marked=False)
         message = "expected a stream of chunks, got its end before any choice"
-        self.found.append(("cut_stream", message))
+        self.problems.append(("cut_stream", message))
         return self.fail(ErrorInfo(kind="truncated", message=message))
 
     def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
         for track in self._choices.values():
             track.abandon()
         self.over = True
-        self._telling.events.append(Failed(error))
-        return self._telling.take()
+        self._parts.events.append(Failed(error))
+        return self._parts.take()
 
     def read_whole(self, body: Mapping[str, Raw]) -> tuple[Event, ...]:
         """A body that has choices: all of a stream in one chunk."""
@@ -245,14 +159,14 @@ class ChatReader:
         try:
             self._read_usual_envelope(chunk)
             for choice in chunk.choices:
-                lane = max(choice.index, 0)
-                track = self._track(0 if is_single else lane)
-                track.read_usual(choice, lane=lane if is_single else 0)
+                wire_index = max(choice.index, 0)
+                track = self._track(0 if is_single else wire_index)
+                track.read_usual(choice, wire_index=wire_index if is_single else 0)
         except RemoteProtocolError as broken:
             return self.fail(error_info(broken))
         if chunk.usage != NULL:
             self._note_usage(read_usage(chunk.usage))
-        return self._telling.take()
+        return self._parts.take()
 
     def _read_usual_envelope(self, chunk: UsualChunk) -> None:
         changed: dict[str, Raw] = {}
@@ -263,7 +177,7 @@ class ChatReader:
         self._extra.update(changed)
         if self._has_started:
             if changed:
-                self._telling.notice("chunk", join_object(changed))
+                self._parts.events.append(noticed("chunk", join_object(changed)))
         elif chunk.choices or chunk.usage != NULL:
             self._start(chunk.id or "", chunk.model or "", chunk.created)
 
@@ -271,13 +185,13 @@ class ChatReader:
         self, frame: Frame, data: bytes, chunk: Mapping[str, Raw]
     ) -> tuple[Event, ...]:
         """A frame without choices: part of the answer by its name, an error by its name, or nobody's."""
-        name = text_of(chunk.get("object")) or text_of(chunk.get("type")) or ""
+        name = read_fragment(chunk.get("object")) or read_fragment(chunk.get("type")) or ""
         if name.startswith("chat.completion"):
             return self._read_chunk(chunk)
         if frame.name == b"error" or name == "error" or "message" in chunk or "detail" in chunk:
             return self.fail(decode_error(data))
         shown = name or ", ".join(chunk) or "an empty object"
-        self.found.append(("unknown_event", f"expected a chunk with choices, got {shown}"))
+        self.problems.append(("unknown_event", f"expected a chunk with choices, got {shown}"))
         return (Noticed("unknown", "chat", name, Raw(data)),)
 
     def _read_chunk(self, chunk: Mapping[str, Raw]) -> tuple[Event, ...]:
@@ -287,24 +201,24 @@ class ChatReader:
             raise  # a field that cannot be read: the frame cannot
         except RemoteProtocolError as broken:
             error = error_info(broken)
-        return self._telling.take() if error is None else self.fail(error)
+        return self._parts.take() if error is None else self.fail(error)
 
     def _take_chunk(self, chunk: Mapping[str, Raw], *, is_whole: bool = False) -> ErrorInfo | None:
         """All that a chunk says; the error it ends the answer with, if any."""
         choices = [
-            expect_fields(raw, "a choice") for raw in expect_items(chunk.get("choices"), "choices")
+            expect_present(raw, "a choice") for raw in expect_items(chunk.get("choices"), "choices")
         ]
         self._read_envelope(chunk, must_start=bool(choices))
         for choice in choices:
-            lane = max(expect_index(choice.get("index"), "a choice's index") or 0, 0)
-            track = self._track(0 if self._is_single else lane)
-            track.read(choice, lane=lane if self._is_single else 0, is_whole=is_whole)
+            wire_index = max(expect_int(choice.get("index"), "a choice's index") or 0, 0)
+            track = self._track(0 if self._is_single else wire_index)
+            track.read(choice, wire_index=wire_index if self._is_single else 0, is_whole=is_whole)
         self._read_usage(chunk)
         for choice in choices:
             error = find_error(choice)
             if error is not None:
                 return read_error(error)
-            native = text_of(choice.get("finish_reason"))
+            native = read_fragment(choice.get("finish_reason"))
             if native in FAILED_FINISHES:
                 message = f"the upstream ended its answer with finish_reason {native!r}"
                 return ErrorInfo(kind="upstream", message=message)
@@ -312,7 +226,7 @@ class ChatReader:
 
     def _read_envelope(self, chunk: Mapping[str, Raw], *, must_start: bool) -> None:
         """The fields around the choices. Azure's first chunk has only such fields, and no id yet."""
-        extra = extra_of(chunk, CHUNK_FIELDS)
+        extra = extra_of("chat", chunk, CHUNK_FIELDS)
         changed = {
             name: value
             for name, value in (extra.fields if extra else {}).items()
@@ -321,34 +235,34 @@ class ChatReader:
         self._extra.update(changed)
         if self._has_started:
             if changed:
-                self._telling.notice("chunk", join_object(changed))
+                self._parts.events.append(noticed("chunk", join_object(changed)))
         elif must_start or "usage" in chunk:
             self._start(
-                text_of(chunk.get("id")) or "",
-                text_of(chunk.get("model")) or "",
-                int_of(chunk.get("created")),
+                read_fragment(chunk.get("id")) or "",
+                read_fragment(chunk.get("model")) or "",
+                read_int(chunk.get("created")),
             )
 
     def _start(self, response_id: str, model: str, created: int | None) -> None:
         self._has_started = True
-        self._telling.response_id = response_id
+        self._parts.seed = self._parts.seed or response_id
         extra = Extra("chat", dict(self._extra)) if self._extra else None
-        self._telling.events.append(Started(response_id, model, created, extra))
+        self._parts.events.append(Started(response_id, model, created, extra))
 
     def _read_usage(self, chunk: Mapping[str, Raw]) -> None:
-        raw = chunk.get("usage") or fields_of(chunk.get("x_groq")).get("usage")
+        raw = chunk.get("usage") or read_present(chunk.get("x_groq")).get("usage")
         if raw is not None:
             self._note_usage(read_usage(raw))
 
     def _note_usage(self, usage: Usage) -> None:
         if usage != self._usage:
             self._usage = usage
-            self._telling.events.append(UsageReported(usage))
+            self._parts.events.append(UsageReported(usage))
 
     def _track(self, index: int) -> ChoiceTrack:
         track = self._choices.get(index)
         if track is None:
-            track = self._choices[index] = ChoiceTrack(self._telling, index)
+            track = self._choices[index] = ChoiceTrack(self._parts, index, self._declared)
         return track
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -357,7 +271,7 @@ class ChatReader:
         if self._choices:
             return self._conclude(was_marked=True)
         message = "expected at least one choice, got the end of the answer"
-        self.found.append(("empty_output", message))
+        self.problems.append(("empty_output", message))
         return self.fail(ErrorInfo(kind="protocol", message=message))
 
     def _conclude(self, *, was_marked: bool) -> tuple[Event, ...]:
@@ -373,13 +287,13 @@ class ChatReader:
         except RemoteProtocolError as broken:
             return self.fail(error_info(broken))
         self.over = True
-        self._telling.events.extend((*finishes, Completed()))
-        return self._telling.take()
+        self._parts.events.extend((*finishes, Completed()))
+        return self._parts.take()
 
     def _cut(self, index: int, *, was_marked: bool) -> tuple[Event, ...]:
         end = "[DONE]" if was_marked else "the end of the stream"
         message = f"expected a finish_reason for choice {index}, got {end}"
-        self.found.append(("cut_stream", message))
+        self.problems.append(("cut_stream", message))
         return self.fail(ErrorInfo(kind="truncated", message=message))
 
 
@@ -391,9 +305,9 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
     except RemoteProtocolError as error:
         if isinstance(error, MalformedJson):
             kind = "malformed_body" if is_utf8(data) else "invalid_utf8"
-            reader.found.append((kind, error.message))
+            reader.problems.append((kind, error.message))
         events = reader.fail(error_info(error))
-    return Step(data, events, tuple(Problem(1, kind, message) for kind, message in reader.found))
+    return Step(data, events, tuple(Problem(1, kind, message) for kind, message in reader.problems))
 
 
 def _read_text(data: bytes, reader: ChatReader) -> tuple[Event, ...]:
@@ -404,9 +318,9 @@ def _read_text(data: bytes, reader: ChatReader) -> tuple[Event, ...]:
         return reader.fail(read_error(error))
     if "choices" in fields:
         return reader.read_whole(fields)
-    name = text_of(fields.get("object")) or text_of(fields.get("type")) or "an object"
+    name = read_fragment(fields.get("object")) or read_fragment(fields.get("type")) or "an object"
     if "message" in fields or "detail" in fields:
         return reader.fail(decode_error(body))
     message = f"expected a body with choices, got {name} with {', '.join(fields) or 'no fields'}"
-    reader.found.append(("foreign_body", message))
+    reader.problems.append(("foreign_body", message))
     raise RemoteProtocolError(message)

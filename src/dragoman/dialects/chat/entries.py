@@ -7,24 +7,22 @@ call the name `function_name`, or send the arguments as an object instead of a s
 from msgspec import Struct
 
 from dragoman._json import Raw, dumps, loads
-from dragoman.core.fields import expect_text
-from dragoman.dialects.chat.fields import (
-    expect_fields,
-    expect_index,
+from dragoman.core.fields import (
+    expect_int,
+    expect_present,
+    expect_text,
     first_text,
     is_object,
-    text_of,
+    read_fragment,
 )
 from dragoman.dialects.chat.wire import CALL_FIELDS, UsualCall
 from dragoman.model.parts import CallKind
-
-__all__ = ("CallEntry", "legacy_entry", "merge_objects", "read_entry", "usual_entry")
 
 _NAMES = ("name", "function_name", "tool_name", "call_name")
 
 
 class CallEntry(Struct, frozen=True, kw_only=True):
-    """`text` is a fragment of input, `value` an input that is not a string. `oddities` are (kind, message)."""
+    """`text` is a fragment of input, `value` an input that is not a string. `problems` are (kind, message)."""
 
     index: int | None = None
     id: str = ""
@@ -35,7 +33,7 @@ class CallEntry(Struct, frozen=True, kw_only=True):
     is_legacy: bool = False
     extra_content: Raw | None = None
     extra: dict[str, Raw] = {}
-    oddities: tuple[tuple[str, str], ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_input(self) -> bool:
@@ -48,32 +46,32 @@ def read_entry(raw: Raw) -> CallEntry:
     Raises:
         MalformedJson: it, its name, id, index or input is of a type that no server uses for it.
     """
-    fields = expect_fields(raw, "a tool call")
-    is_custom = "custom" in fields or text_of(fields.get("type")) == "custom"
+    fields = expect_present(raw, "a tool call")
+    is_custom = "custom" in fields or read_fragment(fields.get("type")) == "custom"
     kind: CallKind = "custom" if is_custom else "function"
-    inner = expect_fields(fields.get(kind), kind)
+    inner = expect_present(fields.get(kind), kind)
     expect_text(inner.get("name"), "a call's name")
     expect_text(fields.get("id"), "a call's id")
     is_known = is_custom or "function" in fields or "type" in fields
-    oddities: list[tuple[str, str]] = []
+    problems: list[tuple[str, str]] = []
     given, place = _input(fields, inner, "input" if is_custom else "arguments")
     if place == "beside" and given is not None and bytes(given) != b'""':
-        oddities.append(
+        problems.append(
             ("misplaced_input", "expected a call's input inside `function`, got it beside it")
         )
     text = _text_of_input(given)
     call_id = first_text(fields, ("id", "call_id"))
-    if not call_id and text_of(fields.get("id")) == "":
-        oddities.append(
+    if not call_id and read_fragment(fields.get("id")) == "":
+        problems.append(
             ("empty_id", "expected later deltas of a call without an id, got an empty one")
         )
     name = first_text(inner, _NAMES) or first_text(fields, _NAMES)
-    if not name and text_of(inner.get("name")) == "":
-        oddities.append(
+    if not name and read_fragment(inner.get("name")) == "":
+        problems.append(
             ("empty_name", "expected later deltas of a call without a name, got an empty one")
         )
     return CallEntry(
-        index=expect_index(fields.get("index"), "a call's index"),
+        index=expect_int(fields.get("index"), "a call's index"),
         id=call_id,
         name=name,
         kind=kind if is_known else None,
@@ -81,7 +79,7 @@ def read_entry(raw: Raw) -> CallEntry:
         value=given if text is None else None,
         extra_content=fields.get("extra_content"),
         extra={key: value for key, value in fields.items() if key not in CALL_FIELDS},
-        oddities=tuple(oddities),
+        problems=tuple(problems),
     )
 
 
@@ -99,7 +97,7 @@ def usual_entry(call: UsualCall) -> CallEntry:
 
 def legacy_entry(raw: Raw) -> CallEntry:
     """`function_call`: one call per choice, without index and id. Raises as `read_entry`."""
-    fields = expect_fields(raw, "function_call")
+    fields = expect_present(raw, "function_call")
     given = fields.get("arguments")
     text = _text_of_input(given)
     return CallEntry(

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.failures import kind_of_status
-from dragoman.dialects.chat.fields import fields_of, first_text, int_of, present, text_of
+from dragoman.core.fields import first_text, present, read_fragment, read_int, read_present
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
-
-__all__ = ("decode_error", "encode_error", "find_error", "read_error")
 
 _MAX_EXCERPT = 500  # of a body without a message: enough to recognise a proxy's error page
 _NO_ERROR = (b"{}", b"[]", b'""', b"0", b"false")
@@ -71,14 +69,14 @@ _KINDS: Mapping[str, ErrorKind] = {
 """Codes and types."""
 
 _VAGUE = frozenset({"invalid_request_error", "server_error", "api_error", "invalid_request"})
-"""Spellings that a more telling status overrules."""
+"""Spellings that a more specific status overrides."""
 
 _SERVER_SIDE = ("server", "internal", "unavailable", "upstream", "provider", "overload")
 
 
 def encode_error(info: ErrorInfo) -> bytes:
     """The body (or the data of an error chunk) for an error. An upstream's own error object is passed on as it came."""
-    if info.dialect == "chat" and text_of(fields_of(info.raw).get("message")):
+    if info.dialect == "chat" and read_fragment(read_present(info.raw).get("message")):
         return dumps({"error": info.raw})
     kind, code = _SPELLINGS[info.kind]
     return dumps(
@@ -109,19 +107,19 @@ def find_error(fields: Mapping[str, Raw]) -> Raw | None:
     if error is not None and bytes(error) not in _NO_ERROR:
         return error
     reply = fields.get("base_resp")
-    if int_of(fields_of(reply).get("status_code")) not in (None, 0):
+    if read_int(read_present(reply).get("status_code")) not in (None, 0):
         return reply
     return None
 
 
 def read_error(error: Raw, status: int | None = None) -> ErrorInfo:
     """An error object, or a string that is one."""
-    text = text_of(error)
+    text = read_fragment(error)
     if text is not None:
         return _info({}, text, status, error)
-    fields = fields_of(error)
+    fields = read_present(error)
     # Gateways wrap the error they got in one of their own.
-    fields |= fields_of(fields.get("error"))
+    fields |= read_present(fields.get("error"))
     message = first_text(fields, ("message", "status_msg", "detail", "msg", "error"))
     return _info(fields, message or bytes(error).decode("utf-8")[:_MAX_EXCERPT], status, error)
 
@@ -130,17 +128,17 @@ def _info(
     fields: Mapping[str, Raw], message: str, status: int | None, error: Raw | None = None
 ) -> ErrorInfo:
     # Servers put an HTTP status, or a number of their own, where OpenAI has a word.
-    numbers = [int_of(fields.get(name)) for name in ("code", "status", "status_code")]
+    numbers = [read_int(fields.get(name)) for name in ("code", "status", "status_code")]
     stated = next((number for number in numbers if number and 400 <= number <= 599), None)
-    words = (text_of(fields.get("code")), *(str(number) for number in numbers if number))
+    words = (read_fragment(fields.get("code")), *(str(number) for number in numbers if number))
     code = next((word for word in words if word), None)
     status = status or stated
     return ErrorInfo(
-        kind=_kind(code or "", text_of(fields.get("type")) or "", message, status),
+        kind=_kind(code or "", read_fragment(fields.get("type")) or "", message, status),
         message=message or "an error without a message",
         status=status,
         code=code,
-        param=text_of(fields.get("param")),
+        param=read_fragment(fields.get("param")),
         dialect="chat",
         raw=error,
     )

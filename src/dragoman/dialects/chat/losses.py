@@ -6,8 +6,6 @@ from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.parts import Extra
 
-__all__ = ("DEFAULT_TARGET", "LOSSES", "note_extra", "note_foreign")
-
 DEFAULT_TARGET = Target(
     dialect="chat",
     names=NameLimits(pattern="[a-zA-Z0-9_-]", max_length=64),
@@ -53,9 +51,7 @@ LOSSES: LossTable = {
         "which stop sequence matched is written as `stop_reason`, as vLLM does", "carry"
     ),
     "amended_text": LossRule("text that was changed after it had been streamed", "drop"),
-    "parallel_functions": LossRule(
-        "a client that uses `functions` can be told of one call only", "drop"
-    ),
+    "parallel_functions": LossRule("a client that uses `functions` can get one call only", "drop"),
     "rate_limits": LossRule("rate limits have no field in an answer", "drop"),
     # --- requests
     "previous_response": LossRule(

@@ -6,13 +6,10 @@ Counts without a home (prediction tokens, a price) ride in `extra`: a details ob
 from collections.abc import Mapping
 from typing import cast
 
-from msgspec import Struct
-
 from dragoman._json import FAST_FAILURES, Raw, loads, typed_decoder
-from dragoman.dialects.chat.fields import as_int, extra_of, fields_of, own_fields
+from dragoman.core.fields import as_int, extra_of, own_fields, read_present
+from dragoman.dialects.chat.wire import InputDetails, OutputDetails, TypedUsage
 from dragoman.model.outcome import Usage
-
-__all__ = ("KNOWN", "KNOWN_INPUT", "KNOWN_OUTPUT", "read_usage", "write_usage")
 
 _INPUT_DETAILS = "prompt_tokens_details"
 _OUTPUT_DETAILS = "completion_tokens_details"
@@ -31,30 +28,11 @@ KNOWN_INPUT = frozenset({"cached_tokens", "cache_write_tokens", "audio_tokens"})
 KNOWN_OUTPUT = frozenset({"reasoning_tokens", "audio_tokens"})
 
 
-class _InputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    audio_tokens: int | None = None
+_NO_INPUT = InputDetails()
+_NO_OUTPUT = OutputDetails()
 
 
-class _OutputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    reasoning_tokens: int | None = None
-    audio_tokens: int | None = None
-
-
-_NO_INPUT = _InputDetails()
-_NO_OUTPUT = _OutputDetails()
-
-
-class _Plain(Struct, gc=False, forbid_unknown_fields=True):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
-
-
-_decode = typed_decoder(_Plain)
+_decode = typed_decoder(TypedUsage)
 
 
 def read_usage(value: Raw) -> Usage:
@@ -86,7 +64,7 @@ def _read_odd(value: Raw) -> Usage:
         unknown.add(_INPUT_DETAILS)
     if made.keys() - KNOWN_OUTPUT:
         unknown.add(_OUTPUT_DETAILS)
-    extra = extra_of(fields_of(value), KNOWN - unknown) if unknown else None
+    extra = extra_of("chat", read_present(value), KNOWN - unknown) if unknown else None
     # DeepSeek counts beside the details, and so do servers in front of Anthropic.
     either = {**counts, **given} if unknown else given
     return Usage(
@@ -125,7 +103,7 @@ def write_usage(usage: Usage) -> dict[str, object]:
         out[_INPUT_DETAILS] = given
     if made:
         out[_OUTPUT_DETAILS] = made
-    return out | own_fields(usage.extra)
+    return out | own_fields("chat", usage.extra)
 
 
 def _count(counts: Mapping[str, object], name: str, other: str) -> int | None:

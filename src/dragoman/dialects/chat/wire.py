@@ -12,34 +12,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dragoman._json import Raw, typed_decoder
+from dragoman._json import Int64, Raw, typed_decoder
+from dragoman.core.fields import NULL
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
-
-__all__ = (
-    "AUDIO_FIELDS",
-    "BUILTIN_KINDS",
-    "CALL_FIELDS",
-    "CHOICE_FIELDS",
-    "CHUNK_FIELDS",
-    "CUT_REASONS",
-    "DELTA_FIELDS",
-    "FAILED_FINISHES",
-    "FINISHES",
-    "FINISH_OF_REASON",
-    "LEGACY_CHOICE",
-    "LEGACY_TOOLS",
-    "MESSAGE_FIELDS",
-    "REASONING_FIELDS",
-    "SEALED_FIELDS",
-    "HotChoice",
-    "HotChunk",
-    "UsualCall",
-    "UsualChoice",
-    "UsualChunk",
-    "decode_hot",
-    "decode_usual",
-)
 
 # --- hot deltas -------------------------------------------------------------------------------------------------------
 
@@ -124,8 +100,8 @@ class UsualDelta(Struct, gc=False, forbid_unknown_fields=True):
     role: str | None = None
     refusal: None = None
     function_call: None = None
-    reasoning_content: None = None
-    reasoning: None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class UsualChoice(Struct, gc=False, forbid_unknown_fields=True):
@@ -162,6 +138,7 @@ class UsualChunk(Struct, gc=False, forbid_unknown_fields=True):
 
 
 decode_usual = typed_decoder(UsualChunk)
+"""Read field by field, these frames make a flood cost up to 1.09 times and a small stream 1.08 times as much."""
 
 # --- known fields: all others are kept as extra -----------------------------------------------------------------------
 
@@ -306,3 +283,253 @@ BUILTIN_KINDS: Mapping[str, CallKind] = {
 LEGACY_TOOLS = "functions"
 LEGACY_CHOICE = "function_call"
 """What tools, and the choice among them, were called before there were tools. A message's call had the latter name too."""
+
+# --- what every client can use as it came -----------------------------------------------------------------------------
+
+
+class UsableFunction(Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class UsableCustom(Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
+class UsableCall(Struct):
+    index: int
+    id: str | None = None
+    type: Literal["function", "custom"] | None = None
+    function: UsableFunction | None = None
+    custom: UsableCustom | None = None
+
+    @property
+    def name(self) -> str:
+        inner = self.custom or self.function
+        return (inner.name or "") if inner is not None else ""
+
+    @property
+    def input(self) -> str:
+        if self.custom is not None:
+            return self.custom.input or ""
+        return (self.function.arguments or "") if self.function is not None else ""
+
+
+class UsableDelta(Struct):
+    role: str | None = None
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[UsableCall] | None = None
+    function_call: UsableFunction | None = None
+
+
+class UsableChoice(Struct):
+    index: int
+    delta: UsableDelta
+    finish_reason: str | None = None
+
+
+class UsableEnvelope(Struct):
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+
+
+class UsableUsage(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class UsableChunk(UsableEnvelope):
+    choices: list[UsableChoice]
+    usage: UsableUsage | None = None
+
+
+class UsableError(Struct, gc=False):
+    message: str
+
+
+class UsableErrorChunk(Struct):
+    error: UsableError
+    choices: None = None
+
+
+class UsableWholeFunction(Struct, gc=False):
+    name: str
+    arguments: str
+
+
+class UsableWholeCustom(Struct, gc=False):
+    name: str
+    input: str
+
+
+class UsableWholeCall(Struct):
+    id: str
+    type: Literal["function", "custom"]
+    function: UsableWholeFunction | None = None
+    custom: UsableWholeCustom | None = None
+
+
+class UsableMessage(Struct):
+    role: Literal["assistant"]
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[UsableWholeCall] | None = None
+    function_call: UsableWholeFunction | None = None
+
+
+class UsableWholeChoice(Struct):
+    index: int
+    message: UsableMessage
+    finish_reason: str
+
+
+class UsableBody(Struct):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[UsableWholeChoice]
+
+
+decode_usable_chunk = typed_decoder(UsableChunk)
+decode_usable_envelope = typed_decoder(UsableEnvelope)
+decode_usable_error = typed_decoder(UsableErrorChunk)
+decode_usable_body = typed_decoder(UsableBody)
+
+
+# --- requests and bodies, read and written by their types ------------------------------------------------------------
+#
+# What has any other field does not fit and is read field by field. Beside `Raw` a type cannot have `None`, which would take
+# null alone: NULL stands for absence.
+
+_Object = dict[str, object]  # a written body has a field `object`, which hides the type
+
+
+class TypedText(Struct, gc=False, forbid_unknown_fields=True):
+    type: Literal["text"]
+    text: str
+
+
+class TypedFunction(Struct, gc=False, forbid_unknown_fields=True):
+    name: str
+    arguments: str
+
+
+class TypedCall(Struct, gc=False, forbid_unknown_fields=True):
+    id: str
+    type: Literal["function"]
+    function: TypedFunction
+
+
+class TypedMessage(Struct, gc=False, forbid_unknown_fields=True):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TypedText] | None = None
+    tool_calls: list[TypedCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    refusal: None = None
+    function_call: None = None
+    audio: None = None
+
+
+class StreamOptions(Struct, gc=False, forbid_unknown_fields=True):
+    include_usage: bool | None = None
+
+
+class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
+    messages: list[TypedMessage]
+    model: str | None = None
+    tools: Raw = NULL
+    tool_choice: Literal["auto", "none", "required"] | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Int64 | None = None
+    temperature: int | float | None = None
+
+
+class BodyCall(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):
+    id: str
+    type: Literal["function"]
+    function: TypedFunction
+    index: int | None = None
+
+
+class BodyMessage(Struct, gc=False, forbid_unknown_fields=True):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[BodyCall] | None = None
+    refusal: None = None
+    annotations: tuple[()] | None = None
+    audio: None = None
+    function_call: None = None
+    reasoning: None = None
+
+
+class BodyChoice(Struct, gc=False, forbid_unknown_fields=True):
+    message: BodyMessage
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
+    index: Literal[0] = 0
+    logprobs: None = None
+    stop_reason: None = None
+    matched_stop: None = None
+
+
+class TypedBody(Struct, gc=False):
+    """All but what has no home: that is what remains of the object's fields."""
+
+    choices: tuple[BodyChoice]
+    id: str | None = None
+    created: int | None = None
+    model: str | None = None
+    error: None = None
+    base_resp: None = None
+
+
+class WrittenMessage(Struct, gc=False, omit_defaults=True):
+    role: str
+    content: str | None
+    refusal: None
+    reasoning_content: str | None = None
+    tool_calls: list[BodyCall] | None = None
+
+
+class WrittenChoice(Struct, gc=False):
+    index: int
+    message: WrittenMessage
+    logprobs: None
+    finish_reason: str
+
+
+class WrittenBody(Struct, gc=False, omit_defaults=True):
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: tuple[WrittenChoice]
+    usage: _Object | None = None
+
+
+class InputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    audio_tokens: int | None = None
+
+
+class OutputDetails(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+
+
+class TypedUsage(Struct, gc=False, forbid_unknown_fields=True):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: InputDetails | None = None
+    completion_tokens_details: OutputDetails | None = None

@@ -1,6 +1,6 @@
 """Codex app-server v2: JSON-RPC messages of a `codex app-server` child. An upstream only; nobody speaks it to us."""
 
-from dragoman.dialects.codex.decode import ANSWER, PAUSE, CodexReader, read_body, read_plain
+from dragoman.dialects.codex.decode import ANSWER, PAUSE, CodexReader, read_body, read_typed
 from dragoman.dialects.codex.errors import decode_error
 from dragoman.dialects.codex.losses import DEFAULT_TARGET, LOSSES
 from dragoman.dialects.codex.request import SWITCHED_OFF, encode_request
@@ -15,5 +15,5 @@ __all__ = (
     "decode_error",
     "encode_request",
     "read_body",
-    "read_plain",
+    "read_typed",
 )

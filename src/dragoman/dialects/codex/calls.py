@@ -1,8 +1,8 @@
-"""The calls of one Codex turn: seen through several messages, told once.
+"""The calls of one Codex turn: seen through several messages, emitted once.
 
 One call of a client's tool comes as the model's own item (`rawResponseItem/completed`, only when asked for, with the
 exact argument text), as `item/started`, as the request `item/tool/call`, and as `item/completed` once it is answered.
-The first of them tells the call, whole and closed: Codex sends no argument deltas, and nothing at all before the model
+The first of them emits the call, whole and closed: Codex sends no argument deltas, and nothing at all before the model
 has finished the call. `call_id` joins them.
 
 A model may use an id again later in the turn. So: once a call has been answered, a kind of message that has been seen
@@ -19,16 +19,12 @@ from typing import Literal, cast
 from msgspec.structs import replace
 
 from dragoman._json import is_strict, raw
-from dragoman.core.ids import Minter
-from dragoman.core.names import resolve_name
+from dragoman.core.fields import Fields, read_fragment, read_json, read_text
+from dragoman.core.open_parts import OpenCall, Parts
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import DecodeContext
-from dragoman.dialects.codex.items import Teller
-from dragoman.dialects.codex.wire import Fields, input_of, is_phantom, text_of, value_of
-from dragoman.model.events import InputDelta, PartEnded
+from dragoman.dialects.codex.wire import input_of, is_phantom
 from dragoman.model.parts import Call, CallKind, Executor, Opaque, Result, Text
-
-__all__ = ("Calls", "KnownCall", "Sighting")
 
 Sighting = Literal["raw", "started", "request", "completed"]
 
@@ -37,7 +33,7 @@ _PLAIN_NAMESPACE = "functions"
 
 
 class KnownCall:
-    """A call that has been told, in this answer or in an earlier one of the same turn."""
+    """A call that has been emitted, in this answer or in an earlier one of the same turn."""
 
     __slots__ = ("answered", "executor", "kind", "sightings")
 
@@ -49,26 +45,22 @@ class KnownCall:
 
 
 class Calls:
-    """`known` is shared by the answers of one turn, so that the second does not tell the calls of the first again."""
+    """`known` is shared by the answers of one turn, so that the second does not emit the calls of the first again."""
 
     def __init__(
         self,
-        teller: Teller,
-        found: list[tuple[str, str]],
+        parts: Parts,
         context: DecodeContext,
         known: dict[str, KnownCall],
     ) -> None:
-        self._teller = teller
-        self._found = found
-        self._context = context
+        self._parts = parts
         self._offered: set[tuple[str | None, str]] = {
             (tool.namespace, tool.name) for tool in context.tools
         }
         self._is_offer_known = bool(self._offered)
         self._is_private = False
         self._known = known
-        self._parts: dict[str, int] = {}
-        self._mint: Minter | None = None
+        self._numbers: dict[str, int] = {}
 
     @property
     def is_pending(self) -> bool:
@@ -84,33 +76,33 @@ class Calls:
         self._is_offer_known = self._is_private = True
 
     def part_of(self, call_id: str) -> int | None:
-        """The part this answer told the call as."""
-        return self._parts.get(call_id)
+        """The number of the call's part in this answer."""
+        return self._numbers.get(call_id)
 
     def see(self, sighting: Sighting, fields: Fields, seed: str) -> bool:
         """A call of a client's tool, as an item or as the request to run it. False: it has no name."""
         call = Call(
-            call_id=replace_lone(text_of(fields, "callId") or text_of(fields, "id")),
-            name=replace_lone(text_of(fields, "tool")),
+            call_id=read_text(fields.get("callId")) or read_text(fields.get("id")) or "",
+            name=(read_text(fields.get("tool")) or ""),
             namespace=_namespace(fields),
             input=input_of(fields, "arguments"),
         )
-        is_told = self._take(sighting, call, seed)
+        has_name = self._take(sighting, call, seed)
         known = self._known.get(call.call_id)
         if sighting == "completed" and known is not None:
             known.answered = True
-        return is_told
+        return has_name
 
     def see_raw(self, fields: Fields, seed: str) -> bool:
         """The model's own item, with the text it wrote. False: it has no name."""
-        is_function = text_of(fields, "type") == "function_call"
+        is_function = read_fragment(fields.get("type")) == "function_call"
         call = Call(
-            call_id=replace_lone(text_of(fields, "call_id") or text_of(fields, "id")),
-            name=replace_lone(text_of(fields, "name")),
+            call_id=read_text(fields.get("call_id")) or read_text(fields.get("id")) or "",
+            name=(read_text(fields.get("name")) or ""),
             namespace=_namespace(fields),
-            input=_raw_arguments(fields) if is_function else replace_lone(text_of(fields, "input")),
+            input=_raw_arguments(fields) if is_function else (read_text(fields.get("input")) or ""),
             kind="function" if is_function else "custom",
-            item_id=replace_lone(text_of(fields, "id")) or None,
+            item_id=read_text(fields.get("id")) or None,
         )
         call = replace(call, executor=self._executor(call))
         if self._is_private and call.executor == "provider":
@@ -120,32 +112,32 @@ class Calls:
 
     def see_output(self, fields: Fields) -> None:
         """What a tool gave back. The client knows what its own tools said; Codex's own tools make a Result."""
-        output = value_of(fields, "output")
-        known = self._known.get(replace_lone(text_of(fields, "call_id")))
+        output = read_json(fields.get("output"))
+        known = self._known.get(read_text(fields.get("call_id")) or "")
         if known is None or is_phantom(output):
             return
         if self._is_private and known.executor == "provider":
-            self._hide(replace_lone(text_of(fields, "call_id")), fields)
+            self._hide((read_text(fields.get("call_id")) or ""), fields)
             return
         is_news = known.executor == "provider" and not known.answered
         known.answered = True
         if is_news:
-            self._teller.whole(
+            self._parts.add_whole(
                 Result(
-                    call_id=replace_lone(text_of(fields, "call_id")),
+                    call_id=(read_text(fields.get("call_id")) or ""),
                     content=_content(output),
                     kind=known.kind,
                     executor="provider",
-                    item_id=replace_lone(text_of(fields, "id")) or None,
+                    item_id=read_text(fields.get("id")) or None,
                 )
             )
 
     def _hide(self, call_id: str, item: Fields) -> None:
         """What Codex did by itself, as something that has no meaning elsewhere."""
         self._known[call_id] = KnownCall("provider", "other")
-        kind, item_id = replace_lone(text_of(item, "type")), replace_lone(text_of(item, "id"))
+        kind, item_id = (read_text(item.get("type")) or ""), (read_text(item.get("id")) or "")
         raw_item = raw(dict(item))
-        self._teller.whole(
+        self._parts.add_whole(
             Opaque(dialect="codex", type=kind, raw=raw_item, item_id=item_id or None)
         )
 
@@ -155,8 +147,8 @@ class Calls:
         if self._is_offer_known and (call.namespace, call.name) not in self._offered:
             return "provider"
         if not is_strict(call.input):
-            self._found.append(
-                ("invalid_arguments", f"call {call.call_id!r}: its arguments are not JSON")
+            self._parts.report(
+                "invalid_arguments", f"call {call.call_id!r}: its arguments are not JSON"
             )
             return "provider"
         return "client"
@@ -167,45 +159,33 @@ class Calls:
             known.sightings.add(sighting)
             return True
         if known is not None:
-            self._found.append(("repeated_id", f"call id {call.call_id!r} is used a second time"))
-        named = self._complete(call, seed)
-        if named is None:
-            return False
-        part = self._teller.open(replace(named, input="", status="in_progress"))
-        if named.input:
-            self._teller.tell(InputDelta(part, named.input))
-        self._teller.tell(PartEnded(part, named))
-        told = KnownCall(named.executor, named.kind)
-        told.sightings.add(sighting)
-        self._known[named.call_id] = told
-        self._parts[named.call_id] = part
-        return True
-
-    def _complete(self, call: Call, seed: str) -> Call | None:
-        """The call with an id and a name."""
-        if not call.call_id:
-            self._found.append(("missing_id", "expected a call id, got none; one was made"))
-            if self._mint is None:
-                self._mint = Minter(self._context.seed or seed)
-            call = replace(call, call_id=self._mint("call_"))
+            self._parts.report("repeated_id", f"call id {call.call_id!r} is used a second time")
+        self._parts.seed = self._parts.seed or seed
+        opened = OpenCall(self._parts, call, empty="")
+        opened.add(call.input)
         if call.name:
-            return call
-        context = self._context
-        name = resolve_name(call.input, context.tools, len(self._known), context.name_fallback)
-        if name is None:
-            self._found.append(("nameless_call", f"call {call.call_id!r} never got a name"))
-            return None
-        self._found.append(("missing_name", f"call {call.call_id!r} had no name; took {name!r}"))
-        return replace(call, name=name)
+            opened.announce()
+        elif opened.find_name(len(self._known)):
+            message = f"call {call.call_id!r} had no name; took {opened.header.name!r}"
+            self._parts.report("missing_name", message)
+        else:
+            opened.drop(is_fault=True)
+            return False
+        opened.end("completed", replace(call, name=opened.header.name))
+        known = KnownCall(call.executor, call.kind)
+        known.sightings.add(sighting)
+        self._known[opened.header.call_id] = known
+        self._numbers[opened.header.call_id] = opened.part
+        return True
 
 
 def _namespace(fields: Fields) -> str | None:
-    namespace = replace_lone(text_of(fields, "namespace"))
+    namespace = read_text(fields.get("namespace")) or ""
     return namespace if namespace and namespace != _PLAIN_NAMESPACE else None
 
 
 def _raw_arguments(fields: Fields) -> str:
-    value = value_of(fields, "arguments")
+    value = read_json(fields.get("arguments"))
     if isinstance(value, str):
         # Codex takes nothing at all for a mistake, and answers it itself.
         return replace_lone(value)

@@ -7,9 +7,9 @@ the caller, who can see in `Progress("item/tool/call")` which request asks for w
 A turn may hold many model responses with the client's tool results between them. A gateway that must end its answer
 at the calls says `pause()`, and reads the rest of the same turn, later, with the reader that `resume()` gives. One that
 has only a stream of messages between itself and the reader says both in it, with two messages of our own: `ANSWER`
-before the first (whose answer it is, which tools were offered, which calls an earlier answer told) and `PAUSE` at the end.
+before the first (whose answer it is, which tools were offered, which calls an earlier answer had) and `PAUSE` at the end.
 
-`rawResponseItem/completed` repeats the conversation as the model sees it; only what is not told otherwise is taken
+`rawResponseItem/completed` repeats the conversation as the model sees it; only what does not come otherwise is taken
 from it: exact arguments, encrypted reasoning, what Codex's own tools did.
 """
 
@@ -18,45 +18,40 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
+from dragoman.core.fields import (
+    Fields,
+    read_fragment,
+    read_int,
+    read_json,
+    read_object,
+    read_objects,
+    read_text,
+    read_texts,
+)
 from dragoman.core.finish import settle_finish
-from dragoman.core.runs import Run
+from dragoman.core.open_parts import OpenPart, Parts
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.codex.calls import Calls, KnownCall, Sighting
 from dragoman.dialects.codex.errors import error_from_wire
-from dragoman.dialects.codex.items import Channel, Items, Teller
+from dragoman.dialects.codex.items import Items
 from dragoman.dialects.codex.usage import TurnUsage, limits_from_wire
-from dragoman.dialects.codex.wire import (
-    TEXT_DELTA,
-    Fields,
-    decode_text_delta,
-    entries_of,
-    integer_of,
-    is_phantom,
-    object_of,
-    objects_of,
-    raw_of,
-    text_of,
-    value_of,
-)
+from dragoman.dialects.codex.wire import TEXT_DELTA, decode_text_delta, is_phantom, raw_of
 from dragoman.model.events import (
     Completed,
     Event,
     Failed,
     Finished,
-    InputDelta,
     LimitsReported,
     Noticed,
     Progress,
+    ReasoningChannel,
     Started,
-    TextDelta,
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Outcome, Problem
 from dragoman.model.parts import Extra, Opaque
 from dragoman.sse import Frame
-
-__all__ = ("ANSWER", "PAUSE", "CodexReader", "read_body", "read_plain")
 
 ANSWER = "gateway/answer"
 PAUSE = "gateway/pause"
@@ -72,7 +67,7 @@ _RAW_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 class Earlier(Struct):
-    """What a reader must know of the answer before it, when one turn is told in two."""
+    """What a reader must know of the answer before it, when one turn becomes two answers."""
 
     calls: dict[str, KnownCall]
     usage: TurnUsage
@@ -80,8 +75,6 @@ class Earlier(Struct):
 
 class CodexReader:
     """Reads one turn. A `FrameReader` whose frames are lines: one JSON-RPC message each."""
-
-    padding: bytes | None = None
 
     def __init__(
         self,
@@ -93,14 +86,19 @@ class CodexReader:
     ) -> None:
         self.over = False
         self.frame = 0
-        self.found: list[tuple[str, str]] = []
+        self.problems: list[tuple[str, str]] = []
         self._context = context
         self._thread = thread_id
         self._turn = turn_id
-        self._teller = Teller()
-        self._items = Items(self._teller, self.found)
+        self._parts = Parts(
+            self.problems,
+            tools=context.tools,
+            name_rule=context.name_fallback,
+            seed=context.seed,
+        )
+        self._items = Items(self._parts)
         self._known: dict[str, KnownCall] = earlier.calls if earlier is not None else {}
-        self._calls = Calls(self._teller, self.found, context, self._known)
+        self._calls = Calls(self._parts, context, self._known)
         self._usage = earlier.usage if earlier is not None else TurnUsage()
         self._limits: Limits | None = None
         self._error: ErrorInfo | None = None
@@ -128,17 +126,8 @@ class CodexReader:
             PAUSE: self._pause_announced,
         }
 
-    def quick(self, _piece: bytes, _data: bytes, /) -> tuple[Event, ...] | None:
-        """Nothing is quick here: the app-server speaks lines, not frames."""
-        return None
-
-    def quick_many(self, _opening: bytes, _lines: list[bytes], _told: list[Event], /) -> int:
-        return 0
-
-    def prolong(self, _last: TextDelta | InputDelta, _texts: list[str], /) -> bool:
-        return False
-
-    def quick_run(self, _lines: list[bytes], /) -> Run | None:
+    def find_delta(self, _opening: bytes, _data: bytes, /) -> tuple[OpenPart, str] | None:
+        """The app-server speaks lines, not frames: see `read_line`."""
         return None
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
@@ -154,13 +143,13 @@ class CodexReader:
         Raises:
             MalformedJson: it is not a JSON object.
         """
-        if line.startswith(TEXT_DELTA) and (event := self._read_text_delta(line)) is not None:
-            return (event,)
+        if line.startswith(TEXT_DELTA) and self._read_text_delta(line):
+            return self._parts.take()
         message = as_object(line)
-        method = text_of(message, "method")
+        method = read_fragment(message.get("method")) or ""
         if self.over or not method:
             return ()  # an answer to a request of the caller's
-        params = object_of(message, "params")
+        params = read_object(message.get("params"))
         handler = self._handlers.get(method)
         self._line = line
         if not self._concerns(params, attach=handler is not None):
@@ -169,27 +158,27 @@ class CodexReader:
             handler(params, message)
         else:
             self._notice(method)
-        return self._teller.take()
+        return self._parts.take()
 
-    def _read_text_delta(self, line: bytes) -> TextDelta | None:
-        """The common message, fast; None if it is not so common after all."""
+    def _read_text_delta(self, line: bytes) -> bool:
+        """The common message, fast; False if it is not so common after all."""
         if self.over:
-            return None
+            return False
         try:
             params = decode_text_delta(line).params
         except FAST_FAILURES:
-            return None
+            return False
         if params.thread_id != self._thread or params.turn_id != self._turn or not params.delta:
-            return None
+            return False
         return self._items.append(params.item_id, params.delta)
 
     def pause(self) -> tuple[Event, ...]:
         """End this answer where it stands: the caller goes away to run the calls that wait."""
         self._finish(None, None)
-        return self._teller.take()
+        return self._parts.take()
 
     def resume(self) -> "CodexReader":
-        """A reader for the rest of this turn, as another answer. Calls told here are not told again."""
+        """A reader for the rest of this turn, as another answer. Calls of this one are not emitted again."""
         return CodexReader(
             self._context,
             thread_id=self._thread,
@@ -202,22 +191,26 @@ class CodexReader:
             return ()
         if self._error is not None:
             return self.fail(self._error)
-        self.found.append(("cut_stream", "expected turn/completed, got the end of the stream"))
+        self.problems.append(("cut_stream", "expected turn/completed, got the end of the stream"))
         return self.fail(
             ErrorInfo(kind="truncated", message="the app-server went away before the turn ended")
         )
 
     def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
         self._items.abandon()
-        self._teller.tell(Failed(error))
+        self._emit(Failed(error))
         self.over = True
-        return self._teller.take()
+        return self._parts.take()
 
     # Whose message it is
 
     def _concerns(self, params: Fields, *, attach: bool) -> bool:
-        thread = text_of(params, "threadId")
-        turn = text_of(params, "turnId") or text_of(object_of(params, "turn"), "id")
+        thread = read_fragment(params.get("threadId")) or ""
+        turn = (
+            (read_fragment(params.get("turnId")) or "")
+            or read_fragment(read_object(params.get("turn")).get("id"))
+            or ""
+        )
         if turn.startswith(_INJECTED_TURN):
             return False
         if self._thread is not None and thread and thread != self._thread:
@@ -233,20 +226,20 @@ class CodexReader:
         if not self._has_started:
             self._has_started = True
             name = replace_lone(self._answer or self._turn or "")
-            self._teller.tell(Started(name, self._model, created or self._created))
+            self._emit(Started(name, self._model, created or self._created))
             if self._limits is not None:
-                self._teller.tell(LimitsReported(self._limits))
+                self._emit(LimitsReported(self._limits))
 
     # What the gateway says
 
     def _answer_announced(self, params: Fields, _: Fields) -> None:
-        self._answer = text_of(params, "answerId") or None
-        self._model = replace_lone(text_of(params, "model"))
-        self._created = integer_of(params, "createdAt")
+        self._answer = read_fragment(params.get("answerId")) or None
+        self._model = read_text(params.get("model")) or ""
+        self._created = read_int(params.get("createdAt"))
         self._usage.by_response()
         if "tools" in params:
-            self._calls.offer(entries_of(params, "tools"))
-        for call_id in entries_of(params, "calls"):
+            self._calls.offer(read_texts(params.get("tools")))
+        for call_id in read_texts(params.get("calls")):
             known = self._known[call_id] = KnownCall("client", "function")
             known.sightings |= {"raw", "started", "request"}
 
@@ -256,11 +249,11 @@ class CodexReader:
     # What it says
 
     def _turn_started(self, params: Fields, _: Fields) -> None:
-        self._begin(integer_of(object_of(params, "turn"), "startedAt"))
+        self._begin(read_int(read_object(params.get("turn")).get("startedAt")))
 
     def _item_started(self, params: Fields, _: Fields) -> None:
-        item = object_of(params, "item")
-        kind = text_of(item, "type")
+        item = read_object(params.get("item"))
+        kind = read_fragment(item.get("type")) or ""
         if kind in _ECHOES:
             return
         self._begin()
@@ -272,8 +265,8 @@ class CodexReader:
             self._progress("item/started", params, "item")
 
     def _item_completed(self, params: Fields, _: Fields) -> None:
-        item = object_of(params, "item")
-        kind = text_of(item, "type")
+        item = read_object(params.get("item"))
+        kind = read_fragment(item.get("type")) or ""
         if kind in _ECHOES:
             return
         self._begin()
@@ -282,39 +275,44 @@ class CodexReader:
         elif kind == "dynamicToolCall":
             self._see_call("completed", item)
         elif (whole := raw_of(params, "item")) is not None and not is_phantom(
-            value_of(params, "item")
+            read_json(params.get("item"))
         ):
-            item_id = replace_lone(text_of(item, "id")) or None
+            item_id = read_text(item.get("id")) or None
             kind = replace_lone(kind)
-            self._teller.whole(Opaque(dialect="codex", type=kind, raw=whole, item_id=item_id))
+            self._parts.add_whole(Opaque(dialect="codex", type=kind, raw=whole, item_id=item_id))
 
     def _message_delta(self, params: Fields, _: Fields) -> None:
-        self._delta(params, "text", "")
-
-    def _summary_delta(self, params: Fields, _: Fields) -> None:
-        self._delta(params, "summary", "summaryIndex")
-
-    def _content_delta(self, params: Fields, _: Fields) -> None:
-        self._delta(params, "content", "contentIndex")
-
-    def _delta(self, params: Fields, channel: Channel, index: str) -> None:
-        text = text_of(params, "delta")
+        text = read_fragment(params.get("delta")) or ""
         if text:
             self._begin()
-            number = integer_of(params, index) or 0
-            self._items.delta(text_of(params, "itemId"), text, channel, number)
+            self._items.add_text((read_fragment(params.get("itemId")) or ""), text)
+
+    def _summary_delta(self, params: Fields, _: Fields) -> None:
+        self._add_thought(params, "summary")
+
+    def _content_delta(self, params: Fields, _: Fields) -> None:
+        self._add_thought(params, "content")
+
+    def _add_thought(self, params: Fields, channel: ReasoningChannel) -> None:
+        text = read_fragment(params.get("delta")) or ""
+        if text:
+            self._begin()
+            index = read_int(params.get(f"{channel}Index")) or 0
+            self._items.add_thought(
+                (read_fragment(params.get("itemId")) or ""), text, channel, index
+            )
 
     def _tool_call(self, params: Fields, message: Fields) -> None:
         self._begin()
         self._see_call("request", params)
         if not self.over:
-            part = self._calls.part_of(replace_lone(text_of(params, "callId")))
+            part = self._calls.part_of(read_text(params.get("callId")) or "")
             self._progress("item/tool/call", message, "id", part)
 
     def _raw_item(self, params: Fields, _: Fields) -> None:
-        item = object_of(params, "item")
-        kind = text_of(item, "type")
-        if kind == "message" and text_of(item, "role") != "assistant":
+        item = read_object(params.get("item"))
+        kind = read_fragment(item.get("type")) or ""
+        if kind == "message" and read_fragment(item.get("role")) != "assistant":
             return
         self._begin()
         if kind in _RAW_CALLS:
@@ -332,28 +330,28 @@ class CodexReader:
     def _response_completed(self, params: Fields, _: Fields) -> None:
         """One model response is over: no further parallel call will come before the calls are answered."""
         self._begin()
-        usage = self._usage.add(object_of(params, "usage"))
+        usage = self._usage.add(read_object(params.get("usage")))
         if usage is not None:
-            self._teller.tell(UsageReported(usage))
+            self._emit(UsageReported(usage))
         self._progress("rawResponse/completed", params, "responseId")
 
     def _usage_updated(self, params: Fields, _: Fields) -> None:
-        usage = self._usage.update(object_of(params, "tokenUsage"))
+        usage = self._usage.update(read_object(params.get("tokenUsage")))
         if usage is not None:
             self._begin()
-            self._teller.tell(UsageReported(usage))
+            self._emit(UsageReported(usage))
 
     def _limits_updated(self, params: Fields, _: Fields) -> None:
-        limits = limits_from_wire(object_of(params, "rateLimits"))
+        limits = limits_from_wire(read_object(params.get("rateLimits")))
         if limits is None:
             return
         # The account's, not the turn's: they may come before any turn has begun.
         self._limits = limits
         if self._has_started:
-            self._teller.tell(LimitsReported(limits))
+            self._emit(LimitsReported(limits))
 
     def _error_reported(self, params: Fields, _: Fields) -> None:
-        if value_of(params, "willRetry") is True:
+        if read_json(params.get("willRetry")) is True:
             self._begin()
             self._items.abandon()
             self._progress("error", params, "error")
@@ -361,34 +359,34 @@ class CodexReader:
             self._error = error_from_wire(params)
 
     def _turn_completed(self, params: Fields, _: Fields) -> None:
-        turn = object_of(params, "turn")
-        status = text_of(turn, "status")
+        turn = read_object(params.get("turn"))
+        status = read_fragment(turn.get("status")) or ""
         if status == "failed":
-            # Whoever has heard nothing yet is told only that: a gateway may still try elsewhere.
+            # A client that has received nothing yet gets only that: a gateway may still try elsewhere.
             has_error = raw_of(turn, "error") is not None
             error = error_from_wire(turn) if has_error or self._error is None else self._error
             self._items.abandon()
-            self._teller.tell(Failed(error))
+            self._emit(Failed(error))
             self.over = True
             return
-        self._begin(integer_of(turn, "startedAt"))
+        self._begin(read_int(turn.get("startedAt")))
         # The summary matters only to a caller that asked for no items.
-        for item in objects_of(turn, "items"):
-            if text_of(item, "type") == "agentMessage" and status == "completed":
+        for item in read_objects(turn.get("items")):
+            if read_fragment(item.get("type")) == "agentMessage" and status == "completed":
                 self._items.complete(item, is_message=True)
         self._finish("cancelled" if status == "interrupted" else "stop", status)
 
     def _finish(self, native: FinishReason | None, word: str | None) -> None:
         self._begin()
         if native == "stop" and not self._items.is_idle:
-            self.found.append(
+            self.problems.append(
                 ("inferred_end", "turn/completed came before item/completed of open items")
             )
         self._items.abandon()
         # A turn goes on until every call is answered: those that are have their results, and need no further ones.
         reason = settle_finish(native, has_complete_client_calls=self._calls.is_pending)
-        self._teller.tell(Finished(reason, inferred=native is None, native=word or None))
-        self._teller.tell(Completed())
+        self._emit(Finished(reason, inferred=native is None, native=word or None))
+        self._emit(Completed())
         self.over = True
 
     def _see_call(self, sighting: Sighting, fields: Fields) -> None:
@@ -397,18 +395,21 @@ class CodexReader:
 
     def _fail_nameless(self) -> None:
         self._items.abandon()
-        message = "expected the name of a tool in the call, got none and could not tell it"
-        self._teller.tell(Failed(ErrorInfo(kind="protocol", message=message, dialect="codex")))
+        message = "expected the name of a tool in the call, got none and could not conclude it"
+        self._emit(Failed(ErrorInfo(kind="protocol", message=message, dialect="codex")))
         self.over = True
 
     def _progress(self, stage: str, fields: Fields, key: str, part: int | None = None) -> None:
         raw = raw_of(fields, key)
         extra = Extra("codex", {key: raw}) if raw is not None else None
-        self._teller.tell(Progress(stage, part, extra))
+        self._emit(Progress(stage, part, extra))
 
     def _notice(self, method: str) -> None:
         raw = Raw(self._line.strip())
-        self._teller.tell(Noticed("unknown", "codex", replace_lone(method), raw))
+        self._emit(Noticed("unknown", "codex", replace_lone(method), raw))
+
+    def _emit(self, event: Event) -> None:
+        self._parts.events.append(event)
 
     def _nothing(self, _params: Fields, _message: Fields) -> None:
         """What follows says it again."""
@@ -423,9 +424,11 @@ def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
     reader = CodexReader(context)
     events = [event for line in data.splitlines() if line for event in reader.read_line(line)]
     events += reader.end()
-    return Step(data, tuple(events), tuple(Problem(1, kind, text) for kind, text in reader.found))
+    return Step(
+        data, tuple(events), tuple(Problem(1, kind, text) for kind, text in reader.problems)
+    )
 
 
-def read_plain(_data: bytes) -> Outcome | None:
+def read_typed(_data: bytes) -> Outcome | None:
     """No body is plain here: the app-server streams."""
     return None

@@ -6,12 +6,11 @@ from msgspec import structs
 
 from dragoman._json import as_object
 from dragoman.core.failures import kind_of_status
+from dragoman.core.fields import Fields, read_int, read_json, read_object, read_text
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.codex.wire import Fields, integer_of, object_of, raw_of, text_of, value_of
+from dragoman.dialects.codex.wire import raw_of
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
-
-__all__ = ("decode_error", "error_from_wire")
 
 # The names of `codexErrorInfo`, plain or as the key of an object that carries the provider's HTTP status.
 _KINDS: Mapping[str, ErrorKind] = {
@@ -31,12 +30,12 @@ _KINDS: Mapping[str, ErrorKind] = {
 
 def error_from_wire(holder: Fields, key: str = "error") -> ErrorInfo:
     """The error object that `holder` carries: an `error` notification's, or a failed turn's."""
-    error = object_of(holder, key)
+    error = read_object(holder.get(key))
     code, status = _classify(error)
     kind = _KINDS.get(code)
     if kind is None:
         kind = "upstream" if status is None else kind_of_status(status)
-    message = replace_lone(text_of(error, "message")) or "the turn failed without saying why"
+    message = read_text(error.get("message")) or "the turn failed without saying why"
     if code == "unauthorized":
         message += " (Codex's login: run `codex login`)"
     return ErrorInfo(
@@ -64,9 +63,9 @@ def decode_error(data: bytes, status: int | None) -> ErrorInfo:
 
 def _classify(error: Fields) -> tuple[str, int | None]:
     """The name of the error, and the HTTP status where it has one."""
-    name = value_of(error, "codexErrorInfo")
+    name = read_json(error.get("codexErrorInfo"))
     if isinstance(name, str):
         return replace_lone(name), None
-    for code in (info := object_of(error, "codexErrorInfo")):
-        return code, integer_of(object_of(info, code), "httpStatusCode")
+    for code in (info := read_object(error.get("codexErrorInfo"))):
+        return code, read_int(read_object(info.get(code)).get("httpStatusCode"))
     return "", None

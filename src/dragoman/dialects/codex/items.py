@@ -1,180 +1,111 @@
-"""The items of one Codex turn, told as parts: messages and reasoning.
+"""The items of one Codex turn as parts: messages and reasoning.
 
 Knows how an item grows and ends; knows nothing of threads, turns or calls (`decode`, `calls`).
 
-After a broken connection Codex starts the same item again and its text starts over. What was told cannot be
+After a broken connection Codex starts the same item again and its text starts over. What was emitted cannot be
 withdrawn, so the first attempt ends as an incomplete part and the second is a part of its own. Ids are the upstream's
 and may come again later in the turn for another item.
 """
 
-from typing import Literal
+from msgspec.structs import replace
 
-from dragoman.core.surrogates import join_halves, replace_lone
-from dragoman.dialects.codex.wire import Fields, entries_of, extra_of, objects_of, text_of
-from dragoman.model.events import (
-    Event,
-    PartEnded,
-    PartStarted,
-    ReasoningDelta,
-    SealAdded,
-    TextDelta,
-)
-from dragoman.model.parts import Extra, Opaque, Part, PartStatus, Reasoning, Result, Seal, Text
+from dragoman.core.fields import Fields, read_fragment, read_objects, read_text, read_texts
+from dragoman.core.open_parts import OpenReasoning, OpenText, Parts
+from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.codex.wire import extra_of
+from dragoman.model.events import ReasoningChannel
+from dragoman.model.parts import Extra, PartStatus, Reasoning, Seal, Text
 
-__all__ = ("Channel", "Items", "Teller")
-
-Channel = Literal["text", "summary", "content"]
-_Entry = tuple[Channel, int]
-
-_TEXT: _Entry = ("text", 0)
 _KNOWN = frozenset(
     {"type", "id", "text", "summary", "content", "startedAtMs", "completedAtMs"},
 )
 
 
-class Teller:
-    """Numbers the parts of an answer and collects the events of one message."""
-
-    def __init__(self) -> None:
-        self._events: list[Event] = []
-        self._count = 0
-
-    def tell(self, event: Event) -> None:
-        self._events.append(event)
-
-    def open(self, header: Part) -> int:
-        part = self._count
-        self._count += 1
-        self._events.append(PartStarted(part, header))
-        return part
-
-    def whole(self, value: Opaque | Result) -> None:
-        """A part that does not stream."""
-        self._events.append(PartEnded(self.open(value), value))
-
-    def take(self) -> tuple[Event, ...]:
-        events = tuple(self._events)
-        self._events.clear()
-        return events
-
-
-class _Item:
-    """An open item: a message has one entry, reasoning has any number in two channels."""
-
-    __slots__ = ("entries", "extra", "held", "is_message", "item_id", "part", "seals")
-
-    def __init__(self, item_id: str, extra: Extra | None, *, is_message: bool) -> None:
-        self.part = 0
-        self.item_id = item_id or None
-        self.extra = extra
-        self.is_message = is_message
-        self.entries: dict[_Entry, list[str]] = {}
-        self.held: dict[_Entry, str] = {}  # half a surrogate pair, waiting for the other
-        self.seals: tuple[Seal, ...] = ()
-
-    def joined(self, entry: _Entry) -> str:
-        return "".join(self.entries.get(entry, ()))
-
-    def value(self, status: PartStatus) -> Text | Reasoning:
-        if self.is_message:
-            return Text(
-                text=self.joined(_TEXT), status=status, item_id=self.item_id, extra=self.extra
-            )
-        return Reasoning(
-            summary=self._channel("summary"),
-            content=self._channel("content"),
-            seals=self.seals,
-            status=status,
-            item_id=self.item_id,
-            extra=self.extra,
-        )
-
-    def _channel(self, channel: Channel) -> tuple[str, ...]:
-        return tuple(self.joined(entry) for entry in sorted(self.entries) if entry[0] == channel)
-
-
 class Items:
-    """The open items of a turn by their id, and the ids that have been told."""
+    """The open items of a turn by their id, and the ids of those that have ended."""
 
-    def __init__(self, teller: Teller, found: list[tuple[str, str]]) -> None:
-        self._teller = teller
-        self._found = found
-        self._open: dict[str, _Item] = {}
-        self._told: set[str] = set()
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._open: dict[str, OpenText | OpenReasoning] = {}
+        self._ended: set[str] = set()
 
     def start(self, fields: Fields, *, is_message: bool) -> None:
-        item_id = text_of(fields, "id")
-        item = self._begin(item_id, extra_of(fields, _KNOWN), is_message=is_message)
+        item_id = read_fragment(fields.get("id")) or ""
+        extra = extra_of(fields, _KNOWN)
         if is_message:
-            self._grow(item, _TEXT, text_of(fields, "text"))
+            self._begin_message(item_id, extra).add(read_fragment(fields.get("text")) or "")
+        else:
+            self._begin_reasoning(item_id, extra)
 
-    def delta(self, item_id: str, text: str, channel: Channel, index: int = 0) -> None:
-        is_message = channel == "text"
-        item = self._open.get(item_id)
-        if item is None or item.is_message != is_message:
-            self._found.append(
-                ("missing_start", f"expected item/started of {item_id!r} before its text")
-            )
-            item = self._begin(item_id, None, is_message=is_message)
-        self._grow(item, (channel, index), text)
+    def add_text(self, item_id: str, text: str) -> None:
+        message = self._open.get(item_id)
+        if not isinstance(message, OpenText):
+            self._report_missing_start(item_id)
+            message = self._begin_message(item_id, None)
+        message.add(text)
 
-    def append(self, item_id: str, text: str) -> TextDelta | None:
-        """The common case of `delta`, for text without halves of characters; None if this is not it."""
-        item = self._open.get(item_id)
-        if item is None or not item.is_message or item.held:
-            return None
-        item.entries.setdefault(_TEXT, []).append(text)
-        return TextDelta(item.part, text)
+    def add_thought(self, item_id: str, text: str, channel: ReasoningChannel, index: int) -> None:
+        reasoning = self._open.get(item_id)
+        if not isinstance(reasoning, OpenReasoning):
+            self._report_missing_start(item_id)
+            reasoning = self._begin_reasoning(item_id, None)
+        reasoning.add(text, channel, index)
+
+    def append(self, item_id: str, text: str) -> bool:
+        """The common case of `add_text`: a message that was started. False if this is not it."""
+        message = self._open.get(item_id)
+        if not isinstance(message, OpenText):
+            return False
+        message.add(text)
+        return True
 
     def complete(self, fields: Fields, *, is_message: bool) -> None:
-        """The item as a whole. Where it says more than the deltas did, the rest is told; where it differs, it wins."""
-        item_id = text_of(fields, "id")
+        """The item as a whole. Where it says more than the deltas did, the rest is emitted; where it differs, it wins."""
+        item_id = read_fragment(fields.get("id")) or ""
         item = self._open.get(item_id)
-        if item is None and item_id in self._told:
+        if item is None and item_id in self._ended:
             return
         extra = extra_of(fields, _KNOWN)
-        if item is None or item.is_message != is_message:
-            item = self._begin(item_id, extra, is_message=is_message)
-        item.extra = extra or item.extra
-        wholes: dict[_Entry, str] = {_TEXT: replace_lone(text_of(fields, "text"))}
-        if not is_message:
-            # Codex streams raw reasoning and then leaves it out here: an empty list takes nothing back.
-            wholes = {
-                (channel, index): entry
-                for channel in ("summary", "content")
-                for index, entry in enumerate(entries_of(fields, channel))
-            }
-        amended = [entry for entry, whole in wholes.items() if not self._settle(item, entry, whole)]
-        if amended:
-            self._found.append(
-                ("text_disagrees", f"item/completed of {item_id!r} changed text already told")
-            )
-        self._end(item_id, "completed", amended=bool(amended))
+        if is_message:
+            if not isinstance(item, OpenText):
+                item = self._begin_message(item_id, extra)
+            item.complete(read_text(fields.get("text")) or "")
+            item.value = replace(item.header, extra=extra or item.header.extra)
+            self._end(item_id, "completed")
+            return
+        if not isinstance(item, OpenReasoning):
+            item = self._begin_reasoning(item_id, extra)
+        # Codex streams raw reasoning and then leaves it out here: an empty list takes nothing back.
+        channels: tuple[ReasoningChannel, ...] = ("summary", "content")
+        for channel in channels:
+            for index, entry in enumerate(read_texts(fields.get(channel))):
+                item.complete(entry, channel, index)
+        self._end(item_id, "completed", extra)
 
     def raw_message(self, fields: Fields) -> None:
         """The model's own message. Its text has come as an item before, unless those were not asked for."""
-        item_id = text_of(fields, "id")
-        is_known = item_id in self._told or item_id in self._open
-        if text_of(fields, "role") == "assistant" and not is_known:
-            texts = [text_of(content, "text") for content in objects_of(fields, "content")]
-            item = self._begin(item_id, None, is_message=True)
-            self._grow(item, _TEXT, "".join(texts))
+        item_id = read_fragment(fields.get("id")) or ""
+        is_known = item_id in self._ended or item_id in self._open
+        if read_fragment(fields.get("role")) == "assistant" and not is_known:
+            texts = [
+                (read_fragment(content.get("text")) or "")
+                for content in read_objects(fields.get("content"))
+            ]
+            self._begin_message(item_id, None).add("".join(texts))
             self._end(item_id, "completed")
 
     def raw_reasoning(self, fields: Fields) -> None:
         """The model's own reasoning: only its seal is news, and only here. Late, it makes a part of its own."""
-        data = text_of(fields, "encrypted_content")
+        data = read_fragment(fields.get("encrypted_content")) or ""
         if not data:
             return
-        item_id = text_of(fields, "id")
+        item_id = read_fragment(fields.get("id")) or ""
         seal = Seal("encrypted", replace_lone(data))
         item = self._open.get(item_id)
-        is_open = item is not None and not item.is_message
-        if item is None or not is_open:
-            item = self._begin(item_id, None, is_message=False)
-        item.seals = (*item.seals, seal)
-        self._teller.tell(SealAdded(item.part, seal))
-        if not is_open:
+        if isinstance(item, OpenReasoning):
+            item.seal((seal,))
+        else:
+            self._begin_reasoning(item_id, None).seal((seal,))
             self._end(item_id, "completed")
 
     def abandon(self) -> None:
@@ -186,49 +117,34 @@ class Items:
     def is_idle(self) -> bool:
         return not self._open
 
-    def _begin(self, item_id: str, extra: Extra | None, *, is_message: bool) -> _Item:
+    def _begin_message(self, item_id: str, extra: Extra | None) -> OpenText:
+        self._end_repeated(item_id)
+        message = OpenText(self._parts, Text(item_id=item_id or None, extra=extra))
+        self._open[item_id] = message
+        return message
+
+    def _begin_reasoning(self, item_id: str, extra: Extra | None) -> OpenReasoning:
+        self._end_repeated(item_id)
+        reasoning = OpenReasoning(self._parts, Reasoning(item_id=item_id or None, extra=extra))
+        self._open[item_id] = reasoning
+        return reasoning
+
+    def _end_repeated(self, item_id: str) -> None:
         if item_id in self._open:
-            self._found.append(
-                ("restarted_item", f"item {item_id!r} was started again before it was completed")
-            )
+            message = f"item {item_id!r} was started again before it was completed"
+            self._parts.report("restarted_item", message)
             self._end(item_id, "incomplete")
-        item = _Item(item_id, extra, is_message=is_message)
-        item.part = self._teller.open(item.value("in_progress"))
-        self._open[item_id] = item
-        return item
 
-    def _grow(self, item: _Item, entry: _Entry, text: str) -> None:
-        told, half = join_halves(item.held.pop(entry, ""), text)
-        if half:
-            item.held[entry] = half
-        self._tell(item, entry, told)
+    def _report_missing_start(self, item_id: str) -> None:
+        message = f"expected item/started of {item_id!r} before its text"
+        self._parts.report("missing_start", message)
 
-    def _tell(self, item: _Item, entry: _Entry, text: str) -> None:
-        if not text:
-            return
-        item.entries.setdefault(entry, []).append(text)
-        channel, index = entry
-        if channel == "text":
-            self._teller.tell(TextDelta(item.part, text))
-        else:
-            self._teller.tell(ReasoningDelta(item.part, text, channel, index))
-
-    def _settle(self, item: _Item, entry: _Entry, whole: str) -> bool:
-        """Take the whole text of an entry; False if it contradicts what was told."""
-        if not whole:
-            return True
-        item.held.pop(entry, None)
-        told = item.joined(entry)
-        if whole.startswith(told):
-            self._tell(item, entry, whole[len(told) :])
-            return True
-        item.entries[entry] = [whole]
-        return False
-
-    def _end(self, item_id: str, status: PartStatus, *, amended: bool = False) -> None:
+    def _end(self, item_id: str, status: PartStatus, extra: Extra | None = None) -> None:
+        """`extra`: of a finished reasoning."""
         item = self._open.pop(item_id)
-        for entry, half in item.held.items():
-            self._tell(item, entry, replace_lone(half))
-        self._teller.tell(PartEnded(item.part, item.value(status), amended))
+        if isinstance(item, OpenReasoning):
+            item.end(status, replace(item.header, extra=extra or item.header.extra))
+        else:
+            item.end(status)
         if status == "completed":
-            self._told.add(item_id)
+            self._ended.add(item_id)

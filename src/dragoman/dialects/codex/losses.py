@@ -1,4 +1,4 @@
-"""What `codex app-server` cannot be told, and what is done about it unless the operator's policy says otherwise.
+"""What cannot be expressed to `codex app-server`, and what is done about it unless the operator's policy says otherwise.
 
 Its `thread/start` and `turn/start` take a model, instructions, tools, an effort, a schema for the answer, and nothing
 about sampling, limits or the choice of a tool.
@@ -8,8 +8,6 @@ from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import REQUEST_LOSSES, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
-
-__all__ = ("BUILTIN_NAMES", "DEFAULT_TARGET", "LOSSES", "note_foreign")
 
 LOSSES: LossTable = {
     **REQUEST_LOSSES,

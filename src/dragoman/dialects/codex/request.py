@@ -1,27 +1,389 @@
-"""A request as the three things `codex app-server` is told: a thread, a turn, and the conversation before it.
+"""A request as the three things that `codex app-server` gets: a thread, a turn, and the conversation before it.
 
     {"thread": {…of thread/start…}, "turn": {…of turn/start…}, "items": […of thread/inject_items…]}
 
-Nobody speaks this to us, and it goes over no wire as it stands: `upstream.codex` says the three, or finds the turn that
+No client sends this, and it goes over no wire as it stands: `upstream.codex` sends the three, or finds the turn that
 the last items continue. What keeps Codex's own tools and prompts out of a thread is `SWITCHED_OFF`.
+
+Names: beyond its own tools (`losses.BUILTIN_NAMES`) Codex keeps every name that begins with `mcp__` for its MCP servers, and
+refuses the whole thread for one. Clients name the tools of theirs just so: `mcp__files__read` is offered as
+`mcp_files__read`, and is `mcp__files__read` again in the answer.
+
+Tools are `dynamicTools` of a thread, fixed for its life, and all are functions: free-form tools have one string, namespaces
+are flattened into the name.
+
+Items are the Responses API's, as far as Codex knows them. They have no ids: Codex gives them its own, and without them the
+same conversation is the same bytes on every request, which is how a held turn knows that a request continues it. Only sealed
+reasoning keeps its id, which the seal is bound to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
+
+from msgspec import Struct, structs
 
 from dragoman._json import dumps_document
+from dragoman.core.aliases import NameLimits, NameMap, alias_id
 from dragoman.core.effort import effort_from_budget
-from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
-from dragoman.core.pairing import pair_results
+from dragoman.core.freeform import wrap_input, wrapper_tool
+from dragoman.core.losses import (
+    LossBook,
+    instruction_texts,
+    note_namespaces,
+    note_opaque,
+    note_request_fields,
+)
+from dragoman.core.pairing import mark_error, pair_results
+from dragoman.core.schemas import fix_schema
+from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.dialects.base import EncodedRequest, Target
-from dragoman.dialects.codex.history import History, split_instructions
 from dragoman.dialects.codex.losses import DEFAULT_TARGET, LOSSES, note_foreign
-from dragoman.dialects.codex.names import wire_names
-from dragoman.dialects.codex.tools import is_named, offer_tools
-from dragoman.model.outcome import LossAction
-from dragoman.model.parts import Call
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat
+from dragoman.model.outcome import LossAction, Repair
+from dragoman.model.parts import (
+    CLIENT_KINDS,
+    Call,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+)
+from dragoman.model.request import (
+    ReasoningSettings,
+    Request,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    Turn,
+)
 
-__all__ = ("CONFIGURED_MODELS", "SWITCHED_OFF", "encode_request")
+_Item = dict[str, object]
+
+_INSTRUCTING = frozenset({"system", "developer"})
+
+
+def split_instructions(turns: Sequence[Turn], book: LossBook) -> tuple[str, list[tuple[int, Turn]]]:
+    """The text that stands before the conversation, and the conversation with the numbers of its turns."""
+    texts: list[str] = []
+    rest: list[tuple[int, Turn]] = []
+    for number, turn in enumerate(turns):
+        if not turn.head and (rest or turn.role not in _INSTRUCTING or not _is_text(turn)):
+            rest.append((number, turn))
+            continue
+        where = f"turns[{number}]"
+        texts += instruction_texts(turn, where, book, note_foreign)
+    return "\n\n".join(texts), rest
+
+
+def _is_text(turn: Turn) -> bool:
+    return all(isinstance(part, Text) for part in turn.parts)
+
+
+class History:
+    """Writes the items of one request."""
+
+    def __init__(self, names: NameMap, target: Target, book: LossBook) -> None:
+        self._names = names
+        self._ids = target.ids
+        self._book = book
+
+    def write(self, turns: Sequence[tuple[int, Turn]]) -> list[_Item]:
+        out: list[_Item] = []
+        for number, turn in turns:
+            where = f"turns[{number}]"
+            note_foreign(self._book, turn.extra, where)
+            if turn.cache is not None:
+                self._book.note("cache_control", where)
+            if turn.name is not None:
+                self._book.note("message_name", where, turn.name)
+            self._write_turn(turn, where, out)
+        return out
+
+    def _write_turn(self, turn: Turn, where: str, out: list[_Item]) -> None:
+        content: list[_Item] = []
+        for part in turn.parts:
+            self._inspect(part, where)
+            match part:
+                case Text() | Refusal():
+                    content.append(_text(turn, part.text))
+                case Media():
+                    content += self._media(turn, part, where)
+                case Reasoning() | Call() | Result() | Opaque():
+                    item = self._item(part, where)
+                    if item is not None:
+                        out += _message(turn, content)
+                        content = []
+                        out.append(item)
+                case _:
+                    assert_never(part)
+        out += _message(turn, content)
+
+    def _inspect(self, part: Part, where: str) -> None:
+        if isinstance(part, Opaque):
+            return
+        note_foreign(self._book, part.extra, where)
+        if not isinstance(part, Refusal) and part.cache is not None:
+            self._book.note("cache_control", where)
+        if isinstance(part, Text):
+            if part.annotations:
+                self._book.note("annotation", where)
+            if part.logprobs is not None:
+                self._book.note("logprobs", where)
+        if isinstance(part, Result):
+            for each in part.content:
+                self._inspect(each, where)
+
+    def _media(self, turn: Turn, media: Media, where: str) -> list[_Item]:
+        """An image; other media become a word about them where the policy says to carry on."""
+        image = None if turn.role == "assistant" else _image(media)
+        if image is not None:
+            return [image]
+        code = "audio_input" if media.kind == "audio" else "media_input"
+        if turn.role == "assistant":
+            code = "assistant_media"
+        action = self._book.note(code, where, media.media_type or media.kind)
+        return [_text(turn, f"[{media.kind}]")] if action == "carry" else []
+
+    def _item(self, part: Reasoning | Call | Result | Opaque, where: str) -> _Item | None:
+        match part:
+            case Reasoning():
+                return self._reasoning(part, where)
+            case Call():
+                return self._call(part, where)
+            case Result():
+                return self._result(part, where)
+            case Opaque():
+                note_opaque(self._book, "opaque_part", where, part)
+                return None
+            case _:
+                assert_never(part)
+
+    def _reasoning(self, part: Reasoning, where: str) -> _Item | None:
+        own, foreign = split_family(part.seals, "openai")
+        if foreign:
+            self._book.note("foreign_seal", where)
+        if not own:
+            if not foreign:
+                self._book.note("reasoning_text", where)
+            return None
+        item: _Item = {"type": "reasoning"}
+        bound = next((seal.item_id for seal in own if seal.item_id is not None), part.item_id)
+        if bound is not None and bound.startswith("rs_"):
+            item["id"] = bound
+        item["summary"] = [{"type": "summary_text", "text": text} for text in part.summary]
+        item["content"] = None
+        item["encrypted_content"] = seal_to_encrypted(own)
+        return item
+
+    def _call(self, part: Call, where: str) -> _Item | None:
+        if part.executor == "provider":
+            self._book.note("provider_call", where, part.name)
+            return None
+        if part.seals:
+            self._book.note("call_seal", where, part.name)
+        return {
+            "type": "function_call",
+            "name": self._names.wire(part.name, part.namespace),
+            "arguments": wrap_input(part.input) if part.kind == "custom" else part.input or "{}",
+            "call_id": alias_id(part.call_id, self._ids),
+        }
+
+    def _result(self, part: Result, where: str) -> _Item | None:
+        if part.executor == "provider":
+            self._book.note("provider_result", where, part.kind)
+            return None
+        if part.is_error:
+            self._book.note("error_flag", where)
+        return {
+            "type": "function_call_output",
+            "call_id": alias_id(part.call_id, self._ids),
+            "output": self._output(part, where),
+        }
+
+    def _output(self, result: Result, where: str) -> object:
+        """A string where one text is all there is, else a list of parts: as Codex itself writes it."""
+        parts: list[_Item] = []
+        for part in result.content:
+            match part:
+                case Text():
+                    parts.append({"type": "input_text", "text": part.text})
+                case Media():
+                    image = _image(part)
+                    if image is None:
+                        self._book.note("media_input", where, part.media_type or part.kind)
+                    parts.append(image or {"type": "input_text", "text": f"[{part.kind}]"})
+                case Opaque():
+                    note_opaque(self._book, "opaque_part", where, part)
+                case _:
+                    assert_never(part)
+        if result.is_error:
+            first = parts[0] if parts and parts[0]["type"] == "input_text" else None
+            if first is None:
+                parts.insert(0, {"type": "input_text", "text": mark_error("")})
+            else:
+                first["text"] = mark_error(str(first["text"]))
+        if not parts:
+            return ""
+        is_single = len(parts) == 1 and parts[0]["type"] == "input_text"
+        return parts[0]["text"] if is_single else parts
+
+
+def _message(turn: Turn, content: list[_Item]) -> list[_Item]:
+    if not content:
+        return []
+    # Content of a tool turn that is no result has no other place than the user's side.
+    roles = {"tool": "user", "system": "developer"}
+    role = roles.get(turn.role, turn.role)
+    return [{"type": "message", "role": role, "content": content}]
+
+
+def _text(turn: Turn, text: str) -> _Item:
+    return {"type": "output_text" if turn.role == "assistant" else "input_text", "text": text}
+
+
+def _image(media: Media) -> _Item | None:
+    if media.kind != "image":
+        return None
+    if media.data is not None:
+        url = f"data:{media.media_type or 'image/png'};base64,{media.data}"
+    elif media.url is not None:
+        url = media.url
+    else:
+        return None
+    out: _Item = {"type": "input_image", "image_url": url}
+    if media.detail is not None:
+        out["detail"] = media.detail
+    return out
+
+
+RESERVED_PREFIX = "mcp__"
+_REPLACEMENT = "mcp_"
+
+_Key = tuple[str | None, str]
+
+
+def wire_names(
+    tools: tuple[Tool, ...], used: Sequence[tuple[str | None, str]], limits: NameLimits
+) -> NameMap:
+    """A name for every tool, and for every (namespace, name) that calls in the history use."""
+    names = NameMap.build(tools, used, limits)
+    reserved = {key: wire for key, wire in names.wires.items() if wire.startswith(RESERVED_PREFIX)}
+    if not reserved:
+        return names
+    taken = set(names.wires.values())
+    changed: dict[_Key, str] = {}
+    for key, wire in reserved.items():
+        changed[key] = _free(wire, taken, limits.max_length)
+        taken.add(changed[key])
+    wires = names.wires | changed
+    return structs.replace(
+        names,
+        wires=wires,
+        origins={
+            (None, wires[key]): names.origins[None, wire] for key, wire in names.wires.items()
+        },
+        customs=frozenset(wires[key] for key, wire in names.wires.items() if wire in names.customs),
+    )
+
+
+def _free(wire: str, taken: set[str], limit: int) -> str:
+    """Shorter by an underscore, and with a number where that is another tool's name."""
+    plain = _REPLACEMENT + (wire.removeprefix(RESERVED_PREFIX).lstrip("_") or "tool")
+    name, number = plain, 1
+    while name in taken:
+        number += 1
+        tail = f"_{number}"
+        name = plain[: limit - len(tail)] + tail
+    return name
+
+
+class Offer(Struct, frozen=True):
+    """The tools as they are sent."""
+
+    tools: list[dict[str, object]]
+    repairs: tuple[Repair, ...]
+
+
+def is_named(tool: Tool) -> bool:
+    """Whether a tool is offered under a name of its own."""
+    if tool.kind in ("function", "custom"):
+        return True
+    return tool.kind in CLIENT_KINDS and tool.schema is not None
+
+
+def offer_tools(
+    tools: Iterable[Tool], choice: ToolChoice | None, names: NameMap, target: Target, book: LossBook
+) -> Offer:
+    """The tools that may be called, each once."""
+    allowed = _allowed(choice)
+    offered: list[dict[str, object]] = []
+    repairs: list[Repair] = []
+    seen: set[tuple[str | None, str]] = set()
+    for number, tool in enumerate(tools):
+        where = f"tools[{number}]"
+        key = (tool.namespace, tool.name)
+        if not is_named(tool):
+            book.note("builtin_tool", where, tool.variant or tool.kind)
+        elif allowed is not None and key not in allowed:
+            continue
+        elif key in seen:
+            repairs.append(Repair("duplicate_tool", where, tool.name))
+        else:
+            seen.add(key)
+            offered.append(_function(tool, where, names, target, book))
+    _note_choice(choice, book)
+    return Offer(offered, tuple(repairs))
+
+
+def _allowed(choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
+    """The only tools to offer; None for all of them."""
+    match choice:
+        case ToolChoice(mode="none"):
+            return set()
+        case ToolChoice(mode="tool", tool=ref) if ref is not None:
+            return {(ref.namespace, ref.name)}
+        case ToolChoice(mode="allowed", allowed=refs):
+            return {(ref.namespace, ref.name) for ref in refs}
+        case _:
+            return None
+
+
+def _note_choice(choice: ToolChoice | None, book: LossBook) -> None:
+    if choice is not None:
+        note_foreign(book, choice.extra, "tool_choice", known=("type", "name", "tools"))
+    if choice is not None and (choice.mode in ("required", "tool") or choice.required):
+        book.note("tool_choice", "tool_choice", choice.mode)
+
+
+def _function(
+    tool: Tool, where: str, names: NameMap, target: Target, book: LossBook
+) -> dict[str, object]:
+    if tool.namespace is not None:
+        book.note("namespace", where, tool.namespace)
+    if tool.cache is not None:
+        book.note("cache_control", where)
+    note_foreign(book, tool.extra, where)
+    name = names.wire(tool.name, tool.namespace)
+    if tool.kind == "custom":
+        book.note("custom_tool", where, tool.name)
+        tool = wrapper_tool(tool)
+    elif tool.kind != "function":
+        book.note("call_kind", where, tool.kind)
+    schema, _, notes = fix_schema(tool.schema, target.schemas)
+    if tool.strict:
+        notes = (*notes, "not strict")
+    if notes:
+        book.note("schema", where, "; ".join(notes))
+    return {
+        "type": "function",
+        "name": name,
+        # Required there, even where there is none.
+        "description": tool.description or "",
+        "inputSchema": schema,
+    }
+
 
 CONFIGURED_MODELS = frozenset({"", "codex", "default"})
 """Names of no model: they stand for the one that Codex is configured with."""
@@ -53,7 +415,7 @@ _TIERS = frozenset({"priority", "flex", "fast"})
 _IDLE_TIERS = frozenset({None, "auto", "default"})
 _SUMMARIES = frozenset({"auto", "concise", "detailed", "none"})
 _VERBOSITIES = frozenset({"low", "medium", "high"})
-# Codex asks for it by itself and tells it in its raw items.
+# Codex asks for it by itself and sends it in its raw items.
 _INCLUDED = frozenset({"reasoning.encrypted_content"})
 
 

@@ -1,10 +1,7 @@
 """What a Codex turn cost, and what the account may still spend."""
 
-from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.codex.wire import Fields, integer_of, number_of, object_of, text_of, value_of
+from dragoman.core.fields import Fields, read_float, read_int, read_json, read_object, read_text
 from dragoman.model.outcome import Limits, LimitWindow, Usage
-
-__all__ = ("TurnUsage", "limits_from_wire")
 
 _COUNTS = {
     "input": "inputTokens",
@@ -15,7 +12,7 @@ _COUNTS = {
     "total": "totalTokens",
 }
 _ESSENTIAL = frozenset({"input", "output"})
-# The limits every account has; other families of limits are told apart by their own name.
+# The limits every account has; other families of limits have names of their own.
 _DEFAULT_LIMIT = "codex"
 
 
@@ -48,8 +45,8 @@ class TurnUsage:
 
     def update(self, report: Fields) -> Usage | None:
         """The usage of the answer so far; None if the report has no numbers."""
-        last = _counts(object_of(report, "last"))
-        total = _counts(object_of(report, "total")) or last
+        last = _counts(read_object(report.get("last")))
+        total = _counts(read_object(report.get("total"))) or last
         if not total:
             return None
         if self._added is not None:
@@ -70,26 +67,26 @@ class TurnUsage:
 
 def limits_from_wire(report: Fields) -> Limits | None:
     """None for the snapshot of nulls that Codex sends when the provider said nothing of limits."""
-    family = replace_lone(text_of(report, "limitId"))
+    family = read_text(report.get("limitId")) or ""
     prefix = "" if family in ("", _DEFAULT_LIMIT) else f"{family}/"
     windows = tuple(
         LimitWindow(
             name=prefix + name,
-            used_percent=number_of(window, "usedPercent"),
-            window_minutes=integer_of(window, "windowDurationMins"),
-            resets_at=integer_of(window, "resetsAt"),
+            used_percent=read_float(window.get("usedPercent")),
+            window_minutes=read_int(window.get("windowDurationMins")),
+            resets_at=read_int(window.get("resetsAt")),
         )
         for name in ("primary", "secondary")
-        if (window := object_of(report, name))
+        if (window := read_object(report.get(name)))
     )
-    credits_ = object_of(report, "credits")
+    credits_ = read_object(report.get("credits"))
     if not windows and not credits_:
         return None
     return Limits(
         windows=windows,
         has_credits=_flag(credits_, "hasCredits"),
         unlimited=_flag(credits_, "unlimited"),
-        balance=replace_lone(text_of(credits_, "balance")) or None,
+        balance=read_text(credits_.get("balance")) or None,
     )
 
 
@@ -105,10 +102,10 @@ def _usage(counts: dict[str, int]) -> Usage:
 
 
 def _counts(report: Fields) -> dict[str, int]:
-    counts = {name: integer_of(report, key) for name, key in _COUNTS.items()}
+    counts = {name: read_int(report.get(key)) for name, key in _COUNTS.items()}
     return {name: count for name, count in counts.items() if count is not None}
 
 
 def _flag(fields: Fields, key: str) -> bool | None:
-    value = value_of(fields, key)
+    value = read_json(fields.get(key))
     return value if isinstance(value, bool) else None

@@ -7,30 +7,38 @@ be sent back to it. Ids stand as they came. Writing parts as blocks is the busin
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from msgspec.structs import replace
 
-from dragoman._json import Raw
-from dragoman.core.fields import expect_text
-from dragoman.core.seals import seals_from_signature
-from dragoman.dialects.messages.fields import (
+from dragoman._json import FAST_FAILURES, Raw, typed_decoder
+from dragoman.core.fields import (
+    NULL,
     Fields,
+    expect_text,
     extra_of,
-    is_null,
-    object_of,
-    objects_of,
-    own_fields,
-    raws_of,
-    source_of,
-    string_of,
-    truth_of,
+    is_object,
+    is_present,
+    present,
+    read_bool,
+    read_list,
+    read_object,
+    read_text,
+    source_text,
+    without,
 )
+from dragoman.core.seals import seals_from_signature
 from dragoman.dialects.messages.wire import (
     INVALID_KEY,
     MAPPED_FIELDS,
     RESULT_KINDS,
     RESULT_SUFFIX,
     SERVER_TOOL_KINDS,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    TypedBlock,
 )
 from dragoman.errors import MalformedJson
 from dragoman.model.parts import (
@@ -47,20 +55,9 @@ from dragoman.model.parts import (
     Text,
 )
 
-__all__ = (
-    "annotation_from_citation",
-    "check_block",
-    "check_delta",
-    "content_from_wire",
-    "input_of",
-    "part_from_block",
-    "seals_from_redacted",
-    "type_of",
-)
-
 
 def type_of(block: Fields) -> str:
-    return string_of(block.get("type")) or ""
+    return read_text(block.get("type")) or ""
 
 
 _CALL_BLOCKS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
@@ -105,16 +102,17 @@ def part_from_block(block: Fields, whole: Raw) -> Part:
 
 def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
     """The content of a result: a string, or blocks."""
-    if content is None or is_null(content):
+    if content is None or not is_present(content):
         return ()
-    text = string_of(content)
+    text = read_text(content)
     if text is not None:
         return (Text(text=text),)
-    entries = objects_of(content)
-    if entries is None or len(entries) != len(raws_of(content) or ()):
+    entries = read_list(content)
+    if entries is None or not all(map(is_object, entries)):
         return (Opaque(dialect="messages", type="", raw=content),)
     parts: list[Text | Media | Opaque] = []
-    for block, whole in entries:
+    for whole in entries:
+        block = read_object(whole)
         part = part_from_block(block, whole)
         if not isinstance(part, Text | Media | Opaque):
             part = Opaque(dialect="messages", type=type_of(block), raw=whole)
@@ -124,15 +122,15 @@ def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
 
 def annotation_from_citation(citation: Raw) -> Annotation | None:
     """A citation, kept raw. The vendor's offsets point into its sources, not into the answer, so none are read."""
-    fields = object_of(citation)
-    if fields is None:
+    if not is_object(citation):
         return None
+    fields = read_object(citation)
     return Annotation(
         dialect="messages",
         raw=citation,
-        url=string_of(fields.get("url")) or string_of(fields.get("source")),
-        title=string_of(fields.get("title")) or string_of(fields.get("document_title")),
-        quote=string_of(fields.get("cited_text")),
+        url=read_text(fields.get("url")) or read_text(fields.get("source")),
+        title=read_text(fields.get("title")) or read_text(fields.get("document_title")),
+        quote=read_text(fields.get("cited_text")),
     )
 
 
@@ -153,61 +151,61 @@ def input_of(value: Raw | None) -> str:
     Empty if there is none; whether that means `{}` depends on whether the call was closed. A text that travelled under
     `INVALID_KEY` because it is no object comes out as it was.
     """
-    if value is None or is_null(value):
+    if value is None or not is_present(value):
         return ""
-    text = string_of(value)
+    text = read_text(value)
     if text is None and bytes(value).startswith(_INVALID_OPENING):
-        text = string_of((object_of(value) or {}).get(INVALID_KEY))
-    return source_of(value) if text is None else text
+        text = read_text(read_object(value).get(INVALID_KEY))
+    return source_text(value) if text is None else text
 
 
 def _text(block: Fields) -> Part | None:
-    text = string_of(block.get("text"))
-    if text is None and not is_null(block.get("text")):
+    text = read_text(block.get("text"))
+    if text is None and is_present(block.get("text")):
         return None
-    citations = objects_of(block.get("citations")) or []
-    found = [annotation_from_citation(raw) for _, raw in citations]
+    citations = read_list(block.get("citations")) or ()
+    found = [annotation_from_citation(citation) for citation in citations]
     return Text(
         text=text or "",
         annotations=tuple(each for each in found if each is not None),
         cache=_cache(block),
-        extra=extra_of(block, MAPPED_FIELDS["text"]),
+        extra=extra_of("messages", present(block), MAPPED_FIELDS["text"]),
     )
 
 
 def _thinking(block: Fields) -> Part:
-    thinking = string_of(block.get("thinking"))
+    thinking = read_text(block.get("thinking"))
     return Reasoning(
         summary=(thinking,) if thinking else (),
-        seals=seals_from_signature(string_of(block.get("signature"))),
-        extra=extra_of(block, MAPPED_FIELDS["thinking_block"]),
+        seals=seals_from_signature(read_text(block.get("signature"))),
+        extra=extra_of("messages", present(block), MAPPED_FIELDS["thinking_block"]),
     )
 
 
 def _redacted(block: Fields) -> Part | None:
-    data = string_of(block.get("data"))
+    data = read_text(block.get("data"))
     if not data:
         return None
     return Reasoning(
         seals=seals_from_redacted(data),
-        extra=extra_of(block, MAPPED_FIELDS["redacted_thinking"]),
+        extra=extra_of("messages", present(block), MAPPED_FIELDS["redacted_thinking"]),
     )
 
 
 def _tool_use(block: Fields) -> Part:
     return Call(
-        call_id=string_of(block.get("id")) or "",
-        name=string_of(block.get("name")) or "",
+        call_id=read_text(block.get("id")) or "",
+        name=read_text(block.get("name")) or "",
         input=input_of(block.get("input")),
         cache=_cache(block),
-        extra=extra_of(block, MAPPED_FIELDS["tool_use"]),
+        extra=extra_of("messages", present(block), MAPPED_FIELDS["tool_use"]),
     )
 
 
 def _server_tool_use(block: Fields) -> Part:
-    name = string_of(block.get("name")) or ""
+    name = read_text(block.get("name")) or ""
     return Call(
-        call_id=string_of(block.get("id")) or "",
+        call_id=read_text(block.get("id")) or "",
         name=name,
         input=input_of(block.get("input")),
         kind=SERVER_TOOL_KINDS.get(name, "other"),
@@ -219,11 +217,11 @@ def _server_tool_use(block: Fields) -> Part:
 
 def _mcp_tool_use(block: Fields) -> Part:
     return Call(
-        call_id=string_of(block.get("id")) or "",
-        name=string_of(block.get("name")) or "",
+        call_id=read_text(block.get("id")) or "",
+        name=read_text(block.get("name")) or "",
         input=input_of(block.get("input")),
         kind="mcp",
-        namespace=string_of(block.get("server_name")) or None,
+        namespace=read_text(block.get("server_name")) or None,
         executor="provider",
         cache=_cache(block),
         extra=_own(block, "mcp_tool_use"),
@@ -232,11 +230,11 @@ def _mcp_tool_use(block: Fields) -> Part:
 
 def _tool_result(block: Fields) -> Result:
     return Result(
-        call_id=string_of(block.get("tool_use_id")) or "",
+        call_id=read_text(block.get("tool_use_id")) or "",
         content=content_from_wire(block.get("content")),
-        is_error=truth_of(block.get("is_error")) or False,
+        is_error=read_bool(block.get("is_error")) or False,
         cache=_cache(block),
-        extra=extra_of(block, MAPPED_FIELDS["tool_result"]),
+        extra=extra_of("messages", present(block), MAPPED_FIELDS["tool_result"]),
     )
 
 
@@ -248,16 +246,15 @@ def _mcp_tool_result(block: Fields) -> Part:
 def _server_result(block: Fields) -> Part | None:
     """`<name>_tool_result`: the content belongs to the vendor's own tool and is kept as it came."""
     kind = type_of(block)
-    call_id = string_of(block.get("tool_use_id"))
+    call_id = read_text(block.get("tool_use_id"))
     content = block.get("content")
-    if call_id is None or content is None or is_null(content):
+    if call_id is None or content is None or not is_present(content):
         return None
     name = kind.removesuffix(RESULT_SUFFIX)
-    fields = object_of(content)
     return Result(
         call_id=call_id,
         content=(Opaque(dialect="messages", type=kind, raw=content),),
-        is_error=fields is not None and type_of(fields).endswith("_error"),
+        is_error=type_of(read_object(content)).endswith("_error"),
         kind=RESULT_KINDS.get(name, "other"),
         name=name,
         executor="provider",
@@ -278,29 +275,29 @@ _SOURCE_FIELDS = frozenset({"type", "media_type", "data", "url", "file_id"})
 
 
 def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
-    source = object_of(block.get("source"))
-    if source is None:
+    if not is_object(block.get("source")):
         return None
-    media_type = string_of(source.get("media_type"))
-    rest = own_fields(block, MAPPED_FIELDS[name])
+    source = read_object(block.get("source"))
+    media_type = read_text(source.get("media_type"))
+    rest = without(present(block), MAPPED_FIELDS[name])
     data = url = file_id = None
     match type_of(source):
         case "base64":
-            data = string_of(source.get("data"))
+            data = read_text(source.get("data"))
         case "url":
-            url = string_of(source.get("url"))
+            url = read_text(source.get("url"))
         case "file":
-            file_id = string_of(source.get("file_id"))
+            file_id = read_text(source.get("file_id"))
         case "text":
             # Plain text stands as it is in this dialect alone; elsewhere a file is base64.
-            text = string_of(source.get("data"))
+            text = read_text(source.get("data"))
             data = None if text is None else b64encode(text.encode("utf-8", "replace")).decode()
             rest["source"] = block["source"]
         case _:
             pass
     if data is None and url is None and file_id is None:
         return None
-    if own_fields(source, _SOURCE_FIELDS):
+    if without(present(source), _SOURCE_FIELDS):
         rest["source"] = block["source"]
     return Media(
         kind=kind,
@@ -308,7 +305,7 @@ def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
         data=data,
         url=url,
         file_id=file_id,
-        filename=string_of(block.get("title")) if kind == "file" else None,
+        filename=read_text(block.get("title")) if kind == "file" else None,
         cache=_cache(block),
         extra=Extra("messages", rest) if rest else None,
     )
@@ -316,11 +313,11 @@ def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
 
 def _cache(block: Fields) -> Raw | None:
     cache = block.get("cache_control")
-    return None if is_null(cache) else cache
+    return None if not is_present(cache) else cache
 
 
 def _own(block: Fields, name: str) -> Extra:
-    return Extra("messages", own_fields(block, MAPPED_FIELDS[name]))
+    return Extra("messages", without(present(block), MAPPED_FIELDS[name]))
 
 
 _READERS: Mapping[str, Callable[[Fields], Part | None]] = {
@@ -335,3 +332,44 @@ _READERS: Mapping[str, Callable[[Fields], Part | None]] = {
     "image": _image,
     "document": _document,
 }
+
+
+_decode_content = typed_decoder(cast("type[str | list[TypedBlock]]", str | list[TypedBlock]))
+
+
+def read_content(content: Raw) -> tuple[Part, ...] | None:
+    """The parts of a content list, or of a string that stands for one; None if a closer look is needed."""
+    try:
+        found = _decode_content(content)
+    except FAST_FAILURES:
+        return None
+    return (Text(text=found),) if isinstance(found, str) else tuple(map(part_of, found))
+
+
+def part_of(block: TypedBlock) -> Part:
+    match block:
+        case TextBlock():
+            return Text(text=block.text, cache=_typed_cache(block.cache_control))
+        case ToolUseBlock():
+            return Call(
+                call_id=block.id,
+                name=block.name,
+                input=input_of(block.input),
+                cache=_typed_cache(block.cache_control),
+            )
+        case ToolResultBlock():
+            return Result(
+                call_id=block.tool_use_id,
+                content=(Text(text=block.content),),
+                is_error=bool(block.is_error),
+                cache=_typed_cache(block.cache_control),
+            )
+        case ThinkingBlock():
+            return Reasoning(
+                summary=(block.thinking,) if block.thinking else (),
+                seals=seals_from_signature(block.signature),
+            )
+
+
+def _typed_cache(value: Raw) -> Raw | None:
+    return None if value == NULL else value

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps
 from dragoman.core.failures import kind_of_status
-from dragoman.dialects.messages.fields import Fields, object_of, string_of
+from dragoman.core.fields import Fields, is_object, read_object, read_text
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
-
-__all__ = ("decode_error", "encode_error", "error_from_fields")
 
 _KINDS: Mapping[str, tuple[ErrorKind, int]] = {
     "invalid_request_error": ("invalid_request", 400),
@@ -49,7 +47,7 @@ _TYPES: Mapping[ErrorKind, str] = {
     "server": "api_error",
 }
 
-# The vendor has one type for every bad request and tells these two by their words; clients look for the same words
+# The vendor has one type for every bad request and distinguishes these two by their messages; clients look for the same words
 # (Claude Code compacts its history when it reads the first).
 _TOO_LONG = "prompt is too long"
 _WORDS: Mapping[str, ErrorKind] = {
@@ -78,20 +76,20 @@ def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
 
 def error_from_fields(fields: Fields, status: int | None, body: Raw) -> ErrorInfo:
     """An error body that was parsed already."""
-    error = object_of(fields.get("error"))
+    error = read_object(fields["error"]) if is_object(fields.get("error")) else None
     found = fields if error is None else error
-    name = string_of(found.get("type")) or ""
-    message = _message(found) or string_of(fields.get("error")) or "the upstream gave no message"
+    name = read_text(found.get("type")) or ""
+    message = _message(found) or read_text(fields.get("error")) or "the upstream gave no message"
     known = _KINDS.get(name)
     kind = _kind(known[0] if known else None, message, status)
-    details = object_of(found.get("details")) or {}
-    code = string_of(details.get("error_code")) or string_of(found.get("code"))
+    details = read_object(found.get("details"))
+    code = read_text(details.get("error_code")) or read_text(found.get("code"))
     return ErrorInfo(
         kind=kind,
         message=message,
         status=status if status is not None or known is None else known[1],
         code=code,
-        param=string_of(found.get("param")),
+        param=read_text(found.get("param")),
         dialect="messages",
         raw=body if _is_native(fields, error) else None,
     )
@@ -110,6 +108,14 @@ def encode_error(info: ErrorInfo) -> bytes:
     return dumps({"type": "error", "error": error})
 
 
+THREADS_UNSUPPORTED = (
+    b'{"type":"error","error":{"type":"invalid_request_error","message":'
+    b'"thread: message threads are not kept by this gateway; send the whole conversation",'
+    b'"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}}}'
+)
+"""The error on which the tool runners of Anthropic's SDKs fall back to sending the whole history."""
+
+
 def _kind(known: ErrorKind | None, message: str, status: int | None) -> ErrorKind:
     if known == "invalid_request" or known is None:
         lowered = message.lower()
@@ -124,7 +130,7 @@ def _kind(known: ErrorKind | None, message: str, status: int | None) -> ErrorKin
 
 def _message(fields: Fields) -> str | None:
     for key in ("message", "detail", "error_description"):
-        text = string_of(fields.get(key))
+        text = read_text(fields.get(key))
         if text:
             return text
     return None
@@ -132,4 +138,4 @@ def _message(fields: Fields) -> str | None:
 
 def _is_native(fields: Fields, error: Fields | None) -> bool:
     """Whether the body may be shown to this dialect's clients as it is."""
-    return error is not None and string_of(fields.get("type")) == "error"
+    return error is not None and read_text(fields.get("type")) == "error"

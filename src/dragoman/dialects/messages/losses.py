@@ -10,8 +10,6 @@ from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 from dragoman.model.outcome import Usage
 
-__all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign", "note_usage")
-
 _NOT_STRICT = frozenset(
     {
         "contains",

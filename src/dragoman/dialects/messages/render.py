@@ -1,6 +1,6 @@
 """Parts of an answer as content blocks: what the stream encoder opens blocks with, and the body encoder writes whole.
 
-A part that has no block is None, and a loss is noted. History in requests has rules of its own (`history`); what both
+A part that has no block is None, and a loss is noted. A conversation in a request has rules of its own (`turns`); what both
 share is here.
 """
 
@@ -9,9 +9,9 @@ from typing import assert_never
 
 from dragoman._json import Raw, dumps_text, loads, raw
 from dragoman.core.aliases import IdLimits, alias_id, flat_name
+from dragoman.core.fields import own_fields, read_object
 from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.seals import seal_to_signature
-from dragoman.dialects.messages.fields import object_of
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, note_foreign
 from dragoman.dialects.messages.wire import INVALID_KEY, RESULT_SUFFIX, SERVER_TOOL_KINDS
 from dragoman.errors import MalformedJson
@@ -19,7 +19,6 @@ from dragoman.model.parts import (
     Annotation,
     Call,
     CallKind,
-    Extra,
     Media,
     Opaque,
     Part,
@@ -27,24 +26,6 @@ from dragoman.model.parts import (
     Refusal,
     Result,
     Text,
-)
-
-__all__ = (
-    "NATIVE_KINDS",
-    "REASONING_JOIN",
-    "Block",
-    "block_from_part",
-    "call_header",
-    "citation_from_annotation",
-    "input_object",
-    "is_object_text",
-    "note_status",
-    "own_extra",
-    "reasoning_block",
-    "result_block",
-    "wrap_text",
-    "wrapper_key",
-    "write_id",
 )
 
 Block = dict[str, object]
@@ -72,7 +53,7 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
             return _text_block(part, book, where)
         case Refusal():
             note_foreign(book, part.extra, where)
-            block: Block = {"type": "text", "text": part.text, **own_extra(part.extra)}
+            block: Block = {"type": "text", "text": part.text, **own_fields("messages", part.extra)}
             return block if part.text else None
         case Reasoning():
             note_foreign(book, part.extra, where)
@@ -90,7 +71,7 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
             return None
         case Opaque():
             if part.dialect == "messages":
-                return {**(object_of(part.raw) or {}), "type": part.type}
+                return {**read_object(part.raw), "type": part.type}
             note_opaque(book, "foreign_part", where, part)
             return None
         case _:
@@ -115,13 +96,13 @@ def call_header(call: Call, book: LossBook, where: str) -> Block | None:
         "id": write_id(call.call_id),
         "name": flat_name(call.name or call.kind, call.namespace),
         "input": {},
-        **own_extra(call.extra),
+        **own_fields("messages", call.extra),
     }
 
 
 def _server_header(call: Call, book: LossBook, where: str) -> Block | None:
     call_id = write_id(call.call_id)
-    own = own_extra(call.extra)
+    own = own_fields("messages", call.extra)
     if call.kind == "mcp":
         server = call.namespace or ""
         names = {"name": call.name, "server_name": server}
@@ -191,7 +172,7 @@ def reasoning_block(part: Reasoning, book: LossBook, where: str) -> Block | None
         book.note("reasoning_entries", where)
     text = REASONING_JOIN.join(entries)
     seals = part.seals
-    own = own_extra(part.extra)
+    own = own_fields("messages", part.extra)
     if text or (len(seals) == 1 and seals[0].kind == "signature"):
         signature = seal_to_signature(seals, part.item_id) or ""
         return {"type": "thinking", "thinking": text, "signature": signature, **own}
@@ -205,7 +186,7 @@ def result_block(part: Result, book: LossBook, where: str) -> Block | None:
     """What a provider's tool gave back: the vendor's own as it came, of others only what MCP servers say."""
     note_foreign(book, part.extra, where)
     call_id = write_id(part.call_id)
-    own = own_extra(part.extra)
+    own = own_fields("messages", part.extra)
     if part.kind == "mcp" and all(isinstance(each, Text) for each in part.content):
         texts = [_result_text(each, book, where) for each in part.content if isinstance(each, Text)]
         about = {"tool_use_id": call_id, "is_error": part.is_error, "content": texts}
@@ -239,15 +220,10 @@ def citation_from_annotation(annotation: Annotation, book: LossBook, where: str)
             "url": annotation.url,
             "title": annotation.title,
             "cited_text": annotation.quote or "",
-            # The vendor's own proof of the source. There is none; `history` leaves such citations out again.
+            # The vendor's own proof of the source. There is none; `turns` leaves such citations out again.
             "encrypted_index": "",
         }
     )
-
-
-def own_extra(extra: Extra | None) -> Mapping[str, Raw]:
-    """The fields that were this dialect's own."""
-    return extra.fields if extra is not None and extra.dialect == "messages" else {}
 
 
 def write_id(call_id: str) -> str:
@@ -267,4 +243,4 @@ def _text_block(part: Text, book: LossBook, where: str) -> Block | None:
     block: Block = {"type": "text", "text": part.text}
     if citations:
         block["citations"] = citations
-    return {**block, **own_extra(part.extra)}
+    return {**block, **own_fields("messages", part.extra)}

@@ -3,53 +3,256 @@
 Reading takes what the clients of this dialect send; fields without a home ride in `extra`. Writing makes a request the
 vendor accepts out of any other dialect's: pairing, names, schemas and thinking are settled here, and whatever cannot be
 said is a declared loss. `NORMALISED` lists what reading and writing in this dialect does not bring back as it was.
+
+A request as nearly all are is read by its type alone, which saves 5 to 10 percent of a small request; one that says anything
+else is read field by field. Where both can read it they say the same.
+
+Reasoning settings that came in this dialect carry an `extra` of it, even an empty one, and are written back as they came.
+Settings of other dialects say an effort in a word; it becomes a budget of tokens.
 """
 
 from collections.abc import Mapping
 
-from dragoman._json import Raw, as_object, dumps_document, raw
+from msgspec import Struct
+
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, raw, typed_decoder
 from dragoman.core.aliases import NameMap
+from dragoman.core.effort import budget_from_effort
+from dragoman.core.fields import (
+    NULL,
+    Fields,
+    ask_bool,
+    ask_int,
+    ask_list,
+    ask_number,
+    ask_object,
+    ask_text,
+    is_present,
+    own_fields,
+    present,
+    read_object,
+    read_text,
+    refuse,
+    without,
+)
 from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.plain import has_seldom_settings
+from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.dialects.base import EncodedRequest, Target
-from dragoman.dialects.messages.checks import (
-    ask_array,
-    ask_flag,
-    ask_integer,
-    ask_number,
-    ask_object,
-    ask_string,
-    refuse,
-)
-from dragoman.dialects.messages.conversation import Conversation
-from dragoman.dialects.messages.fields import Fields, object_of, own_fields, string_of
-from dragoman.dialects.messages.history import read_turns
+from dragoman.dialects.messages.blocks import part_of
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_foreign
-from dragoman.dialects.messages.plain_request import PLAIN_FIELDS, read_plain
-from dragoman.dialects.messages.render import Block, own_extra
-from dragoman.dialects.messages.retelling import Reteller
-from dragoman.dialects.messages.thinking import (
-    Plan,
-    plan_thinking,
-    read_format,
-    read_reasoning,
-    write_format,
-)
+from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.tools import (
     allowed_tools,
     read_choice,
+    read_tool_list,
     read_tools,
     write_choice,
     write_tools,
 )
-from dragoman.dialects.messages.wire import MAPPED_FIELDS
+from dragoman.dialects.messages.turns import (
+    Conversation,
+    PartWriter,
+    read_turns,
+    settled,
+    split_user,
+)
+from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES, TypedBlock, TypedRequest
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
-from dragoman.model.parts import Call, Extra
-from dragoman.model.request import Request, Turn
+from dragoman.model.parts import Call, Extra, Part, Text
+from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
 
-__all__ = ("NORMALISED", "decode_request", "encode_request", "pair_turns")
+TYPED_FIELDS = frozenset(TypedRequest.__struct_fields__)
+"""With any other field a request is not plain; to find that out by reading it would cost as much again."""
+_decode = typed_decoder(TypedRequest)
+
+
+def read_typed(body: bytes) -> Request | None:
+    """The request, which is known to be UTF-8; None if a closer look is needed.
+
+    Raises:
+        RequestRefused: one of its tools cannot be used.
+    """
+    try:
+        plain = _decode(body)
+    except FAST_FAILURES:
+        return None
+    turns: list[Turn] = []
+    if plain.system is not None:
+        system = _content(plain.system)
+        if system is None:
+            return None
+        if system:
+            turns.append(Turn(role="system", parts=system, head=True))
+    for message in plain.messages:
+        parts = _content(message.content)
+        if parts is None:
+            return None
+        if message.role == "user":
+            turns += split_user(parts)
+        else:
+            turns.append(Turn(role="assistant", parts=parts))
+    return Request(
+        model=plain.model or "",
+        turns=tuple(turns),
+        tools=() if plain.tools == NULL else read_tool_list(plain.tools),
+        stream=plain.stream,
+        max_tokens=plain.max_tokens,
+        temperature=plain.temperature,
+        user=None if plain.metadata is None else plain.metadata.user_id,
+    )
+
+
+def _content(content: str | list[TypedBlock]) -> tuple[Part, ...] | None:
+    if isinstance(content, str):
+        return (Text(text=content),)
+    parts = tuple(settled(part_of(block)) for block in content)
+    is_nameless = any(type(part) is Call and not part.name for part in parts)
+    return None if is_nameless else parts
+
+
+MIN_BUDGET = 1024  # the vendor's least
+_DEFAULT_EFFORT = "medium"
+
+
+def read_reasoning(request: Fields) -> ReasoningSettings | None:
+    """`thinking` and the effort in `output_config`."""
+    thinking = ask_object(request, "thinking")
+    output = ask_object(request, "output_config") or {}
+    effort = ask_text(output, "effort", "output_config")
+    if thinking is None:
+        if effort is None:
+            return None
+        return ReasoningSettings(effort=effort, extra=Extra("messages", {}))
+    kind = ask_text(thinking, "type", "thinking")
+    if kind not in THINKING_TYPES:
+        raise RequestRefused(
+            f"thinking.type: expected one of {', '.join(sorted(THINKING_TYPES))}, got {kind or 'nothing'}",
+            param="thinking.type",
+        )
+    fields = without(present(thinking), MAPPED_FIELDS["thinking"])
+    if kind == "between_tools":
+        fields["type"] = thinking["type"]
+    is_on = kind != "disabled"
+    is_shown = read_text(thinking.get("display")) != "omitted"
+    return ReasoningSettings(
+        enabled=is_on,
+        effort=effort,
+        budget=ask_int(thinking, "budget_tokens", "thinking"),
+        adaptive=kind == "adaptive",
+        # Thoughts are shown here unless a client does not want them; elsewhere they must be asked for.
+        summary="auto" if is_on and is_shown else None,
+        extra=Extra("messages", fields),
+    )
+
+
+def read_format(request: Fields) -> ResponseFormat | None:
+    """The format of the answer, from either of the two places it has had."""
+    output = ask_object(request, "output_config") or {}
+    for where, key, fields in (("output_config", "format", output), ("", "output_format", request)):
+        wanted = ask_object(fields, key, where)
+        if wanted is None:
+            continue
+        schema = wanted.get("schema")
+        is_schema = read_text(wanted.get("type")) == "json_schema" and is_present(schema)
+        return ResponseFormat(
+            kind="json_schema" if is_schema else "other",
+            schema=schema if is_schema else None,
+            extra=Extra("messages", {key: fields[key]}),
+        )
+    return None
+
+
+class Plan(Struct, frozen=True):
+    """What is sent about thinking. `budget`: tokens it takes out of max_tokens, 0 if the vendor decides."""
+
+    thinking: Block | None = None
+    effort: str | None = None
+    budget: int = 0
+
+    @property
+    def is_on(self) -> bool:
+        return self.thinking is not None and self.thinking["type"] != "disabled"
+
+
+def plan_thinking(
+    settings: ReasoningSettings | None,
+    max_tokens: int | None,
+    book: LossBook,
+    *,
+    lacks_thinking: bool,
+) -> Plan:
+    """How to ask for thinking. `lacks_thinking`: the history forbids it, see `Conversation.lacks_thinking`."""
+    if settings is None:
+        return Plan()
+    note_foreign(book, settings.extra, "reasoning")
+    is_own = settings.extra is not None and settings.extra.dialect == "messages"
+    plan = _own_plan(settings) if is_own else _foreign_plan(settings, max_tokens, book)
+    # With adaptive thinking the vendor does not ask for it.
+    if lacks_thinking and plan.thinking is not None and plan.thinking["type"] == "enabled":
+        book.note("thinking_off", "thinking", "no signed thinking before the last calls")
+        return Plan({"type": "disabled"}, plan.effort)
+    return plan
+
+
+def _own_plan(settings: ReasoningSettings) -> Plan:
+    own = own_fields("messages", settings.extra)
+    if settings.enabled is None:
+        return Plan(effort=settings.effort)
+    if not settings.enabled:
+        return Plan({"type": "disabled", **own}, settings.effort)
+    if settings.adaptive or settings.budget is None:
+        return Plan({"type": "adaptive", **own}, settings.effort)
+    thinking: Block = {"type": "enabled", "budget_tokens": settings.budget, **own}
+    return Plan(thinking, settings.effort, settings.budget)
+
+
+def _foreign_plan(settings: ReasoningSettings, max_tokens: int | None, book: LossBook) -> Plan:
+    if settings.summary not in (None, "auto"):
+        book.note("reasoning_summary", "reasoning", settings.summary)
+    if settings.adaptive:
+        return Plan({"type": "adaptive"})
+    budget = settings.budget
+    if budget is None and (settings.enabled or settings.effort is not None):
+        budget = budget_from_effort(settings.effort or _DEFAULT_EFFORT)
+    if settings.enabled is False or (budget is None and settings.effort is not None):
+        return Plan({"type": "disabled"})
+    if budget is None:
+        return Plan()
+    budget = max(budget, MIN_BUDGET)
+    if max_tokens is not None and budget >= max_tokens:
+        if max_tokens <= MIN_BUDGET:
+            book.note("thinking_off", "thinking", f"max_tokens is {max_tokens}")
+            return Plan({"type": "disabled"})
+        # Half for the thoughts: the answer must have room too.
+        budget = max(MIN_BUDGET, max_tokens // 2)
+    return Plan({"type": "enabled", "budget_tokens": budget}, budget=budget)
+
+
+def write_format(wanted: ResponseFormat | None, rules: SchemaRules, book: LossBook) -> Fields:
+    """The fields of the format: `format` for `output_config`, or `output_format` where it came from there."""
+    if wanted is None:
+        return {}
+    own = own_fields("messages", wanted.extra)
+    if own:
+        return dict(own)
+    note_foreign(book, wanted.extra, "response_format")
+    if wanted.kind == "text":
+        return {}
+    if wanted.kind != "json_schema" or wanted.schema is None:
+        book.note("response_format", "response_format", wanted.kind)
+        return {}
+    details = [name for name in ("name", "description") if getattr(wanted, name) is not None]
+    if wanted.strict is False:
+        details.append("strict")
+    if details:
+        book.note("format_details", "response_format", ", ".join(details))
+    closing = SchemaRules(drop=rules.drop, require_object=False, close_strict=True)
+    schema, _, _ = fix_schema(wanted.schema, closing, strict=True)
+    return {"format": Raw(b'{"type":"json_schema","schema":' + bytes(schema) + b"}")}
+
 
 NORMALISED: Mapping[str, str] = {
     "nulls": "a field that is null is left out",
@@ -86,30 +289,30 @@ def decode_request(body: bytes) -> Request:
         raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
     except MalformedJson as error:
         raise RequestRefused(error.message, code="invalid_json") from error
-    plain = read_plain(body) if PLAIN_FIELDS.issuperset(fields) else None
+    plain = read_typed(body) if TYPED_FIELDS.issuperset(fields) else None
     return _read_fields(fields) if plain is None else plain
 
 
 def _read_fields(fields: Fields) -> Request:
     choice, parallel = read_choice(fields)
     metadata = ask_object(fields, "metadata") or {}
-    tier = ask_string(fields, "service_tier")
-    stops = ask_array(fields, "stop_sequences") or []
+    tier = ask_text(fields, "service_tier")
+    stops = ask_list(fields, "stop_sequences") or []
     return Request(
-        model=ask_string(fields, "model") or "",
+        model=ask_text(fields, "model") or "",
         turns=read_turns(fields),
         tools=read_tools(fields),
         tool_choice=choice,
         parallel_calls=parallel,
-        stream=ask_flag(fields, "stream"),
-        max_tokens=ask_integer(fields, "max_tokens"),
+        stream=ask_bool(fields, "stream"),
+        max_tokens=ask_int(fields, "max_tokens"),
         temperature=ask_number(fields, "temperature"),
         top_p=ask_number(fields, "top_p"),
-        top_k=ask_integer(fields, "top_k"),
+        top_k=ask_int(fields, "top_k"),
         stop=tuple(_stop(stop, f"stop_sequences.{index}") for index, stop in enumerate(stops)),
         response_format=read_format(fields),
         reasoning=read_reasoning(fields),
-        user=ask_string(metadata, "user_id", "metadata."),
+        user=ask_text(metadata, "user_id", "metadata"),
         service_tier=tier if tier is None else _TIERS.get(tier, tier),
         extra=_extra(fields, metadata),
     )
@@ -126,7 +329,7 @@ def encode_request(
         RequestRefused: it says what cannot be said here and the policy refuses to lose it.
     """
     book = LossBook(LOSSES, policy)
-    own = dict(own_extra(request.extra))
+    own = dict(own_fields("messages", request.extra))
     if not own:
         note_request_fields(book, request.extra)
     note_namespaces(book, request.namespaces, note_foreign)
@@ -136,7 +339,7 @@ def encode_request(
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
     names = NameMap.build(request.tools, used, target.names)
-    conversation = Conversation(Reteller(names, target, book), book, continues=continues)
+    conversation = Conversation(PartWriter(names, target, book), book, continues=continues)
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)
     tools = write_tools(offered, names, target, book)
@@ -168,28 +371,32 @@ def encode_request(
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     """The conversation with its calls and results paired, and what was done to it."""
-    return pair_results(request.turns, continues=_continues(own_extra(request.extra)))
+    return pair_results(request.turns, continues=_continues(own_fields("messages", request.extra)))
 
 
 def _stop(value: Raw, path: str) -> str:
-    text = string_of(value)
+    text = read_text(value)
     return refuse(path, "a string", value) if text is None else text
 
 
 def _extra(fields: Fields, metadata: Fields) -> Extra | None:
-    rest = own_fields(fields, MAPPED_FIELDS["request"])
-    output = object_of(fields.get("output_config")) or {}
+    rest = without(present(fields), MAPPED_FIELDS["request"])
+    output = read_object(fields.get("output_config"))
     for key, source in (("metadata", metadata), ("output_config", output)):
-        unknown = own_fields(source, MAPPED_FIELDS[key]) if source else None
+        unknown = without(present(source), MAPPED_FIELDS[key]) if source else None
         if unknown:
             rest[key] = raw(unknown)
     return Extra("messages", rest) if rest else None
 
 
+def asks_for_thread(request: Request) -> bool:
+    """Whether the client leaves the history to the server, by a message thread."""
+    return "thread" in own_fields("messages", request.extra)
+
+
 def _continues(own: Mapping[str, Raw]) -> bool:
     """Whether the vendor holds the turns before these (a message thread)."""
-    thread = object_of(own.get("thread"))
-    return thread is not None and string_of(thread.get("type")) == "continue"
+    return read_text(read_object(own.get("thread")).get("type")) == "continue"
 
 
 def _settle_choice(plan: Plan, choice: Block | None, book: LossBook) -> tuple[Plan, Block | None]:
@@ -238,12 +445,14 @@ def _is_allowed_while_thinking(key: str, value: float) -> bool:
     return (key == "temperature" and value == 1) or (key == "top_p" and value >= 0.95)
 
 
-def _output(request: Request, plan: Plan, target: Target, own: Fields, book: LossBook) -> Block:
+def _output(
+    request: Request, plan: Plan, target: Target, own: dict[str, Raw], book: LossBook
+) -> Block:
     out: Block = {}
     if plan.thinking is not None:
         out["thinking"] = plan.thinking
     wanted = write_format(request.response_format, target.schemas, book)
-    config: Block = {**(object_of(own.pop("output_config", None)) or {})}
+    config: Block = {**read_object(own.pop("output_config", None))}
     if plan.effort is not None:
         config["effort"] = plan.effort
     if "format" in wanted:
@@ -255,10 +464,10 @@ def _output(request: Request, plan: Plan, target: Target, own: Fields, book: Los
     return out
 
 
-def _about(request: Request, own: Fields, book: LossBook) -> Block:
+def _about(request: Request, own: dict[str, Raw], book: LossBook) -> Block:
     """Who asks, at which tier, and whether as a stream."""
     out: Block = {}
-    metadata: Block = {**(object_of(own.pop("metadata", None)) or {})}
+    metadata: Block = {**read_object(own.pop("metadata", None))}
     if request.user is not None and request.safety_id not in (None, request.user):
         book.note("user_id", "user")
     user = request.safety_id or request.user

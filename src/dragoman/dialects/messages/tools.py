@@ -11,37 +11,34 @@ from msgspec import Struct
 
 from dragoman._json import Raw, dumps, dumps_document, loads, raw
 from dragoman.core.aliases import NameMap
+from dragoman.core.fields import (
+    Fields,
+    ask_bool,
+    ask_list,
+    ask_object,
+    ask_text,
+    extra_of,
+    is_present,
+    need_object,
+    need_text,
+    own_fields,
+    present,
+    read_text,
+    refuse,
+    without,
+)
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.dialects.base import Target
-from dragoman.dialects.messages.checks import ask_array, ask_flag, ask_object, ask_string, refuse
-from dragoman.dialects.messages.fields import (
-    Fields,
-    extra_of,
-    is_null,
-    object_of,
-    own_fields,
-    string_of,
-)
 from dragoman.dialects.messages.losses import note_foreign
-from dragoman.dialects.messages.render import Block, own_extra
+from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import CallKind, Extra
 from dragoman.model.request import Tool, ToolChoice, ToolRef
-
-__all__ = (
-    "WrittenTools",
-    "allowed_tools",
-    "read_choice",
-    "read_list",
-    "read_tools",
-    "write_choice",
-    "write_tools",
-)
 
 _KNOWN = MAPPED_FIELDS["tool"]
 
@@ -58,41 +55,37 @@ _ALTERNATIVES = ("allOf", "anyOf", "oneOf")
 def read_tools(fields: Fields) -> tuple[Tool, ...]:
     """Raises RequestRefused for a tool that cannot be read."""
     value = fields.get("tools")
-    return () if value is None else read_list(value)
+    return () if value is None else read_tool_list(value)
 
 
 @remembered
-def read_list(value: Raw) -> Kept:
+def read_tool_list(value: Raw) -> Kept:
     """The same for a list that is there."""
-    tools = ask_array({"tools": value}, "tools") or []
+    tools = ask_list({"tools": value}, "tools") or []
     return Kept(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 
 
 def _read_tool(value: Raw, path: str) -> Tool:
-    fields = object_of(value)
-    if fields is None:
-        refuse(path, "an object", value)
-    variant = ask_string(fields, "type", f"{path}.")
+    fields = need_object(value, path)
+    variant = ask_text(fields, "type", path)
     if variant is not None and variant != "custom":
         return _read_builtin(fields, variant)
-    name = ask_string(fields, "name", f"{path}.")
-    if not name:
-        refuse(f"{path}.name", "the name of a tool", fields.get("name"))
-    ask_object(fields, "input_schema", f"{path}.")
+    name = need_text(fields, "name", path, "the name of a tool")
+    ask_object(fields, "input_schema", path)
     schema = fields.get("input_schema")
     return Tool(
         name=name,
-        description=ask_string(fields, "description", f"{path}."),
-        schema=None if is_null(schema) else schema,
-        strict=ask_flag(fields, "strict", f"{path}."),
-        cache=None if is_null(fields.get("cache_control")) else fields["cache_control"],
-        extra=Extra("messages", own_fields(fields, _KNOWN)),
+        description=ask_text(fields, "description", path),
+        schema=None if not is_present(schema) else schema,
+        strict=ask_bool(fields, "strict", path),
+        cache=None if not is_present(fields.get("cache_control")) else fields["cache_control"],
+        extra=Extra("messages", without(present(fields), _KNOWN)),
     )
 
 
 def _read_builtin(fields: Fields, variant: str) -> Tool:
     family = next((each for each in TOOL_FAMILIES if variant.startswith(each)), "")
-    name = string_of(fields.get("name")) or string_of(fields.get("mcp_server_name"))
+    name = read_text(fields.get("name")) or read_text(fields.get("mcp_server_name"))
     return Tool(
         name=name or family.rstrip("_") or variant,
         kind=TOOL_FAMILIES.get(family, "other"),
@@ -106,17 +99,17 @@ def read_choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
     choice = ask_object(fields, "tool_choice")
     if choice is None:
         return None, None
-    kind = ask_string(choice, "type", "tool_choice.")
+    kind = ask_text(choice, "type", "tool_choice")
     if kind not in TOOL_CHOICES:
         raise RequestRefused(
             f"tool_choice.type: expected one of {', '.join(sorted(TOOL_CHOICES))}, got {kind or 'nothing'}",
             param="tool_choice.type",
         )
-    is_serial = ask_flag(choice, "disable_parallel_tool_use", "tool_choice.")
+    is_serial = ask_bool(choice, "disable_parallel_tool_use", "tool_choice")
     parallel = None if is_serial is None else not is_serial
-    extra = extra_of(choice, MAPPED_FIELDS["tool_choice"])
+    extra = extra_of("messages", present(choice), MAPPED_FIELDS["tool_choice"])
     if kind == "tool":
-        name = ask_string(choice, "name", "tool_choice.")
+        name = ask_text(choice, "name", "tool_choice")
         if not name:
             refuse("tool_choice.name", "the name of a tool", choice.get("name"))
         return ToolChoice(mode="tool", tool=ToolRef(name), extra=extra), parallel
@@ -126,7 +119,7 @@ def read_choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
 
 
 class WrittenTools(Struct, frozen=True):
-    """A list of tools as it is sent, None if it is empty. `labels`: what they are told apart by, see `_label`."""
+    """A list of tools as it is sent, None if it is empty. `labels`: what identifies each, see `_label`."""
 
     source: Raw | None
     labels: frozenset[str]
@@ -178,7 +171,7 @@ def write_choice(
     block: Block | None = None
     if choice is not None:
         note_foreign(book, choice.extra, "tool_choice")
-        block = {**_mode(choice, tools, names, book), **own_extra(choice.extra)}
+        block = {**_mode(choice, tools, names, book), **own_fields("messages", choice.extra)}
     if parallel is False and (block is None or block["type"] != "none"):
         block = {"type": "auto", **(block or {}), "disable_parallel_tool_use": True}
     return block
@@ -222,7 +215,7 @@ def allowed_tools(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[T
 def _write_tool(
     tool: Tool, names: NameMap, target: Target, book: LossBook, where: str
 ) -> Block | None:
-    own = own_extra(tool.extra)
+    own = own_fields("messages", tool.extra)
     is_own = tool.extra is not None and tool.extra.dialect == "messages"
     if is_own and tool.variant is not None:
         return dict(own)
@@ -310,10 +303,10 @@ def _names(value: object) -> set[str]:
 
 
 def _label(block: Block) -> str:
-    """What a tool is told apart by: its name, or for a toolset its type and server."""
+    """What identifies a tool: its name, or for a toolset its type and server."""
     name = block.get("name")
     if isinstance(name, Raw):
-        return string_of(name) or ""
+        return read_text(name) or ""
     if isinstance(name, str):
         return name
     return dumps([block.get("type"), block.get("mcp_server_name")]).decode("utf-8")

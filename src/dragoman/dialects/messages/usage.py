@@ -7,11 +7,9 @@ be there. So the reader remembers what was said before (`UsageReader`): an input
 is made inclusive with those of the first report.
 """
 
-from dragoman.dialects.messages.fields import Fields, extra_of, number_of, object_of
+from dragoman.core.fields import Fields, extra_of, present, read_int, read_object
 from dragoman.dialects.messages.wire import MAPPED_FIELDS
 from dragoman.model.outcome import Usage
-
-__all__ = ("UsageReader", "usage_in_full", "usage_to_wire")
 
 _KNOWN = MAPPED_FIELDS["usage"]
 
@@ -27,9 +25,9 @@ class UsageReader:
         self._written = 0
 
     def read(self, fields: Fields) -> Usage:
-        fresh = number_of(fields.get("input_tokens"))
-        cached = number_of(fields.get("cache_read_input_tokens"))
-        written = number_of(fields.get("cache_creation_input_tokens"))
+        fresh = read_int(fields.get("input_tokens"))
+        cached = read_int(fields.get("cache_read_input_tokens"))
+        written = read_int(fields.get("cache_creation_input_tokens"))
         if fresh is not None:
             self._fresh = fresh
         if cached is not None:
@@ -40,14 +38,14 @@ class UsageReader:
         total = None
         if is_stated and self._fresh is not None:
             total = self._fresh + self._cached + self._written
-        details = object_of(fields.get("output_tokens_details")) or {}
+        details = read_object(fields.get("output_tokens_details"))
         return Usage(
             input=total,
-            output=number_of(fields.get("output_tokens")),
+            output=read_int(fields.get("output_tokens")),
             cached=cached,
             cache_write=written,
-            reasoning=number_of(details.get("thinking_tokens")),
-            extra=extra_of(fields, _KNOWN),
+            reasoning=read_int(details.get("thinking_tokens")),
+            extra=extra_of("messages", present(fields), _KNOWN),
         )
 
 

@@ -5,42 +5,14 @@ kept without meaning (opaque, noticed, extra). Nothing here has behaviour, excep
 """
 
 from collections.abc import Mapping
-from typing import final
+from typing import Literal, final
 
 from msgspec import Struct
 
-from dragoman._json import typed_decoder
+from dragoman._json import Int64, Raw, typed_decoder
+from dragoman.core.fields import NULL
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
-
-__all__ = (
-    "CITATIONS",
-    "COMPLETED_FIELDS",
-    "CUT_REASONS",
-    "DELTA_FIELDS",
-    "END_FIELDS",
-    "EVENTS",
-    "EXTRA_FIELDS",
-    "FINISH_FIELDS",
-    "INVALID_KEY",
-    "MAPPED_BLOCKS",
-    "MAPPED_DELTAS",
-    "MAPPED_FIELDS",
-    "NOTICED_DELTAS",
-    "OPAQUE_BLOCKS",
-    "RESULT_KINDS",
-    "RESULT_SUFFIX",
-    "SERVER_TOOL_KINDS",
-    "STOP_REASONS",
-    "THINKING_TYPES",
-    "TOOL_CHOICES",
-    "TOOL_FAMILIES",
-    "BlockDelta",
-    "InputFragment",
-    "TextFragment",
-    "ThinkingFragment",
-    "decode_block_delta",
-)
 
 # --- the hot deltas -----------------------------------------------------------------------------------------------
 # Unknown fields are forbidden here so that a delta that has any is read again by the complete rules, not cut short.
@@ -356,3 +328,167 @@ EXTRA_FIELDS: Mapping[str, frozenset[str]] = {
 INVALID_KEY = "_invalid_arguments"
 """Where a call's input travels that is no JSON object: `{"_invalid_arguments": "<text>"}`. A tool that is run with it
 finds every field missing and says so, which lets the model try again; nothing is run on half of an input."""
+
+# --- what every client can use as it came -----------------------------------------------------------------------------
+
+
+class UsableUsage(Struct, gc=False):
+    output_tokens: int | None
+
+
+class UsableStartUsage(Struct, gc=False):
+    input_tokens: int | None
+    output_tokens: int | None = None
+
+
+class UsableMessage(Struct):
+    id: str
+    role: Literal["assistant"]
+    model: str
+    content: list[Raw]
+    usage: UsableStartUsage
+
+
+class UsableBlock(Struct):
+    type: str
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    input: dict[str, Raw] | None = None
+
+
+class UsableDelta(Struct):
+    type: str | None = None
+    partial_json: str = ""
+    signature: str = ""
+    stop_reason: str | None = None
+
+
+class UsableError(Struct, gc=False):
+    type: str
+    message: str
+
+
+class UsableEvent(Struct):
+    """Any event; which of these it needs depends on its type."""
+
+    type: str
+    index: int = -1
+    message: UsableMessage | None = None
+    content_block: UsableBlock | None = None
+    delta: UsableDelta | None = None
+    usage: UsableUsage | None = None
+    error: UsableError | None = None
+
+
+class UsableWholeUsage(Struct, gc=False):
+    input_tokens: int
+    output_tokens: int
+
+
+class UsableBody(Struct):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[UsableBlock]
+    stop_reason: str
+    usage: UsableWholeUsage
+
+
+decode_usable_event = typed_decoder(UsableEvent)
+decode_usable_body = typed_decoder(UsableBody)
+
+
+# --- requests and bodies, read and written by their types ------------------------------------------------------------
+#
+# What has any other field does not fit and is read field by field. Beside `Raw` a type cannot have `None`, which would take
+# null alone: NULL stands for absence.
+
+
+class _TypedBlock(Struct, gc=False, forbid_unknown_fields=True, tag_field="type"):
+    pass
+
+
+class TextBlock(_TypedBlock, tag="text"):
+    text: str
+    cache_control: Raw = NULL
+    citations: tuple[()] | None = None
+
+
+class ThinkingBlock(_TypedBlock, tag="thinking"):
+    thinking: str
+    signature: str | None = None
+
+
+class ToolUseBlock(_TypedBlock, tag="tool_use"):
+    id: str
+    name: str
+    input: Raw
+    cache_control: Raw = NULL
+
+
+class ToolResultBlock(_TypedBlock, tag="tool_result"):
+    tool_use_id: str
+    content: str
+    is_error: bool | None = None
+    cache_control: Raw = NULL
+
+
+TypedBlock = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
+
+
+class TypedMessage(Struct, gc=False, forbid_unknown_fields=True):
+    role: Literal["user", "assistant"]
+    content: str | list[TypedBlock]
+
+
+class Metadata(Struct, gc=False, forbid_unknown_fields=True):
+    user_id: str | None = None
+
+
+class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
+    messages: list[TypedMessage]
+    model: str | None = None
+    system: str | list[TypedBlock] | None = None
+    tools: Raw = NULL
+    stream: bool | None = None
+    max_tokens: Int64 | None = None
+    temperature: int | float | None = None
+    metadata: Metadata | None = None
+
+
+class TypedBody(Struct, gc=False):
+    """All but what has no home: that is what remains of the object's fields."""
+
+    type: Literal["message"]
+    content: list[TypedBlock]
+    stop_reason: Literal["end_turn", "tool_use"]
+    usage: dict[str, Raw]
+    id: str | None = None
+    model: str | None = None
+    stop_sequence: None = None
+
+
+class WrittenText(Struct, gc=False):
+    type: str
+    text: str
+
+
+class WrittenCall(Struct, gc=False):
+    type: str
+    id: str
+    name: str
+    input: Raw
+
+
+class WrittenBody(Struct, gc=False):
+    id: str
+    type: str
+    role: str
+    model: str
+    content: list[WrittenText | WrittenCall | dict[str, object]]
+    stop_reason: str
+    stop_sequence: None
+    usage: dict[str, object]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dragoman._json import FAST_FAILURES, Raw
-from dragoman.dialects.responses.fields import (
+from dragoman.core.fields import (
     Fields,
     extra_of,
     is_present,
@@ -27,8 +27,6 @@ from dragoman.model.events import Started
 from dragoman.model.outcome import FinishReason, Usage
 from dragoman.model.parts import Extra
 
-__all__ = ("Finish", "read_end", "read_extra", "read_finish", "read_started", "read_usage")
-
 _NOT_EARLY = RESPONSE_FIELDS | LATE_FIELDS
 _USAGE_FIELDS = frozenset(
     {
@@ -43,10 +41,10 @@ _USAGE_FIELDS = frozenset(
 
 def read_started(fields: Fields) -> Started:
     """The beginning. All that has no home rides in `extra`, except what is known only at the end."""
-    created = read_float(fields, "created_at")
+    created = read_float(fields.get("created_at"))
     return Started(
-        response_id=read_text(fields, "id") or "",
-        model=read_text(fields, "model") or "",
+        response_id=read_text(fields.get("id")) or "",
+        model=read_text(fields.get("model")) or "",
         created=None if created is None else int(created),
         extra=read_extra(fields),
     )
@@ -54,17 +52,17 @@ def read_started(fields: Fields) -> Started:
 
 def read_extra(fields: Fields) -> Extra | None:
     """What the beginning says that has no home."""
-    return extra_of(fields, _NOT_EARLY)
+    return extra_of("responses", fields, _NOT_EARLY)
 
 
 def read_end(fields: Fields, started: Extra | None) -> Extra | None:
     """What the end says beyond the beginning."""
-    told: Mapping[str, Raw] = {} if started is None else started.fields
+    known: Mapping[str, Raw] = {} if started is None else started.fields
     news = {
         key: value
         for key, value in fields.items()
         if key not in RESPONSE_FIELDS
-        and (is_present(value) if key in LATE_FIELDS else told.get(key) != value)
+        and (is_present(value) if key in LATE_FIELDS else known.get(key) != value)
     }
     return Extra("responses", news) if news else None
 
@@ -86,14 +84,14 @@ def read_finish(fields: Fields, event: str) -> Finish:
     The status is not trusted by itself: servers say `incomplete` of answers that wait for tool results, and leave
     `in_progress` standing at the end.
     """
-    status = read_text(fields, "status") or ""
+    status = read_text(fields.get("status")) or ""
     details = fields.get("incomplete_details")
-    reason = read_text(read_object(details), "reason")
+    reason = read_text(read_object(details).get("reason"))
     if status == "cancelled" or event == "response.cancelled":
         return Finish("cancelled", "cancelled")
     if reason is not None and details is not None:
         known = FINISH_OF_REASON.get(reason, "length")
-        # Many things pause an answer elsewhere; here it is one, told exactly.
+        # Many things pause an answer elsewhere; here it is one, and exact.
         is_plain = REASON_OF_FINISH.get(known) == reason and known != "pause"
         extra = None if is_plain else Extra("responses", {"incomplete_details": details})
         return Finish(known, reason, extra)
@@ -138,13 +136,13 @@ def _read_odd_usage(value: Raw) -> Usage | None:
     if without(outputs, ("reasoning_tokens", "audio_tokens")):
         rest["output_tokens_details"] = fields["output_tokens_details"]
     return Usage(
-        input=read_int(fields, "input_tokens"),
-        output=read_int(fields, "output_tokens"),
-        cached=read_int(inputs, "cached_tokens"),
-        cache_write=read_int(inputs, "cache_write_tokens"),
-        reasoning=read_int(outputs, "reasoning_tokens"),
-        input_audio=read_int(inputs, "audio_tokens"),
-        output_audio=read_int(outputs, "audio_tokens"),
-        total=read_int(fields, "total_tokens"),
+        input=read_int(fields.get("input_tokens")),
+        output=read_int(fields.get("output_tokens")),
+        cached=read_int(inputs.get("cached_tokens")),
+        cache_write=read_int(inputs.get("cache_write_tokens")),
+        reasoning=read_int(outputs.get("reasoning_tokens")),
+        input_audio=read_int(inputs.get("audio_tokens")),
+        output_audio=read_int(outputs.get("audio_tokens")),
+        total=read_int(fields.get("total_tokens")),
         extra=Extra("responses", rest) if rest else None,
     )

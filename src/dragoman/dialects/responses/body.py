@@ -1,16 +1,42 @@
-"""A whole answer to a body: the same items as in the stream, whole. Events are folded first."""
+"""Whole answers: a completed response by its type, both ways, and events to a body of the same items as in the stream.
+
+A response as OpenAI writes it (messages of text, calls of functions, reasoning) is read and written by its type alone, which
+halves the cost of a small request; any other is read item by item (`output`) and written part by part. Where both ways can
+take an answer they say the same. Fields typed `None` may be null but not more.
+"""
 
 from collections.abc import Iterable, Sequence
 
-from dragoman._json import dumps
+from dragoman._json import FAST_FAILURES, as_object, dumps, is_strict, typed_decoder
 from dragoman.core.fold import fold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
+from dragoman.core.plain import plain_parts
+from dragoman.core.seals import seal_to_encrypted, seals_from_encrypted
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.responses.envelope import Envelope, ending_of, required_action
+from dragoman.dialects.responses.answer import read_end, read_extra, read_usage
+from dragoman.dialects.responses.envelope import (
+    ECHO,
+    Envelope,
+    ending_of,
+    required_action,
+    response_id,
+    usage_fields,
+)
 from dragoman.dialects.responses.errors import encode_error
+from dragoman.dialects.responses.items import reasoning_fields
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
-from dragoman.dialects.responses.plain import write_plain
+from dragoman.dialects.responses.wire import (
+    LATE_FIELDS,
+    PREFIXES,
+    BodyReasoning,
+    RegularCall,
+    TypedBody,
+    WrittenBody,
+    WrittenCall,
+    WrittenMessage,
+    WrittenText,
+)
 from dragoman.dialects.responses.writing import (
     ItemWriter,
     JsonObject,
@@ -28,9 +54,135 @@ from dragoman.model.parts import (
     PartStatus,
     Reasoning,
     Result,
+    Text,
 )
+from dragoman.sse import is_utf8
 
-__all__ = ("encode_body", "write_body")
+_MESSAGE = PREFIXES["message"]
+_CALL = PREFIXES["function_call"]
+_REASONING = PREFIXES["reasoning"]
+
+
+_decode = typed_decoder(TypedBody)
+
+
+def read_typed(data: bytes) -> Outcome | None:
+    """What a response amounts to; None if a closer look is needed."""
+    try:
+        response = _decode(data)
+        fields = as_object(data, is_utf8=True)
+    except FAST_FAILURES:
+        return None
+    parts: list[Part] = []
+    ids: set[str] = set()
+    call_ids: set[str] = set()
+    calls = 0
+    for item in response.output:
+        ids.add(item.id)
+        if isinstance(item, RegularCall):
+            if not _is_regular(item):
+                return None
+            call_ids.add(item.call_id)
+            calls += 1
+            parts.append(
+                Call(
+                    call_id=item.call_id,
+                    name=item.name,
+                    input=item.arguments,
+                    namespace=item.namespace or None,
+                    item_id=item.id,
+                )
+            )
+        elif isinstance(item, BodyReasoning):
+            if not item.id.startswith(_REASONING):
+                return None
+            parts.append(
+                Reasoning(
+                    summary=tuple(entry.text for entry in item.summary),
+                    seals=seals_from_encrypted(item.encrypted_content),
+                    item_id=item.id,
+                )
+            )
+        else:
+            if not item.id.startswith(_MESSAGE) or not all(text.text for text in item.content):
+                return None
+            parts.extend(Text(text=text.text, item_id=item.id) for text in item.content)
+    is_unique = len(ids) == len(response.output) and len(call_ids) == calls
+    if not is_unique or not (data.isascii() or is_utf8(data)):
+        return None
+    usage = read_usage(fields.get("usage"))
+    if usage is not None and (usage.input is None or usage.output is None or usage.total is None):
+        return None
+    extra = read_extra(fields)
+    return Outcome(
+        response_id=response.id or "",
+        model=response.model or "",
+        created=response.created_at,
+        choices=(Choice(parts=tuple(parts), finish="tool_calls" if calls else "stop"),),
+        usage=usage,
+        completed=True,
+        started_extra=extra,
+        completed_extra=None if LATE_FIELDS.isdisjoint(fields) else read_end(fields, extra),
+    )
+
+
+def _is_regular(call: RegularCall) -> bool:
+    return (
+        call.status == "completed"
+        and call.id.startswith(_CALL)
+        and call.call_id != ""
+        and call.name != ""
+        and is_strict(call.arguments)
+    )
+
+
+_WrittenItem = WrittenMessage | WrittenCall | JsonObject
+
+
+_CUT = {"reason": "max_output_tokens"}
+
+
+def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
+    """The response of a plain answer; None if it must be written part by part."""
+    parts = plain_parts(outcome, "responses")
+    if parts is None or context.profile != "default" or context.previous_id is not None:
+        return None
+    mint = Minter(context.seed or outcome.response_id)
+    called = response_id(outcome.response_id, context, mint)
+    output: list[_WrittenItem] = []
+    for part in parts:
+        if part.item_id is not None:
+            return None  # of ids from elsewhere not all are taken
+        if isinstance(part, Text):
+            text = WrittenText("output_text", (), (), part.text)
+            message = (mint("msg_"), "message", "completed", "assistant", (text,))
+            output.append(WrittenMessage(*message))
+        elif isinstance(part, Call):
+            call = (mint("fc_"), "function_call", part.call_id, part.name, part.input, "completed")
+            output.append(WrittenCall(*call))
+        else:
+            fields = reasoning_fields(part, seal_to_encrypted(part.seals))
+            output.append({"id": mint("rs_"), **fields})
+    usage = outcome.usage
+    for extra in (outcome.started_extra, outcome.completed_extra):
+        if extra is not None:
+            note_foreign(book, extra, "response")
+    if usage is not None and usage.extra is not None:
+        note_foreign(book, usage.extra, "usage")
+    is_cut = outcome.choices[0].finish == "length"
+    written = WrittenBody(
+        called,
+        "response",
+        context.created if outcome.created is None else outcome.created,
+        "incomplete" if is_cut else "completed",
+        None,
+        _CUT if is_cut else None,
+        outcome.model if context.model is None else context.model,
+        output,
+        None if usage is None else usage_fields(usage),
+    )
+    return dumps(written)[:-1] + ECHO
+
 
 _NO_CONTEXT = EncodeContext()
 
@@ -45,7 +197,7 @@ def encode_body(
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
     """The same for an answer that is whole already."""
-    plain = write_plain(outcome, context, book)
+    plain = write_typed(outcome, context, book)
     if plain is not None:
         return plain
     if outcome.error is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dragoman._json import Raw, raw
-from dragoman.dialects.responses.fields import (
+from dragoman.core.fields import (
     Fields,
     extra_of,
     own_fields,
@@ -14,19 +14,6 @@ from dragoman.dialects.responses.fields import (
 )
 from dragoman.dialects.responses.wire import OPAQUE_PART
 from dragoman.model.parts import Annotation, Extra, Media, Opaque, Refusal, Text
-
-__all__ = (
-    "Content",
-    "annotation_fields",
-    "media_fields",
-    "output_text_fields",
-    "read_annotation",
-    "read_annotations",
-    "read_content",
-    "read_logprobs",
-    "read_media_url",
-    "split_data_url",
-)
 
 Content = Text | Refusal | Media | Opaque
 
@@ -41,22 +28,22 @@ def read_content(
     part: Raw, fields: Fields, *, item_id: str | None = None, item_extra: Extra | None = None
 ) -> Content:
     """One content part. An unknown one is carried whole."""
-    kind = read_text(fields, "type") or ""
+    kind = read_text(fields.get("type")) or ""
     if kind in _TEXT_TYPES:
         return Text(
-            text=read_text(fields, "text") or "",
+            text=read_text(fields.get("text")) or "",
             annotations=read_annotations(fields.get("annotations")),
             logprobs=read_logprobs(fields.get("logprobs")),
             item_id=item_id,
             item_extra=item_extra,
-            extra=extra_of(fields, _TEXT_FIELDS),
+            extra=extra_of("responses", fields, _TEXT_FIELDS),
         )
     if kind == "refusal":
         return Refusal(
-            text=read_text(fields, "refusal") or "",
+            text=read_text(fields.get("refusal")) or "",
             item_id=item_id,
             item_extra=item_extra,
-            extra=extra_of(fields, ("type", "refusal")),
+            extra=extra_of("responses", fields, ("type", "refusal")),
         )
     if kind == "input_image":
         return _image(fields)
@@ -79,15 +66,15 @@ def read_logprobs(value: Raw | None) -> Raw | None:
 
 def read_annotation(entry: Raw) -> Annotation:
     fields = read_object(entry)
-    index = read_int(fields, "index")
-    start = read_int(fields, "start_index")
+    index = read_int(fields.get("index"))
+    start = read_int(fields.get("start_index"))
     return Annotation(
         dialect="responses",
         raw=entry,
-        url=read_text(fields, "url"),
-        title=read_text(fields, "title") or read_text(fields, "filename"),
+        url=read_text(fields.get("url")),
+        title=read_text(fields.get("title")) or read_text(fields.get("filename")),
         start=index if start is None else start,
-        end=read_int(fields, "end_index"),
+        end=read_int(fields.get("end_index")),
     )
 
 
@@ -132,7 +119,7 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 def read_media_url(value: Raw | None) -> str | None:
     """An image's URL: a string here, but some clients send Chat's object."""
     holder = {"url": value} if value is not None else {}
-    return read_text(holder, "url") or read_text(read_object(value), "url")
+    return read_text(holder.get("url")) or read_text(read_object(value).get("url"))
 
 
 def _image(fields: Fields) -> Media:
@@ -143,35 +130,35 @@ def _image(fields: Fields) -> Media:
         media_type=inline[0] if inline else None,
         data=inline[1] if inline else None,
         url=None if inline else url,
-        file_id=read_text(fields, "file_id"),
-        detail=read_text(fields, "detail"),
-        extra=extra_of(fields, _IMAGE_FIELDS),
+        file_id=read_text(fields.get("file_id")),
+        detail=read_text(fields.get("detail")),
+        extra=extra_of("responses", fields, _IMAGE_FIELDS),
     )
 
 
 def _file(fields: Fields) -> Media:
-    data = read_text(fields, "file_data")
+    data = read_text(fields.get("file_data"))
     inline = split_data_url(data) if data else None
     return Media(
         kind="file",
         media_type=inline[0] if inline else None,
         data=inline[1] if inline else data,
-        url=read_text(fields, "file_url"),
-        file_id=read_text(fields, "file_id"),
-        filename=read_text(fields, "filename"),
-        detail=read_text(fields, "detail"),
-        extra=extra_of(fields, _FILE_FIELDS),
+        url=read_text(fields.get("file_url")),
+        file_id=read_text(fields.get("file_id")),
+        filename=read_text(fields.get("filename")),
+        detail=read_text(fields.get("detail")),
+        extra=extra_of("responses", fields, _FILE_FIELDS),
     )
 
 
 def _sound(fields: Fields) -> Media:
     sound = read_object(fields.get("input_audio"))
-    form = read_text(sound, "format")
+    form = read_text(sound.get("format"))
     return Media(
         kind="audio",
         media_type=_SOUND_TYPES.get(form, f"audio/{form}") if form else None,
-        data=read_text(sound, "data"),
-        extra=extra_of(fields, ("type", "input_audio")),
+        data=read_text(sound.get("data")),
+        extra=extra_of("responses", fields, ("type", "input_audio")),
     )
 
 
@@ -185,7 +172,7 @@ def media_fields(media: Media) -> dict[str, object] | None:
         out = _sound_fields(media.data, media.media_type or "")
     else:
         return None
-    return {**out, **own_fields(media.extra)}
+    return {**out, **own_fields("responses", media.extra)}
 
 
 def _image_fields(media: Media) -> dict[str, object]:

@@ -4,7 +4,7 @@
     per item: output_item.added, (content_part.added,) deltas, .done, (content_part.done,) output_item.done
     response.completed | response.incomplete | response.failed
 
-`sequence_number` rises by one with every event, `output_index` with every item; ids are told once and stay. Codex runs a
+`sequence_number` rises by one with every event, `output_index` with every item; an id stays what it was first. Codex runs a
 call at its `output_item.done`, whatever comes after, so a call that is not complete never gets one. A text that ended
 incomplete is closed only when the answer goes on to its end; before a failure nothing more is said of it.
 
@@ -14,21 +14,22 @@ incomplete is closed only when the answer goes on to its end; before a failure n
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import ClassVar
 
-from dragoman._json import Raw, dumps
-from dragoman.core.fold import merge_usage
+from dragoman._json import FAST_FAILURES, Raw, dumps
+from dragoman.core.fields import read_object, without
 from dragoman.core.ids import Minter
+from dragoman.core.journal import Terminal, WrittenEnd
 from dragoman.core.losses import answer_book
+from dragoman.core.usage import merge_usage
 from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.responses.encode_items import EventWriter, ItemStream, StreamState
 from dragoman.dialects.responses.envelope import Ending, Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import failed_fields
-from dragoman.dialects.responses.fields import read_object, without
-from dragoman.dialects.responses.frames import EventWriter
-from dragoman.dialects.responses.itemstream import ItemStream
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
-from dragoman.dialects.responses.sheet import Sheet
-from dragoman.dialects.responses.terminal import written_terminal
+from dragoman.dialects.responses.terminal import encode_failed, item_ids, status_of
+from dragoman.dialects.responses.wire import decode_numbered_event
 from dragoman.dialects.responses.writing import ItemWriter, JsonObject
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -52,9 +53,7 @@ from dragoman.model.events import (
     UsageReported,
 )
 from dragoman.model.outcome import ErrorInfo, Loss, Usage
-from dragoman.sse import encode_comment
-
-__all__ = ("ResponsesEncoder",)
+from dragoman.sse import encode_comment, parse_lines
 
 _NO_CONTEXT = EncodeContext()
 _BEFORE: frozenset[type[Event]] = frozenset({Started, Failed, Noticed})
@@ -71,7 +70,7 @@ _ABOUT_PARTS: frozenset[type[Event]] = frozenset(
         Progress,
     }
 )
-_OURS = frozenset({"response.required_action"})  # told by the profile that has it, or not at all
+_OURS = frozenset({"response.required_action"})  # written by the profile that has it, or not at all
 
 
 class _State(Enum):
@@ -91,8 +90,8 @@ class ResponsesEncoder:
         self._journal = context.journal
         self._events = EventWriter(context.journal)
         self._mint = Minter(context.seed)
-        self._sheet = Sheet(self._events, ItemWriter(self._mint, self._book), self._book)
-        self._items = ItemStream(self._sheet)
+        self._stream = StreamState(self._events, ItemWriter(self._mint, self._book), self._book)
+        self._items = ItemStream(self._stream)
         self._envelope: Envelope | None = None
         self._usage: Usage | None = None
         self._finished: Finished | None = None
@@ -109,17 +108,17 @@ class ResponsesEncoder:
         Raises:
             LocalProtocolError: the event may not stand here, or parts overlap.
         """
-        stencil = self._items.stencil
+        template = self._items.template
         if type(event) is InputDelta:
-            if stencil.kind is InputDelta and stencil.part == event.part:
-                return self._events.delta(stencil, event.text)
+            if template.kind is InputDelta and template.part == event.part:
+                return self._events.delta(template, event.text)
         elif (
             type(event) is TextDelta
-            and stencil.kind is TextDelta
-            and stencil.part == event.part
+            and template.kind is TextDelta
+            and template.part == event.part
             and event.logprobs is None
         ):
-            return self._events.delta(stencil, event.text)
+            return self._events.delta(template, event.text)
         kind = type(event)
         if self._state is _State.OVER or (self._state is _State.NEW and kind not in _BEFORE):
             raise LocalProtocolError(
@@ -135,25 +134,29 @@ class ResponsesEncoder:
         self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
     ) -> bytes | None:
         """See `base.StreamEncoder`."""
-        stencil = self._items.stencil
-        is_same = stencil.kind is kind and stencil.part == part
-        return self._events.deltas(stencil, texts) if is_same else None
+        template = self._items.template
+        is_same = template.kind is kind and template.part == part
+        return self._events.deltas(template, texts) if is_same else None
 
     def _handle(self, event: Event) -> bytes:
         handle = _ITEM_HANDLERS.get(type(event))
         return _HANDLERS[type(event)](self, event) if handle is None else handle(self._items, event)
 
-    def close_message(self) -> bytes:
-        """The end of a message whose texts have ended, without waiting for what comes after it."""
-        return self._items.flush() if self._state is _State.OPEN else b""
-
-    def continue_from(self, sequence: int) -> None:
-        """The number of the next event."""
-        self._events.sequence = sequence
-
     def _is_late(self, event: Event) -> bool:
         is_aside = isinstance(event, PartStarted) and event.choice != 0
         return self._state is _State.OPEN and type(event) in _ABOUT_PARTS and not is_aside
+
+    def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- there is but one
+        """See `base.StreamEncoder`. A message whose texts have ended has ended on the wire."""
+        for event in seen:
+            self.encode(event)
+        if self._state is _State.OPEN and not self._items.has_open_part:
+            self._items.flush()
+        try:
+            number = decode_numbered_event(parse_lines(last).data or b"").sequence_number
+        except FAST_FAILURES:
+            return  # nobody needs the numbers; where the upstream has none, ours count our own events
+        self._events.sequence = number + 1
 
     def close(self) -> bytes:
         """Guarantee a terminal: an answer that was not brought to its end has failed."""
@@ -232,8 +235,8 @@ class ResponsesEncoder:
         self._finished = event
         self._state = _State.ENDING
         late, self._late = self._late, []
-        told = [self._handle(each) for each in late]
-        return b"".join(told) + self._items.flush()
+        written = [self._handle(each) for each in late]
+        return b"".join(written) + self._items.flush()
 
     def _complete(self, event: Completed) -> bytes:
         if self._finished is None:
@@ -258,7 +261,7 @@ class ResponsesEncoder:
 
     def _terminal(self, ending: Ending, envelope: Envelope) -> bytes:
         response = envelope.fields(
-            ending.status, self._sheet.output, self._usage, incomplete_details=ending.details
+            ending.status, self._stream.output, self._usage, incomplete_details=ending.details
         )
         return self._end(ending.event, response)
 
@@ -270,16 +273,10 @@ class ResponsesEncoder:
 
     def _pause(self, envelope: Envelope, action: JsonObject) -> bytes:
         """The end of the `required_action` profile: the calls once more, and an answer that waits for their results."""
-        waiting = envelope.fields("incomplete", self._sheet.output, self._usage)
+        waiting = envelope.fields("incomplete", self._stream.output, self._usage)
         event: JsonObject = {"response": waiting, "required_action": action}
-        return b"".join(
-            [
-                self._events.event("response.required_action", event),
-                self._events.event(
-                    "response.completed", {"response": {**waiting, "required_action": action}}
-                ),
-            ]
-        )
+        first = self._events.event("response.required_action", event)
+        return self._end("response.completed", {**waiting, "required_action": action}, first)
 
     def _fail(self, event: Failed) -> bytes:
         begin = self._start(Started()) if self._state is _State.NEW else b""
@@ -289,16 +286,26 @@ class ResponsesEncoder:
 
     def _failure(self, info: ErrorInfo) -> bytes:
         response = self._opened().fields(
-            "failed", self._sheet.output, self._usage, error=failed_fields(info)
+            "failed", self._stream.output, self._usage, error=failed_fields(info)
         )
         return self._end("response.failed", response)
 
-    def _end(self, name: str, response: JsonObject) -> bytes:
+    def _end(self, name: str, response: JsonObject, first: bytes = b"") -> bytes:
+        """The terminal event. `first`: another that ends the stream together with it."""
         if self._journal is None:
-            return self._events.event(name, {"response": response})
+            return first + self._events.event(name, {"response": response})
+        number = self._events.sequence - bool(first)
         body = dumps(response)
-        self._journal.terminal = written_terminal(response, body)
-        return self._events.event(name, {"response": Raw(body)})
+        frames = first + self._events.event(name, {"response": Raw(body)})
+        terminal = Terminal(
+            str(response["id"]),
+            status_of(response),
+            body,
+            waiting=tuple(self._items.waiting),
+            items=item_ids(self._stream.output),
+        )
+        self._journal.end = WrittenEnd(frames, partial(encode_failed, response, number), terminal)
+        return frames
 
     handlers: ClassVar[Mapping[type[Event], Callable[..., bytes]]] = {
         Started: _start,

@@ -6,9 +6,9 @@ from typing import assert_never
 from msgspec import Struct
 
 from dragoman._json import Raw, dumps
+from dragoman.core.fields import own_fields, read_object, read_text
 from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.responses.fields import own_fields, read_object, read_text
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import REASON_OF_FINISH, RESPONSE_FIELDS
 from dragoman.dialects.responses.writing import JsonObject
@@ -16,18 +16,8 @@ from dragoman.model.events import Finished, Started
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Call, Extra
 
-__all__ = (
-    "ECHO",
-    "Ending",
-    "Envelope",
-    "ending_of",
-    "required_action",
-    "response_id",
-    "usage_fields",
-)
-
 _DEFAULTS: Mapping[str, object] = {
-    # What a response echoes of its request. Events do not carry it, so it is told as OpenAI tells a default.
+    # What a response echoes of its request. Events do not carry it, so it is written as OpenAI writes a default.
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -68,7 +58,7 @@ class Envelope:
     def fields(
         self, status: str, output: Sequence[object] = (), usage: Usage | None = None, **more: object
     ) -> JsonObject:
-        told: JsonObject = {
+        envelope: JsonObject = {
             "id": self._id,
             "object": "response",
             "created_at": self._created,
@@ -83,8 +73,8 @@ class Envelope:
             **more,
         }
         if self._previous is not None:
-            told["previous_response_id"] = self._previous
-        return told
+            envelope["previous_response_id"] = self._previous
+        return envelope
 
 
 def response_id(given: str, context: EncodeContext, mint: Callable[[str], str]) -> str:
@@ -95,11 +85,13 @@ def response_id(given: str, context: EncodeContext, mint: Callable[[str], str]) 
 
 
 def _echo(extra: Extra | None) -> Mapping[str, Raw]:
-    return {key: value for key, value in own_fields(extra).items() if key not in _HIDDEN}
+    return {
+        key: value for key, value in own_fields("responses", extra).items() if key not in _HIDDEN
+    }
 
 
 class Ending(Struct, frozen=True):
-    """How the end is told: which event, which status, why it is incomplete."""
+    """How an answer ends: which event, which status, why it is incomplete."""
 
     event: str
     status: str
@@ -111,14 +103,14 @@ def ending_of(finished: Finished, book: LossBook) -> Ending:
     if finished.stop_sequence is not None:
         book.note("stop_sequence", "finish")
     note_foreign(book, finished.extra, "finish")
-    own = own_fields(finished.extra)
+    own = own_fields("responses", finished.extra)
     lost = own.keys() - {"status", "incomplete_details"}
     if lost:
         book.note("unknown_field", "finish", ", ".join(sorted(lost)))
     match finished.reason:
         case "length" | "context_window" | "content_filter" | "pause" as reason:
             if "status" in own:
-                return Ending("response.incomplete", read_text(own, "status") or "incomplete")
+                return Ending("response.incomplete", read_text(own.get("status")) or "incomplete")
             if "incomplete_details" not in own and reason in ("context_window", "pause"):
                 book.note("finish_detail", "finish", reason)
             details = {"reason": REASON_OF_FINISH[reason]}
@@ -142,7 +134,7 @@ def ending_of(finished: Finished, book: LossBook) -> Ending:
 def usage_fields(usage: Usage) -> JsonObject:
     """Everything the SDK demands, zeros where nothing was reported."""
     spent, made = usage.input or 0, usage.output or 0
-    own = own_fields(usage.extra)
+    own = own_fields("responses", usage.extra)
     inputs: JsonObject = {
         "cached_tokens": usage.cached or 0,
         "cache_write_tokens": usage.cache_write or 0,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps, raw
 from dragoman.core.failures import kind_of_status
-from dragoman.dialects.responses.fields import (
+from dragoman.core.fields import (
     Fields,
     is_present,
     read_int,
@@ -20,8 +20,6 @@ from dragoman.dialects.responses.fields import (
 )
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
-
-__all__ = ("decode_error", "encode_error", "failed_fields", "read_error")
 
 _EVENT_FIELDS = frozenset({"type", "sequence_number", "event_id", "error"})
 _MAX_EXCERPT = 500  # of a body that is no JSON: proxies answer with whole pages
@@ -124,17 +122,17 @@ def read_error(fields: Fields, status: int | None = None) -> ErrorInfo:
     nested = fields.get("error")
     inner = read_object(nested)
     said = inner or fields
-    message = read_text(said, "message") or read_text(fields, "error") or _detail(said)
-    code = read_text(said, "code") or _number(said, "code")
-    kind_word = read_text(said, "type") if inner else None
-    status = status or read_int(fields, "status") or read_int(said, "status")
+    message = read_text(said.get("message")) or read_text(fields.get("error")) or _detail(said)
+    code = read_text(said.get("code")) or _number(said, "code")
+    kind_word = read_text(said.get("type")) if inner else None
+    status = status or read_int(fields.get("status")) or read_int(said.get("status"))
     exact = nested if inner else raw(without(fields, _EVENT_FIELDS))
     return ErrorInfo(
         kind=_kind(code, kind_word, status),
         message=message,
         status=status,
         code=code,
-        param=read_text(said, "param"),
+        param=read_text(said.get("param")),
         retry_after=_delay(message),
         dialect="responses",
         raw=exact,
@@ -156,7 +154,7 @@ def _kind(code: str | None, word: str | None, status: int | None) -> ErrorKind:
 
 
 def _number(fields: Fields, key: str) -> str | None:
-    number = read_int(fields, key)
+    number = read_int(fields.get(key))
     return None if number is None else str(number)
 
 
@@ -164,7 +162,7 @@ def _detail(fields: Fields) -> str:
     detail = fields.get("detail")
     if detail is None or not is_present(detail):
         return "the upstream reported an error without a message"
-    return read_text(fields, "detail") or source_text(detail)[:_MAX_EXCERPT]
+    return read_text(fields.get("detail")) or source_text(detail)[:_MAX_EXCERPT]
 
 
 def _delay(message: str) -> float | None:

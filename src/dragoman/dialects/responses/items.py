@@ -1,59 +1,101 @@
 """Items other than messages, both ways: reasoning, calls of every kind and their results.
 
 An item is one part. The same functions serve answers and conversations; what differs (minted ids, streaming, pairing)
-is the business of the modules that call them.
+is the business of the modules that call them. Names and ids of calls are looked for under all the spellings that backends
+use.
 """
 
+from typing import assert_never
+
 from dragoman._json import FAST_FAILURES, Raw, is_strict
-from dragoman.core.fields import expect_list, expect_object, expect_text
-from dragoman.core.seals import seals_from_encrypted
-from dragoman.core.surrogates import join_exactly
-from dragoman.dialects.responses.fields import (
+from dragoman.core.fields import (
     Fields,
+    expect_list,
+    expect_object,
+    expect_text,
     extra_of,
-    find_call_id,
-    find_input,
-    find_name,
     first_byte,
     is_present,
     own_fields,
-    read_items,
+    read_fragment,
     read_list,
     read_object,
-    read_status,
+    read_objects,
     read_text,
+    source_raw,
     source_text,
-    text_source,
 )
-from dragoman.dialects.responses.results import read_result
+from dragoman.core.pairing import mark_error, unmark_error
+from dragoman.core.seals import seals_from_encrypted
+from dragoman.core.surrogates import join_exactly
+from dragoman.dialects.responses.content import media_fields, read_content, split_data_url
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
     ITEM_OF_KIND,
+    PART_STATUS,
     REASONING_FIELDS,
     RESULT_ITEMS,
+    RESULT_OF_KIND,
     CallSpec,
+    ResultSpec,
     decode_call,
 )
 from dragoman.model.parts import (
     Call,
     Executor,
+    Media,
     Opaque,
+    PartStatus,
     Reasoning,
+    Refusal,
     Result,
+    Text,
 )
 
-__all__ = (
-    "ItemPart",
-    "call_fields",
-    "call_spec",
-    "is_input_lost",
-    "is_streamed",
-    "read_call",
-    "read_function_like",
-    "read_item",
-    "read_regular_call",
-    "reasoning_fields",
-)
+_NAMES = ("name", "function_name", "tool_name", "call_name")
+_IDS = ("call_id", "tool_call_id", "tool_use_id")
+_INPUTS = ("arguments", "input", "parameters")
+
+
+def read_status(fields: Fields) -> PartStatus:
+    """An item's status; a word that only shows progress (`searching`) is no status of a finished item."""
+    return PART_STATUS.get(read_text(fields.get("status")) or "", "completed")
+
+
+def find_name(fields: Fields) -> str:
+    """A call's name, "" if there is none under any of its spellings."""
+    for key in _NAMES:
+        name = read_text(fields.get(key))
+        if name:
+            return name
+    return (
+        read_text(read_object(fields.get("function")).get("name")) if "function" in fields else ""
+    ) or ""
+
+
+def find_call_id(fields: Fields) -> str:
+    """The id that pairs a call with its result, "" if there is none. An item's own `id` is not looked at."""
+    for key in _IDS:
+        call_id = read_text(fields.get(key))
+        if call_id:
+            return call_id
+    if "function" not in fields:
+        return ""
+    function = read_object(fields.get("function"))
+    return read_text(function.get("call_id")) or read_text(function.get("id")) or ""
+
+
+def find_input(fields: Fields) -> tuple[str | None, bool]:
+    """A function-like part's input as source text (None if absent), and whether it came as an object."""
+    for source in (fields, read_object(fields.get("function"))):
+        for key in _INPUTS:
+            value = source.get(key)
+            if value is None or not is_present(value):
+                continue
+            text = read_text(source.get(key))
+            return (source_text(value), True) if text is None else (text, False)
+    return None, False
+
 
 ItemPart = Reasoning | Call | Result | Opaque
 
@@ -102,7 +144,7 @@ def check_item(fields: Fields) -> None:
         value = fields.get(key)
         if value is not None and first_byte(value) not in (b'"', b"n"):
             expect_text(value, key)
-    kind = read_text(fields, "type") or ""
+    kind = read_text(fields.get("type")) or ""
     spec = CALL_ITEMS.get(kind)
     if spec is not None and spec.form == "text":
         check_input(fields.get(spec.field), spec.field)
@@ -124,8 +166,8 @@ def check_input(value: Raw | None, what: str) -> None:
 
 
 def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> ItemPart:
-    """An item that is no message. `executor` says who ran the tool where a result does not tell."""
-    kind = read_text(fields, "type") or ""
+    """An item that is no message. `executor` says who ran the tool where a result does not."""
+    kind = read_text(fields.get("type")) or ""
     if kind == "reasoning":
         return _reasoning(fields)
     call = CALL_ITEMS.get(kind)
@@ -134,12 +176,14 @@ def read_item(item: Raw, fields: Fields, *, executor: Executor = "client") -> It
     result = RESULT_ITEMS.get(kind)
     if result is not None:
         return read_result(result, fields, executor)
-    return Opaque(dialect="responses", type=kind, raw=item, item_id=read_text(fields, "id") or None)
+    return Opaque(
+        dialect="responses", type=kind, raw=item, item_id=read_text(fields.get("id")) or None
+    )
 
 
 def read_call(spec: CallSpec, fields: Fields) -> Call:
     """A call. Its id is "" where the item has none, its name "" where that is still to come."""
-    item_id = read_text(fields, "id") or None
+    item_id = read_text(fields.get("id")) or None
     field = _input_field(spec, fields)
     return Call(
         # `call_id` is the join key; the item's own id only where there is none.
@@ -147,11 +191,11 @@ def read_call(spec: CallSpec, fields: Fields) -> Call:
         name=spec.name or find_name(fields),
         input=_input(spec, fields, field),
         kind=spec.kind,
-        namespace=read_text(fields, "namespace") or None,
+        namespace=read_text(fields.get("namespace")) or None,
         executor=_executor(spec, fields),
         status=read_status(fields),
         item_id=item_id,
-        extra=extra_of(fields, _CALL_FIELDS[spec.type, field]),
+        extra=extra_of("responses", fields, _CALL_FIELDS[spec.type, field]),
     )
 
 
@@ -175,13 +219,13 @@ def read_function_like(fields: Fields, item_id: str | None) -> Call:
     """A call that stands as a content part inside a message."""
     text, _ = find_input(fields)
     return Call(
-        call_id=find_call_id(fields) or read_text(fields, "id") or "",
+        call_id=find_call_id(fields) or read_text(fields.get("id")) or "",
         name=find_name(fields),
         input=text or "",
-        namespace=read_text(fields, "namespace") or None,
+        namespace=read_text(fields.get("namespace")) or None,
         status=read_status(fields),
         item_id=item_id,
-        extra=extra_of(fields, _LIKE_FIELDS),
+        extra=extra_of("responses", fields, _LIKE_FIELDS),
     )
 
 
@@ -196,17 +240,19 @@ def _input(spec: CallSpec, fields: Fields, field: str) -> str:
     value = fields.get(field)
     if spec.form == "none" or value is None or not is_present(value):
         return ""
-    text = read_text(fields, field) if spec.form == "text" else None
+    text = read_text(fields.get(field)) if spec.form == "text" else None
     return source_text(value) if text is None else text
 
 
 def _executor(spec: CallSpec, fields: Fields) -> Executor:
     if spec.kind == "tool_search":
-        return "client" if read_text(fields, "execution") == "client" else "provider"
+        return "client" if read_text(fields.get("execution")) == "client" else "provider"
     if spec.kind == "shell":
         environment = read_object(fields.get("environment"))
-        # A shell in a container of the provider's has run by the time it is told of.
-        return "provider" if read_text(environment, "type") == "container_reference" else "client"
+        # A shell in a container of the provider's has run by the time its call arrives.
+        return (
+            "provider" if read_text(environment.get("type")) == "container_reference" else "client"
+        )
     return spec.executor
 
 
@@ -214,15 +260,15 @@ def _reasoning(fields: Fields) -> Reasoning:
     return Reasoning(
         summary=_texts(fields.get("summary")),
         content=_texts(fields.get("content")),
-        seals=seals_from_encrypted(read_text(fields, "encrypted_content")),
+        seals=seals_from_encrypted(read_text(fields.get("encrypted_content"))),
         status=read_status(fields),
-        item_id=read_text(fields, "id") or None,
-        extra=extra_of(fields, REASONING_FIELDS),
+        item_id=read_text(fields.get("id")) or None,
+        extra=extra_of("responses", fields, REASONING_FIELDS),
     )
 
 
 def _texts(value: Raw | None) -> tuple[str, ...]:
-    return tuple(read_text(entry, "text") or "" for entry in read_items(value))
+    return tuple(read_text(entry.get("text")) or "" for entry in read_objects(value))
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -238,7 +284,7 @@ def reasoning_fields(reasoning: Reasoning, encrypted: str | None) -> dict[str, o
         out["content"] = [{"type": "reasoning_text", "text": text} for text in reasoning.content]
     if encrypted is not None:
         out["encrypted_content"] = encrypted
-    return {**out, **own_fields(reasoning.extra)}
+    return {**out, **own_fields("responses", reasoning.extra)}
 
 
 def call_spec(call: Call, *, is_native: bool = False) -> CallSpec | None:
@@ -246,10 +292,12 @@ def call_spec(call: Call, *, is_native: bool = False) -> CallSpec | None:
 
     Client tools that another vendor defined (an editor, a shell with its own schema) are functions here. Both vendors
     have a computer tool, with other actions; this one's calls always carry fields of their own, and before the input
-    has come nothing else tells them apart. is_native: the call stood in a conversation of this dialect.
+    has come nothing else distinguishes them. is_native: the call stood in a conversation of this dialect.
     """
     spec = ITEM_OF_KIND.get("web_search" if call.kind == "web_fetch" else call.kind)
-    is_foreign = call.kind == "computer" and not is_native and not own_fields(call.extra)
+    is_foreign = (
+        call.kind == "computer" and not is_native and not own_fields("responses", call.extra)
+    )
     if spec is None or is_foreign:
         return ITEM_OF_KIND["function"] if call.executor != "provider" else None
     return spec
@@ -264,7 +312,7 @@ def call_fields(call: Call, spec: CallSpec) -> dict[str, object]:
         out["name"] = call.name
     if call.namespace is not None:
         out["namespace"] = call.namespace
-    own = own_fields(call.extra)
+    own = own_fields("responses", call.extra)
     if spec.kind == "tool_search" and "execution" not in own:
         out["execution"] = "client" if call.executor == "client" else "server"
     out.update(_input_fields(call, spec))
@@ -277,10 +325,10 @@ def _input_fields(call: Call, spec: CallSpec) -> dict[str, object]:
         return {}
     if spec.form == "text":
         return {spec.field: call.input if is_streamed(call, spec) else _code(call.input)}
-    told = _native_input(call, spec)
-    if told is not None:
+    native = _native_input(call, spec)
+    if native is not None:
         is_list = spec.kind == "computer" and call.input.lstrip().startswith("[")
-        return {"actions" if is_list else spec.field: told}
+        return {"actions" if is_list else spec.field: native}
     return {spec.field: Raw(spec.placeholder)} if spec.placeholder else {}
 
 
@@ -291,26 +339,26 @@ def is_input_lost(call: Call, spec: CallSpec) -> bool:
     if _native_input(call, spec) is None:
         return True
     # A search crosses by its query alone, a fetch by its address.
-    fields = read_object(text_source(call.input))
+    fields = read_object(source_raw(call.input))
     return spec.kind in ("web_search", "file_search") and "type" not in fields and len(fields) > 1
 
 
 def is_streamed(call: Call, spec: CallSpec) -> bool:
-    """Whether a call's input can be told as it comes: another vendor's code stands in a JSON object."""
-    return spec.kind != "code_interpreter" or bool(own_fields(call.extra))
+    """Whether a call's input can be streamed: another vendor's code stands in a JSON object."""
+    return spec.kind != "code_interpreter" or bool(own_fields("responses", call.extra))
 
 
 def _native_input(call: Call, spec: CallSpec) -> Raw | None:
     """The input as JSON of the item's own shape."""
     if not call.input or not is_strict(call.input):
         return None
-    source = text_source(call.input)
+    source = source_raw(call.input)
     fields = read_object(source)
     if spec.kind == "web_search":
         return source if "type" in fields else _web_action(fields)
     if spec.kind == "file_search":
         query = fields.get("query")
-        if query is not None and read_text(fields, "query") is not None:
+        if query is not None and read_text(fields.get("query")) is not None:
             return Raw(b"[" + bytes(query) + b"]")
         return None if read_list(source) is None else source
     return source
@@ -318,7 +366,7 @@ def _native_input(call: Call, spec: CallSpec) -> Raw | None:
 
 def _code(text: str) -> str:
     """Another vendor's code tool has the code in a JSON object."""
-    return read_text(read_object(text_source(text)), "code") or text
+    return read_text(read_object(source_raw(text)).get("code")) or text
 
 
 def _web_action(fields: Fields) -> Raw | None:
@@ -328,6 +376,166 @@ def _web_action(fields: Fields) -> Raw | None:
         ("url", b'{"type":"open_page","url":'),
     ):
         value = fields.get(key)
-        if value is not None and read_text(fields, key) is not None:
+        if value is not None and read_text(fields.get(key)) is not None:
             return Raw(head + bytes(value) + b"}")
     return None
+
+
+def read_result(spec: ResultSpec, fields: Fields, executor: Executor) -> Result:
+    item_id = read_text(fields.get("id")) or None
+    named = read_text(fields.get("name")) or None
+    pair = read_text(fields.get(spec.pair)) or ""
+    known = {"type", "id", "status", spec.pair, spec.field}
+    if not pair:
+        known.add("name")
+        # Local shell outputs carry the call's id as their own; an output that names its tool answers no call at all.
+        pair = "" if named is not None else item_id or ""
+    content, is_error = _output(spec, fields)
+    if spec.kind == "apply_patch" and read_text(fields.get("status")) == "failed":
+        is_error = True
+    return Result(
+        call_id=pair,
+        content=content,
+        is_error=is_error,
+        kind=spec.kind,
+        name=named,
+        executor="provider" if read_text(fields.get("execution")) == "server" else executor,
+        status=read_status(fields),
+        item_id=item_id,
+        extra=extra_of("responses", fields, known),
+    )
+
+
+def _output(spec: ResultSpec, fields: Fields) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
+    value = fields.get(spec.field)
+    if value is None or not is_present(value):
+        return (), False
+    if spec.form == "image":
+        return (_screenshot(value),), False
+    text = None if spec.form == "json" else read_fragment(fields.get(spec.field))
+    if text is not None:
+        said, is_error = unmark_error(text)
+        return (Text(text=said),), is_error
+    entries = read_list(value) if spec.form == "content" else None
+    if entries is None:
+        return (Text(text=source_text(value)),), False
+    return _contents(entries)
+
+
+def _contents(entries: list[Raw]) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
+    parts: list[Text | Media | Opaque] = []
+    is_error = False
+    for entry in entries:
+        part = read_content(entry, read_object(entry))
+        if isinstance(part, Refusal):
+            part = Text(text=part.text)
+        if isinstance(part, Text) and not parts:
+            said, is_error = unmark_error(part.text)
+            if is_error:
+                part = Text(text=said, extra=part.extra)
+        parts.append(part)
+    return tuple(parts), is_error
+
+
+def _screenshot(value: Raw) -> Media:
+    fields = read_object(value)
+    url = read_text(fields.get("image_url"))
+    inline = split_data_url(url) if url else None
+    return Media(
+        kind="image",
+        media_type=inline[0] if inline else None,
+        data=inline[1] if inline else None,
+        url=None if inline else url,
+        file_id=read_text(fields.get("file_id")),
+        detail=read_text(fields.get("detail")),
+        extra=extra_of("responses", fields, ("image_url", "file_id", "detail")),
+    )
+
+
+def result_spec(result: Result) -> ResultSpec | None:
+    """The item for a result; None for what another vendor's own tools gave back."""
+    spec = RESULT_OF_KIND.get(result.kind)
+    if spec is None and result.executor != "provider":
+        return RESULT_OF_KIND["function"]
+    return spec
+
+
+def result_fields(result: Result, spec: ResultSpec) -> dict[str, object]:
+    """Everything but `id` and `status`."""
+    out: dict[str, object] = {"type": spec.type}
+    # A local shell's output may have the call's id for its own, and no other.
+    if result.call_id and (spec.kind != "local_shell" or result.call_id != result.item_id):
+        out[spec.pair] = result.call_id
+    if result.name is not None and spec.kind == "function" and not result.call_id:
+        out["name"] = result.name
+    match spec.form:
+        case "image":
+            out[spec.field] = _screenshot_fields(result)
+        case "json":
+            out[spec.field] = _json_output(result, spec)
+        case "text":
+            if result.content or spec.kind != "apply_patch":
+                out[spec.field] = _marked(result, _joined(result))
+        case "content":
+            out[spec.field] = _content_output(result)
+        case _:
+            assert_never(spec.form)
+    return {**out, **own_fields("responses", result.extra)}
+
+
+def _joined(result: Result) -> str:
+    return "\n".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def _marked(result: Result, text: str) -> str:
+    # A failed patch says so by its status.
+    return mark_error(text) if result.is_error and result.kind != "apply_patch" else text
+
+
+def _content_output(result: Result) -> object:
+    """A string where one text is all there is, else a list of parts."""
+    content = result.content
+    if not content:
+        return _marked(result, "")
+    first = content[0]
+    if len(content) == 1 and isinstance(first, Text) and not own_fields("responses", first.extra):
+        return _marked(result, first.text)
+    out: list[object] = []
+    if result.is_error and not isinstance(first, Text):
+        out.append({"type": "input_text", "text": mark_error("")})
+    for number, part in enumerate(content):
+        match part:
+            case Text():
+                text = _marked(result, part.text) if number == 0 else part.text
+                out.append(
+                    {"type": "input_text", "text": text, **own_fields("responses", part.extra)}
+                )
+            case Media():
+                out.append(media_fields(part) or {"type": "input_text", "text": f"[{part.kind}]"})
+            case Opaque():
+                out.append(part.raw)
+            case _:
+                assert_never(part)
+    return out
+
+
+def _screenshot_fields(result: Result) -> dict[str, object]:
+    for part in result.content:
+        if isinstance(part, Media):
+            fields = media_fields(part) or {}
+            own = own_fields("responses", part.extra)
+            kept = {key: value for key, value in fields.items() if key in ("image_url", "file_id")}
+            detail: dict[str, object] = {} if part.detail is None else {"detail": part.detail}
+            return {"type": "computer_screenshot", **kept, **detail, **own}
+    return {"type": "computer_screenshot"}
+
+
+def _json_output(result: Result, spec: ResultSpec) -> object:
+    text = _joined(result)
+    if text and is_strict(text):
+        return source_raw(text)
+    if spec.kind == "shell":
+        exit_code = 1 if result.is_error else 0
+        outcome = {"type": "exit", "exit_code": exit_code}
+        return [{"stdout": text, "stderr": "", "outcome": outcome}]
+    return False if spec.kind == "mcp_approval" else []

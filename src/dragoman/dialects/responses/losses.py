@@ -5,8 +5,6 @@ from dragoman.core.losses import REQUEST_LOSSES, LossRule, LossTable, foreign_no
 from dragoman.core.schemas import SchemaRules
 from dragoman.dialects.base import Target
 
-__all__ = ("DEFAULT_TARGET", "LOSSES", "note_foreign")
-
 LOSSES: LossTable = {
     **REQUEST_LOSSES,
     # --- requests ---
@@ -37,11 +35,11 @@ LOSSES: LossTable = {
     "unknown_field": LossRule("fields of another dialect have no meaning here", "drop"),
     # --- answers, and conversations ---
     "annotation": LossRule(
-        "a citation without a URL cannot be told, and what one quotes has no field", "drop"
+        "a citation without a URL has no form, and what one quotes has no field", "drop"
     ),
     "call_seal": LossRule("a call cannot carry a seal", "drop"),
     "extra_choices": LossRule("a response has one choice; the others are left out", "drop"),
-    "finish_detail": LossRule("the reason of the end is told less exactly", "carry"),
+    "finish_detail": LossRule("the finish reason is less exact", "carry"),
     "logprobs": LossRule("a refusal has no logprobs", "drop"),
     "media_output": LossRule(
         "this kind of media cannot be part of an answer; of sounds, the type has no field", "drop"
@@ -51,9 +49,20 @@ LOSSES: LossTable = {
         "a call of a provider's tool that has no peer here, or what of its input has none", "drop"
     ),
     "provider_result": LossRule("the result of a provider's tool that has no peer here", "drop"),
-    "rate_limits": LossRule("rate limits are told in headers, not in the stream", "drop"),
-    "stop_sequence": LossRule("which stop sequence matched cannot be told", "drop"),
+    "rate_limits": LossRule("rate limits are sent in headers, not in the stream", "drop"),
+    "stop_sequence": LossRule("which stop sequence matched has no field", "drop"),
     "tool_output": LossRule("what a provider's tool prints cannot be streamed", "drop"),
+}
+
+# What the backend behind a ChatGPT login refuses although the public API takes it.
+CHATGPT_CODEX_LOSSES: LossTable = {
+    "moderation_block": REQUEST_LOSSES["moderation_block"],
+    "server_state": LossRule(
+        "the ChatGPT Codex backend keeps nothing that a request could refer to", "refuse"
+    ),
+    "unsupported_parameter": LossRule(
+        "the ChatGPT Codex backend refuses requests with this parameter", "drop"
+    ),
 }
 
 DEFAULT_TARGET = Target(

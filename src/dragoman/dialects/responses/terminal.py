@@ -1,29 +1,30 @@
-"""The end of a stream that was written, read once more by whoever keeps it: which response, and how it ended.
+"""The end of a Responses stream, for the store: which response it is, and how it ended.
 
-A terminal may also be taken back before it leaves: `fail_terminal` writes a failure in its place, under the same number.
+Where we encode the stream, the encoder notes that itself (`core.journal`). Where the upstream's frames are relayed, it is
+read from the last of them; if the response cannot be stored, `fail_relayed` puts a failure in the place of that frame.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
-from msgspec import Struct
-
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, typed_decoder
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
 from dragoman.core.journal import Terminal, TerminalStatus
 from dragoman.dialects.responses.errors import failed_fields
+from dragoman.dialects.responses.wire import (
+    EventOutline,
+    ItemHead,
+    ResponseHead,
+    ResponseOutline,
+    decode_event_outline,
+    decode_item_head,
+    decode_numbered_event,
+    decode_response_head,
+    decode_response_outline,
+)
+from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_frame
-
-__all__ = (
-    "change_status",
-    "fail_terminal",
-    "failed_event",
-    "is_waiting",
-    "read_opening",
-    "read_terminal",
-    "read_whole",
-    "written_terminal",
-)
 
 _TERMINALS: dict[str, TerminalStatus] = {
     "response.completed": "completed",
@@ -32,52 +33,33 @@ _TERMINALS: dict[str, TerminalStatus] = {
     "response.cancelled": "cancelled",
 }
 _STATUSES: dict[str, TerminalStatus] = {status: status for status in _TERMINALS.values()}
-# Told together with the end; an answer that failed waits for nothing.
+# Sent together with the end; an answer that failed waits for nothing.
 _WAITING = "response.required_action"
 _DATA = b"\ndata: "
-
-
-# A field of any JSON: beside `None`, msgspec would take nothing but null.
-_NOTHING = Raw(b"")
-
-
-class _Head(Struct, gc=False):
-    id: str = ""
-    status: str | None = None
-    required_action: Raw = _NOTHING
-
-
-class _Item(Struct, gc=False):
-    id: str = ""
-    type: str = ""
-    call_id: str = ""
-    status: str | None = None
-    execution: Raw = _NOTHING
-
-
-class _Whole(Struct, gc=False):
-    id: str = ""
-    status: str | None = None
-    output: list[_Item] | None = None
-
-
-class _Event(Struct, gc=False):
-    type: str = ""
-    sequence_number: int | None = None
-    response: Raw = _NOTHING
-
-
-_read_event: Callable[[bytes], _Event] = typed_decoder(_Event)
-_read_head: Callable[[bytes], _Head] = typed_decoder(_Head)
-_read_whole: Callable[[bytes], _Whole] = typed_decoder(_Whole)
+_ID = re.compile(rb'"response"\s*:\s*\{\s*"id"\s*:\s*"([^"\\]+)"')
+_LONGEST_HEAD = 1024
 
 # Items that are no calls, and those that always wait for their client.
 _PLAIN_ITEMS = frozenset(("message", "reasoning"))
 _OPEN_ITEMS = frozenset(("function_call", "custom_tool_call"))
 
 
+def early_response_id(first: bytes) -> str | None:
+    """The id of a response, if the first read of its stream has it where vendors write it. Parses no JSON."""
+    found = _ID.search(first, 0, _LONGEST_HEAD)
+    return None if found is None else found[1].decode("utf-8", "replace")
+
+
+def sequence_number(data: bytes | None) -> int | None:
+    """The number of an event, from the data of its frame; None if it has none."""
+    try:
+        return None if data is None else decode_numbered_event(data).sequence_number
+    except FAST_FAILURES:
+        return None
+
+
 def read_opening(stream: bytes) -> tuple[str, bytes]:
-    """The id of the response that a stream begins to tell, and the object; both empty if it tells of none yet."""
+    """The id of the response that a stream begins with, and the object; both empty if there is none yet."""
     for frame in _frames(stream):
         event = _event(frame.data)
         if event is not None and bytes(event.response):
@@ -105,37 +87,39 @@ def read_whole(body: bytes) -> Terminal | None:
     return _terminal(body, "completed")
 
 
-def written_terminal(response: Mapping[str, object], body: bytes) -> Terminal | None:
-    """The same of a response object that was just written as these bytes; None if it is to be read from them."""
-    waiting: list[str] = []
-    items: list[str] = []
-    for item in cast("list[dict[str, object]]", response["output"]):
-        if type(item) is not dict:
-            return None
-        kind, item_id = item.get("type"), item.get("id")
-        if type(kind) is not str or type(item_id) is not str:
-            return None
-        items.append(item_id)
-        if kind in _PLAIN_ITEMS:
-            continue
-        call_id = item.get("call_id")
-        is_open = kind in _OPEN_ITEMS and item.get("status") == "completed"
-        if not is_open or "execution" in item or type(call_id) is not str:
-            return None
-        waiting.append(call_id)
-    status = _STATUSES.get(cast("str", response["status"]))
-    if status is None:
-        return None
-    return Terminal(cast("str", response["id"]), status, body, tuple(waiting), tuple(items))
+def status_of(response: JsonObject) -> TerminalStatus:
+    """The status of a response object that is about to be written."""
+    return _STATUSES[str(response["status"])]
+
+
+def item_ids(output: Iterable[object]) -> tuple[str, ...]:
+    """The ids of the items of a response that is about to be written; those that came from an upstream are `Raw`."""
+    ids = [
+        decode_item_head(bytes(item)).id if isinstance(item, Raw) else _id_of(item)
+        for item in output
+    ]
+    return tuple([item_id for item_id in ids if item_id])
+
+
+def _id_of(item: object) -> str:
+    item_id = cast("JsonObject", item).get("id") if isinstance(item, dict) else None
+    return item_id if isinstance(item_id, str) else ""
+
+
+def encode_failed(response: JsonObject, number: int, error: ErrorInfo) -> bytes:
+    """The failure of a response, in place of the terminal event that these are the fields of."""
+    fields = {**response, "status": "failed", "error": failed_fields(error)}
+    fields.pop("required_action", None)
+    return failed_event(dumps(fields), number)
 
 
 def _terminal(body: bytes, status: TerminalStatus) -> Terminal | None:
     """`status`: if it says none itself."""
-    head: _Whole | _Head | None
+    head: ResponseOutline | ResponseHead | None
     waiting: tuple[str, ...] | None = None
     items: tuple[str, ...] = ()
     try:
-        head = _read_whole(body)
+        head = decode_response_outline(body)
         if head.output:
             waiting = _waiting(head.output)
             items = tuple([item.id for item in head.output if item.id])
@@ -148,7 +132,7 @@ def _terminal(body: bytes, status: TerminalStatus) -> Terminal | None:
     return Terminal(head.id, _STATUSES.get(head.status or "", status), body, waiting, items)
 
 
-def _waiting(items: Sequence[_Item]) -> tuple[str, ...] | None:
+def _waiting(items: Sequence[ItemHead]) -> tuple[str, ...] | None:
     found: list[str] = []
     for item in items:
         if item.type in _PLAIN_ITEMS:
@@ -159,8 +143,8 @@ def _waiting(items: Sequence[_Item]) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def fail_terminal(last: bytes, error: ErrorInfo) -> bytes:
-    """The same frames, but that the response failed."""
+def fail_relayed(last: bytes, error: ErrorInfo) -> bytes:
+    """The upstream's last frames, with a failure in place of the terminal event."""
     return b"".join(_failing(last, error))
 
 
@@ -171,7 +155,7 @@ def failed_event(body: bytes, number: int) -> bytes:
 
 
 def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> bytes:
-    """A response object that has come to another end than it tells. It waits for nothing any more."""
+    """A response object that has come to another end than it says. It waits for nothing any more."""
     fields: dict[str, object] = {**as_object(body), "status": status}
     fields.pop("required_action", None)
     if error is not None:
@@ -210,17 +194,17 @@ def _frames(data: bytes) -> list[Frame]:
     return [*parser.feed(data), *parser.close()]
 
 
-def _event(data: bytes | None) -> _Event | None:
+def _event(data: bytes | None) -> EventOutline | None:
     if data is None:
         return None
     try:
-        return _read_event(data)
+        return decode_event_outline(data)
     except FAST_FAILURES:
         return None
 
 
-def _head(body: bytes) -> _Head | None:
+def _head(body: bytes) -> ResponseHead | None:
     try:
-        return _read_head(body)
+        return decode_response_head(body)
     except FAST_FAILURES:
         return None

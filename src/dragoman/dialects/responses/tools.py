@@ -1,44 +1,50 @@
-"""Tool declarations, both ways: functions, custom tools, namespaces, built-in tools.
+"""Tools and the choice among them, both ways: functions, custom tools, namespaces, built-in tools.
 
 A namespace is a name its members carry; it is declared beside them so that an empty one survives. Built-in tools keep
 their whole object. This wire has namespaces and custom tools, so nothing is flattened or wrapped.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, assert_never
 
 from msgspec import Struct
 
 from dragoman._json import Raw, dumps_document
 from dragoman.core.aliases import NameMap
+from dragoman.core.fields import (
+    Fields,
+    ask_bool,
+    ask_list,
+    ask_object,
+    ask_text,
+    extra_of,
+    is_present,
+    need_object,
+    need_text,
+    own_fields,
+    read_json,
+    read_object,
+    read_text,
+    refuse,
+)
 from dragoman.core.losses import LossBook
 from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
 from dragoman.dialects.base import Target
-from dragoman.dialects.responses.expect import (
-    expect_bool,
-    expect_list,
-    expect_object,
-    expect_text,
-    need_text,
-    refuse,
-)
-from dragoman.dialects.responses.fields import (
-    Fields,
-    extra_of,
-    is_present,
-    own_fields,
-    read_object,
-    read_text,
-)
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.outcome import Loss
 from dragoman.model.parts import Extra
-from dragoman.model.request import Grammar, Namespace, Request, Tool
-
-__all__ = ("Declared", "read_declared", "read_tools", "write_tools")
+from dragoman.model.request import (
+    ChoiceMode,
+    Grammar,
+    Namespace,
+    Request,
+    Tool,
+    ToolChoice,
+    ToolRef,
+)
 
 _FUNCTION_FIELDS = frozenset({"type", "name", "description", "parameters", "strict", "function"})
 _CUSTOM_FIELDS = frozenset({"type", "name", "description", "format"})
@@ -80,9 +86,9 @@ def _read_request(value: Raw) -> Declared:
 def _read_list(value: Raw, where: str, *, in_input: bool) -> Declared:
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
-    for number, entry in enumerate(expect_list(value, where)):
+    for number, entry in enumerate(ask_list({where: value}, where) or ()):
         path = f"{where}[{number}]"
-        fields = expect_object(entry, path)
+        fields = need_object(entry, path)
         kind = need_text(fields, "type", path)
         if kind == "namespace":
             group, members = _namespace(fields, path, in_input=in_input)
@@ -96,15 +102,15 @@ def _read_list(value: Raw, where: str, *, in_input: bool) -> Declared:
 def _namespace(fields: Fields, path: str, *, in_input: bool) -> tuple[Namespace, list[Tool]]:
     name = need_text(fields, "name", path)
     members: list[Tool] = []
-    for number, entry in enumerate(expect_list(fields.get("tools"), f"{path}.tools")):
+    for number, entry in enumerate(ask_list(fields, "tools", path) or ()):
         inner = f"{path}.tools[{number}]"
-        member = expect_object(entry, inner)
-        kind = expect_text(member, "type", inner) or "function"
+        member = need_object(entry, inner)
+        kind = ask_text(member, "type", inner) or "function"
         members.append(_tool(kind, member, inner, name, in_input=in_input))
     group = Namespace(
         name,
-        expect_text(fields, "description", path),
-        extra_of(fields, _NAMESPACE_FIELDS),
+        ask_text(fields, "description", path),
+        extra_of("responses", fields, _NAMESPACE_FIELDS),
         "input" if in_input else "request",
     )
     return group, members
@@ -114,20 +120,16 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, *, in_inp
     place: Literal["request", "input"] = "input" if in_input else "request"
     if kind == "function":
         # Some clients send Chat's form, the function inside.
-        inner = (
-            fields
-            if "name" in fields
-            else expect_object(fields.get("function"), f"{path}.function")
-        )
+        inner = fields if "name" in fields else ask_object(fields, "function", path) or {}
         schema = inner.get("parameters")
         return Tool(
             name=need_text(inner, "name", path),
             namespace=namespace,
-            description=expect_text(inner, "description", path),
+            description=ask_text(inner, "description", path),
             schema=schema if is_present(schema) else None,
-            strict=expect_bool(inner, "strict", path),
+            strict=ask_bool(inner, "strict", path),
             place=place,
-            extra=extra_of(fields, _FUNCTION_FIELDS),
+            extra=extra_of("responses", fields, _FUNCTION_FIELDS),
         )
     if kind == "custom":
         grammar, known = _grammar(fields, path)
@@ -135,17 +137,17 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, *, in_inp
             name=need_text(fields, "name", path),
             kind="custom",
             namespace=namespace,
-            description=expect_text(fields, "description", path),
+            description=ask_text(fields, "description", path),
             grammar=grammar,
             place=place,
-            extra=extra_of(fields, known),
+            extra=extra_of("responses", fields, known),
         )
-    name = read_text(fields, "name") or read_text(fields, "server_label") or kind
+    name = read_text(fields.get("name")) or read_text(fields.get("server_label")) or kind
     return Tool(
         name=name,
         kind=TOOL_KINDS.get(kind, "other"),
         namespace=namespace,
-        description=read_text(fields, "description"),
+        description=read_text(fields.get("description")),
         schema=fields.get("parameters") if is_present(fields.get("parameters")) else None,
         variant=kind,
         place=place,
@@ -154,14 +156,14 @@ def _tool(kind: str, fields: Fields, path: str, namespace: str | None, *, in_inp
 
 
 def _grammar(fields: Fields, path: str) -> tuple[Grammar | None, frozenset[str]]:
-    form = expect_object(fields.get("format"), f"{path}.format")
-    if read_text(form, "type") != "grammar":
+    form = ask_object(fields, "format", path) or {}
+    if read_text(form.get("type")) != "grammar":
         # Plain text is the default; where it was said it is said again.
         return None, _CUSTOM_FIELDS - {"format"}
     # The API has both fields inside; Chat's form has them one level deeper.
     inner = read_object(form.get("grammar")) or form
     syntax = need_text(inner, "syntax", f"{path}.format")
-    definition = expect_text(inner, "definition", f"{path}.format")
+    definition = ask_text(inner, "definition", f"{path}.format")
     if definition is None:
         refuse(f"{path}.format.definition", "a string", inner.get("definition"))
     has_more = (form.keys() | inner.keys()) - _FORMAT_FIELDS
@@ -203,7 +205,7 @@ class _Writer:
         out["parameters"] = schema
         if strict is not None:
             out["strict"] = strict
-        return {**out, **own_fields(tool.extra)}
+        return {**out, **own_fields("responses", tool.extra)}
 
     def _custom(self, tool: Tool, where: str) -> JsonObject:
         note_foreign(self._book, tool.extra, where)
@@ -217,10 +219,10 @@ class _Writer:
                 "syntax": grammar.syntax,
                 "definition": grammar.definition,
             }
-        return {**out, **own_fields(tool.extra)}
+        return {**out, **own_fields("responses", tool.extra)}
 
     def _builtin(self, tool: Tool, where: str) -> JsonObject | None:
-        own = own_fields(tool.extra)
+        own = own_fields("responses", tool.extra)
         is_known = tool.kind in self._target.builtin or tool.kind == "other"
         if own and is_known:
             return dict(own)
@@ -287,5 +289,94 @@ def _group(group: Namespace, members: Sequence[object], book: LossBook) -> JsonO
         "name": group.name,
         "description": group.description or "",
         "tools": members,
-        **own_fields(group.extra),
+        **own_fields("responses", group.extra),
     }
+
+
+_MODES: dict[str, ChoiceMode] = {"auto": "auto", "none": "none", "required": "required"}
+_NAMED = frozenset({"type", "name", "namespace"})
+
+
+def read_choice(value: Raw | None) -> ToolChoice | None:
+    """Raises RequestRefused for what is no choice."""
+    said = read_json(value)
+    if said is None:
+        return None
+    if isinstance(said, dict):
+        return _choice(read_object(value))
+    mode = _MODES.get(said) if isinstance(said, str) else None
+    if mode is None:
+        refuse("tool_choice", "auto, none, required or an object", value)
+    return ToolChoice(mode=mode)
+
+
+def _choice(fields: Fields) -> ToolChoice:
+    kind = need_text(fields, "type", "tool_choice")
+    if kind == "allowed_tools":
+        return _allowed(fields)
+    ref = _ref(fields, kind, "tool_choice")
+    known = _NAMED if kind in ("function", "custom") else frozenset[str]()
+    inner = known | {"function"} if kind == "function" else known
+    return ToolChoice(mode="tool", tool=ref, extra=extra_of("responses", fields, inner))
+
+
+def _allowed(fields: Fields) -> ToolChoice:
+    # The API has both fields at the top; Chat's form has them in `allowed_tools`.
+    inner = read_object(fields.get("allowed_tools")) or fields
+    refs: list[ToolRef] = []
+    is_plain = True
+    for number, entry in enumerate(ask_list(inner, "tools", "tool_choice") or ()):
+        path = f"tool_choice.tools[{number}]"
+        tool = need_object(entry, path)
+        kind = need_text(tool, "type", path)
+        refs.append(_ref(tool, kind, path))
+        is_plain = is_plain and kind in ("function", "custom") and not set(tool) - _NAMED
+    known = {"type", "mode", "allowed_tools"} | ({"tools"} if is_plain else set[str]())
+    return ToolChoice(
+        mode="allowed",
+        allowed=tuple(refs),
+        required=read_text(inner.get("mode")) == "required",
+        extra=extra_of("responses", fields, known),
+    )
+
+
+def _ref(fields: Fields, kind: str, path: str) -> ToolRef:
+    if kind in ("function", "custom"):
+        # Chat's form has the name one level deeper.
+        inner = fields if "name" in fields else read_object(fields.get(kind))
+        name = need_text(inner, "name", path)
+        return ToolRef(
+            name,
+            "custom" if kind == "custom" else "function",
+            read_text(fields.get("namespace")) or None,
+        )
+    name = read_text(fields.get("name")) or read_text(fields.get("server_label")) or kind
+    return ToolRef(name, TOOL_KINDS.get(kind, "other"))
+
+
+def write_choice(choice: ToolChoice, names: NameMap, book: LossBook) -> object:
+    note_foreign(book, choice.extra, "tool_choice")
+    own = own_fields("responses", choice.extra)
+    match choice.mode:
+        case "auto" | "none" | "required" as mode:
+            return mode
+        case "allowed":
+            tools = [_ref_fields(ref, names) for ref in choice.allowed]
+            mode = "required" if choice.required else "auto"
+            return {"type": "allowed_tools", "mode": mode, "tools": tools, **own}
+        case "tool":
+            if choice.tool is None:
+                return "required"
+            return {**_ref_fields(choice.tool, names), **own}
+        case _:
+            assert_never(choice.mode)
+
+
+def _ref_fields(ref: ToolRef, names: NameMap) -> JsonObject:
+    if ref.kind in ("function", "custom"):
+        out: JsonObject = {"type": ref.kind, "name": names.wire(ref.name, ref.namespace)}
+        return out if ref.namespace is None else {**out, "namespace": ref.namespace}
+    if ref.kind == "mcp":
+        return {"type": "mcp", "server_label": ref.name}
+    # The choice of a hosted tool goes by the older name of the search.
+    return {"type": "web_search_preview" if ref.kind == "web_search" else ref.kind}

@@ -10,57 +10,12 @@ Specification: the `openai` SDK, `openai.types.responses`.
 from collections.abc import Mapping
 from typing import Literal, cast
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from dragoman._json import Raw, typed_decoder
+from dragoman._json import Int64, Raw, typed_decoder
+from dragoman.core.fields import NULL
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind, Executor, PartStatus
-
-__all__ = (
-    "CALL_ITEMS",
-    "CONTENT_PARTS",
-    "ENVELOPE_FIELDS",
-    "FINISH_OF_REASON",
-    "FUNCTION_LIKE",
-    "INPUT_FAMILIES",
-    "ITEM_OF_KIND",
-    "KEEPALIVE_EVENTS",
-    "LATE_FIELDS",
-    "MAPPED_EVENTS",
-    "MESSAGE_FIELDS",
-    "NATIVE_TOOLS",
-    "OPAQUE_ITEMS",
-    "OPAQUE_PART",
-    "PART_STATUS",
-    "PREFIXES",
-    "PROGRESS_EVENTS",
-    "PROGRESS_NAMES",
-    "REASONING_FIELDS",
-    "REASON_OF_FINISH",
-    "REPEATED_EVENTS",
-    "RESPONSE_FIELDS",
-    "RESULT_ITEMS",
-    "RESULT_OF_KIND",
-    "RUNNING_STATUSES",
-    "STRICT_PREFIXES",
-    "TERMINAL_EVENTS",
-    "TOOL_KINDS",
-    "CallSpec",
-    "CodeDelta",
-    "CustomInputDelta",
-    "Delta",
-    "FunctionArgumentsDelta",
-    "InputForm",
-    "McpArgumentsDelta",
-    "OutputTextDelta",
-    "ReasoningTextDelta",
-    "RefusalDelta",
-    "ResultSpec",
-    "SummaryTextDelta",
-    "decode_call",
-    "decode_delta",
-    "decode_usage",
-)
 
 # --- deltas: the only events read by a typed decoder, because they are nearly all events -----------------------------
 
@@ -662,3 +617,249 @@ REASON_OF_FINISH: Mapping[FinishReason, str] = {
 }
 RUNNING_STATUSES = frozenset({"in_progress", "queued"})
 """Statuses of a response that is not over: a body polled while it runs in the background."""
+
+# --- what every client can use as it came ----------------------------------------------------------------------------
+
+_ABSENT = Raw(b"null")
+
+
+class UsableContent(Struct):
+    type: str
+    text: str | None = None
+    annotations: list[Raw] | None = None
+
+
+class UsableItem(Struct):
+    """`arguments` is a string where the client runs the call; some built-in tools have objects."""
+
+    type: str
+    id: str
+    status: str | None = None
+    role: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: Raw = _ABSENT
+    input: Raw = _ABSENT
+    content: list[UsableContent] | None = None
+    summary: list[Raw] | None = None
+
+
+class UsableUsage(Struct, gc=False):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class UsableError(Struct, gc=False):
+    message: str
+    code: str
+
+
+class UsableDetails(Struct, gc=False):
+    reason: str
+
+
+class UsableResponse(Struct):
+    id: str
+    created_at: float
+    model: str
+    output: list[Raw]
+    status: str | None = None
+    usage: UsableUsage | None = None
+    error: UsableError | None = None
+    incomplete_details: UsableDetails | None = None
+
+
+class UsableBody(UsableResponse, kw_only=True):
+    object: Literal["response"]
+
+
+class UsableEvent(Struct):
+    """Any event; which of these it needs depends on its type. Items are read apart: only some need be so strict."""
+
+    type: str
+    item_id: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    item: Raw = _ABSENT
+    response: Raw = _ABSENT
+    delta: Raw = _ABSENT
+
+
+class NamedItem(Struct):
+    type: str
+    id: str
+
+
+class NumberedEvent(Struct, gc=False):
+    sequence_number: int
+
+
+decode_usable_event = typed_decoder(UsableEvent)
+decode_usable_item = typed_decoder(UsableItem)
+decode_usable_response = typed_decoder(UsableResponse)
+decode_usable_body = typed_decoder(UsableBody)
+decode_named_item = typed_decoder(NamedItem)
+decode_numbered_event = typed_decoder(NumberedEvent)
+decode_string = typed_decoder(str)
+
+
+# --- what the store needs of a response (`terminal`) ------------------------------------------------------------------
+
+# A field of any JSON: beside `None`, msgspec would take nothing but null.
+_NOTHING = Raw(b"")
+
+
+class ResponseHead(Struct, gc=False):
+    id: str = ""
+    status: str | None = None
+    required_action: Raw = _NOTHING
+
+
+class ItemHead(Struct, gc=False):
+    id: str = ""
+    type: str = ""
+    call_id: str = ""
+    status: str | None = None
+    execution: Raw = _NOTHING
+
+
+class ResponseOutline(Struct, gc=False):
+    id: str = ""
+    status: str | None = None
+    output: list[ItemHead] | None = None
+
+
+class EventOutline(Struct, gc=False):
+    type: str = ""
+    sequence_number: int | None = None
+    response: Raw = _NOTHING
+
+
+decode_response_head = typed_decoder(ResponseHead)
+decode_item_head = typed_decoder(ItemHead)
+decode_response_outline = typed_decoder(ResponseOutline)
+decode_event_outline = typed_decoder(EventOutline)
+
+
+# --- requests and bodies, read and written by their types ------------------------------------------------------------
+#
+# What has any other field does not fit and is read field by field. Beside `Raw` a type cannot have `None`, which would take
+# null alone: NULL stands for absence.
+
+_Object = dict[str, object]  # a written body has a field `object`, which hides the type
+
+
+class TypedText(Struct, gc=False, forbid_unknown_fields=True):
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+    annotations: tuple[()] | None = None
+    logprobs: tuple[()] | None = None
+
+
+class TypedItem(Struct, gc=False, forbid_unknown_fields=True):
+    """Unset is what an item does not have; null is something else where it has no meaning, and does not fit."""
+
+    type: Literal["message", "function_call", "function_call_output"] = "message"
+    role: Literal["assistant", "developer", "system", "user"] | UnsetType = UNSET
+    content: str | list[TypedText] | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    namespace: str | UnsetType | None = UNSET
+    id: str | None = None
+    status: str | None = None
+
+
+class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
+    input: str | list[TypedItem]
+    model: str | None = None
+    instructions: str | None = None
+    tools: Raw = NULL
+    tool_choice: Literal["auto", "none", "required"] | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool | None = None
+    max_output_tokens: Int64 | None = None
+    temperature: int | float | None = None
+    store: bool | None = None
+
+
+class BodyText(Struct, gc=False, forbid_unknown_fields=True):
+    type: Literal["output_text"]  # as a tag it could be left out: only unions demand one
+    text: str
+    annotations: tuple[()]
+    logprobs: tuple[()] | None = None
+
+
+class BodyMessage(Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="message"):
+    id: str
+    status: Literal["completed"]
+    content: list[BodyText]
+    role: str = ""
+
+
+class BodySummary(Struct, gc=False, forbid_unknown_fields=True):
+    type: Literal["summary_text"]
+    text: str
+
+
+class BodyReasoning(
+    Struct, gc=False, forbid_unknown_fields=True, tag_field="type", tag="reasoning"
+):
+    id: str
+    summary: list[BodySummary]
+    encrypted_content: str | None = None
+    content: tuple[()] | None = None
+    status: Literal["completed"] | None = None
+
+
+class TypedBody(Struct, gc=False):
+    """All but what has no home: that is what remains of the object's fields."""
+
+    output: list[BodyMessage | RegularCall | BodyReasoning]
+    status: Literal["completed"]
+    id: str | None = None
+    model: str | None = None
+    created_at: int | None = None
+    incomplete_details: None = None
+
+
+class WrittenText(Struct, gc=False):
+    type: str
+    annotations: tuple[()]
+    logprobs: tuple[()]
+    text: str
+
+
+class WrittenMessage(Struct, gc=False):
+    id: str
+    type: str
+    status: str
+    role: str
+    content: tuple[WrittenText]
+
+
+class WrittenCall(Struct, gc=False):
+    id: str
+    type: str
+    call_id: str
+    name: str
+    arguments: str
+    status: str
+
+
+class WrittenBody(Struct, gc=False):
+    """The beginning of a response; `ECHO` is the rest."""
+
+    id: str
+    object: str
+    created_at: int
+    status: str
+    error: None
+    incomplete_details: dict[str, str] | None
+    model: str
+    output: list[WrittenMessage | WrittenCall | _Object]
+    usage: _Object | None

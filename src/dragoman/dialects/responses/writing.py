@@ -8,18 +8,19 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from dragoman._json import Raw
+from dragoman.core.fields import own_fields, read_object
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_encrypted
 from dragoman.dialects.responses.content import annotation_fields, output_text_fields
-from dragoman.dialects.responses.fields import own_fields, read_object
 from dragoman.dialects.responses.items import (
     call_fields,
     call_spec,
     is_input_lost,
     reasoning_fields,
+    result_fields,
+    result_spec,
 )
 from dragoman.dialects.responses.losses import note_foreign
-from dragoman.dialects.responses.results import result_fields, result_spec
 from dragoman.dialects.responses.wire import (
     OPAQUE_PART,
     PREFIXES,
@@ -39,8 +40,6 @@ from dragoman.model.parts import (
     Result,
     Text,
 )
-
-__all__ = ("ItemWriter", "JsonObject", "MessagePart", "as_message_part")
 
 JsonObject = dict[str, object]
 MessagePart = Text | Refusal | Opaque
@@ -84,7 +83,7 @@ class ItemWriter:
             "status": _status(status),
             "role": "assistant",
             "content": list(content),
-            **own_fields(extra),
+            **own_fields("responses", extra),
         }
 
     def content(self, part: MessagePart) -> object:
@@ -93,12 +92,16 @@ class ItemWriter:
             case Text():
                 self._note_foreign(part, "output_text")
                 fields = output_text_fields(part.text, self.annotations(part), part.logprobs)
-                return {**fields, **own_fields(part.extra)}
+                return {**fields, **own_fields("responses", part.extra)}
             case Refusal():
                 self._note_foreign(part, "refusal")
                 if part.logprobs is not None:
                     self._book.note("logprobs", "refusal")
-                return {"type": "refusal", "refusal": part.text, **own_fields(part.extra)}
+                return {
+                    "type": "refusal",
+                    "refusal": part.text,
+                    **own_fields("responses", part.extra),
+                }
             case Opaque():
                 return part.raw
             case _:
@@ -117,15 +120,15 @@ class ItemWriter:
                 assert_never(part)
 
     def annotations(self, part: Text) -> list[Raw]:
-        return [told for one in part.annotations if (told := self.annotation(one)) is not None]
+        return [fields for one in part.annotations if (fields := self.annotation(one)) is not None]
 
     def annotation(self, annotation: Annotation) -> Raw | None:
-        told = annotation_fields(annotation)
-        if told is None:
+        fields = annotation_fields(annotation)
+        if fields is None:
             self._book.note("annotation", "output_text", f"from {annotation.dialect}")
         elif annotation.quote is not None and annotation.dialect != "responses":
             self._book.note("annotation", "output_text", "its quotation")
-        return told
+        return fields
 
     def _note_foreign(self, part: Text | Refusal, where: str) -> None:
         note_foreign(self._book, part.extra, where)
@@ -201,5 +204,5 @@ _MAY_FAIL = frozenset(
 def _call_status(spec: CallSpec, status: PartStatus) -> str:
     if status == "failed" and spec.type in _MAY_FAIL:
         return "failed"
-    told = _status(status)
-    return _NO_INCOMPLETE.get(spec.type, told) if told == "incomplete" else told
+    word = _status(status)
+    return _NO_INCOMPLETE.get(spec.type, word) if word == "incomplete" else word

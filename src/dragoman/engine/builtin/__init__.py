@@ -1,21 +1,22 @@
-"""The tools of a terminal agent: files below a root and a shell, behind a policy and, where there is one, in a sandbox.
+"""The tools of a terminal agent: files below a root and a shell, behind a policy and, where one is available, in a sandbox.
 
-rooted, walking, ignoring   files below a folder, and no others
-read, glob, grep            look; may run beside one another
-write, edit, apply_patch    change files, whole or not at all
-shell, processes, sandbox   commands, with nothing of them left behind
-guarding                    the gate before a tool
-terminal                    all of them together: `terminal_tools`
+root, walk     files below a folder, and no others
+tool           what the tools for files share
+files          `read`, `write` and `edit`
+search         `glob` and `grep`
+apply_patch    several changes to several files, all or none
+shell          commands, which leave no process behind
+sandbox        bubblewrap around commands
+gate           the policy's decision and the person's approval before a tool runs
+terminal       all of them together: `terminal_tools`
 """
 
 from dragoman.engine.builtin.apply_patch import apply_patch_tool, freeform_patch_tool
-from dragoman.engine.builtin.edit import edit_tool
-from dragoman.engine.builtin.glob import glob_tool
-from dragoman.engine.builtin.grep import grep_tool
-from dragoman.engine.builtin.guarding import Answer, Ask, Gate, GuardedTool, guarded, say_yes
-from dragoman.engine.builtin.read import read_tool
-from dragoman.engine.builtin.rooted import Root
+from dragoman.engine.builtin.files import edit_tool, read_tool, write_tool
+from dragoman.engine.builtin.gate import Ask, Consent, Gate, GuardedTool, guarded, say_yes
+from dragoman.engine.builtin.root import Root
 from dragoman.engine.builtin.sandbox import Sandbox, find_sandbox, without_sandbox
+from dragoman.engine.builtin.search import glob_tool, grep_tool
 from dragoman.engine.builtin.shell import ShellTool
 from dragoman.engine.builtin.terminal import (
     SandboxChoice,
@@ -23,11 +24,10 @@ from dragoman.engine.builtin.terminal import (
     TerminalTools,
     terminal_tools,
 )
-from dragoman.engine.builtin.write import write_tool
 
 __all__ = (
-    "Answer",
     "Ask",
+    "Consent",
     "Gate",
     "GuardedTool",
     "Root",

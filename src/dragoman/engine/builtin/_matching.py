@@ -1,6 +1,6 @@
 """The program that matches lines for `grep`, in a process of its own: a regular expression cannot be stopped, a process can.
 
-Run by its path, without the package, so that it starts in a few hundredths of a second. It reads from its input
+It is run by its path, without the package, so that it starts within a few hundredths of a second. It reads from its input
 
     flags, pattern                          one line each, the pattern as the numbers of its characters
     length of each text of a batch          one line; then the texts, joined
@@ -12,7 +12,7 @@ import re
 import sys
 
 MAX_MEMORY = 1_073_741_824
-# Should whoever started this be gone, nobody waits for an answer.
+# If the parent process is gone, nobody waits for the answers.
 MAX_SECONDS = 60
 
 

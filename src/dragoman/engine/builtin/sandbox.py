@@ -1,15 +1,14 @@
 """Bubblewrap around commands: the file system read-only but for the root, no network, no other processes, a /tmp of its own.
 
-Whether it works is found out by running it once, with a script that looks from inside whether the wall stands: bubblewrap
-may not be installed, it may be too old, and the kernel or a container may not permit it. Where it does not work commands
-run without it, under approval alone, and that is said wherever it matters.
+Whether it works is determined by running it once, with a script that checks the isolation from inside: bubblewrap may be
+missing or too old, and the kernel or a container may not permit it. If it does not work, commands run without a sandbox, with
+approval only, and the summary says so.
 
-The user that runs the agent may be root, and the kernel gives root's files to root without any capability: the settings of
-the machine in /proc/sys, the sockets of its daemons. So the wall is made of mounts and namespaces, not of permissions.
+The user that runs the agent may be root, and root can access root's files without any capability: the machine's settings in
+/proc/sys, the sockets of its daemons. So the isolation uses mounts and namespaces, not permissions.
 
-The sandbox does not hide files that can be read, but for the places where secrets usually are and what Dragoman itself
-keeps. Sockets are hidden by the list that the kernel has of them, where they were bound by their whole path. It is no
-virtual machine: it relies on the kernel.
+The sandbox does not hide readable files, except the usual places of secrets and the files of Dragoman itself. Sockets are
+hidden by the kernel's list, if they were bound by their absolute path. It is no virtual machine: it relies on the kernel.
 """
 
 import os
@@ -25,11 +24,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-__all__ = ("Sandbox", "Wrapped", "find_sandbox", "without_sandbox")
-
 PROBE_SECONDS = 10.0
 
-# Below the home folder: what a command has no business to read, and could send away where it has a network.
+# Below the home folder: files that a command need not read, and could send away if it has a network.
 _SECRET_PLACES = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/op", ".config/rclone",
     ".config/containers", ".password-store", ".local/share/keyrings", ".codex", ".claude", ".claude.json", ".mozilla",
@@ -37,7 +34,7 @@ _SECRET_PLACES = (
     ".pgpass", ".my.cnf", ".vault-token", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
     ".terraform.d/credentials.tfrc.json", ".config/dragoman",
 )  # fmt: skip
-# What root can read although nobody else can.
+# Files that only root can read.
 _SYSTEM_SECRETS = (
     "/etc/shadow",
     "/etc/shadow-",
@@ -46,15 +43,15 @@ _SYSTEM_SECRETS = (
     "/etc/ssl/private",
     "/etc/krb5.keytab",
 )
-# Names are looked up through these where there is a network.
+# Needed to resolve names if there is a network.
 _RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
-# A private and empty folder is put in their place: sockets and files of other programs.
+# Replaced by private, empty folders: they hold sockets and files of other programs.
 _EMPTIED = ("/tmp", "/run", "/var/run")  # noqa: S108 -- the sandbox's own
 # The kernel's own file systems: a root in one of them would be the machine's settings.
 _KERNEL = ("/proc", "/sys", "/dev")
 _SOCKETS = "/proc/net/unix"
 
-# Run inside once. It uses the shell alone: whatever it cannot find out counts as a hole.
+# Run inside once. It uses only the shell: what it cannot determine counts as a failure.
 _LOOK = """
 fail() { echo "it leaves $1" >&2; exit 1; }
 caps=0 privileges=0
@@ -85,9 +82,9 @@ class Wrapped(Struct, frozen=True):
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
-    """What surrounds commands. `program` is None where there is nothing; `reason` says why.
+    """The sandbox of commands. `program` is None if there is none; `reason` says why.
 
-    hidden: files and folders that cannot be read in it, beside the places where secrets usually are.
+    hidden: files and folders that cannot be read in it, beside the usual places of secrets.
     """
 
     root: str
@@ -110,7 +107,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def wrapped(self, argv: Sequence[str], folder: str) -> Generator[Wrapped]:
-        """The command that runs this one inside; the descriptors are open as long as the context."""
+        """The command line that runs a command inside; its descriptors are open during the context."""
         if self.program is None:
             yield Wrapped(list(argv))
             return
@@ -126,7 +123,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
             os.close(reading)
 
     def _options(self) -> list[str]:
-        """In the order in which the mounts are made: each lies above those before it."""
+        """The options, in the order of the mounts: a later mount covers earlier ones."""
         root = self.root
         options = ["--ro-bind", "/", "/"]
         for place in _EMPTIED:
@@ -134,7 +131,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
                 options += ["--tmpfs", place]
         for place in _RESOLVERS if self.has_network else ():
             options += ["--ro-bind-try", place, place]
-        # The root lies above a hidden folder that it is in, and below what is hidden in it.
+        # The root is mounted after a hidden folder that contains it, and before hidden places in it.
         hidden = _hidden_places(self.hidden)
         outside = [place for place in hidden if not _is_within(place, root)]
         inside = [place for place in hidden if place != root and _is_within(place, root)]
@@ -150,19 +147,19 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         ]
         if not self.has_network:
             options.append("--unshare-net")
-        # Without capabilities the user that is root inside cannot mount anything anew.
+        # Without capabilities, root inside the sandbox cannot mount anything.
         return [*options, "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
 
 
 def without_sandbox(root: Path, reason: str = "it is turned off") -> Sandbox:
-    """Nothing around commands."""
+    """No sandbox."""
     return Sandbox(root=str(root.resolve()), reason=reason)
 
 
 def find_sandbox(
     root: Path, *, network: bool = False, program: str = "bwrap", hidden: Iterable[str] = ()
 ) -> Sandbox:
-    """Bubblewrap if it works here, else nothing, with the reason.
+    """Bubblewrap if it works here, else no sandbox, with the reason.
 
     hidden: files and folders that cannot be read inside.
     """
@@ -179,7 +176,7 @@ def find_sandbox(
 
 @lru_cache(32)
 def _probe(sandbox: Sandbox) -> str | None:
-    """Why there is no wall; None if there is. Asked once: kernels do not change their mind."""
+    """Why the sandbox does not work; None if it does. Cached: the kernel does not change."""
     with sandbox.wrapped(["/bin/sh", "-c", _LOOK], sandbox.root) as wrapped:
         try:
             done = subprocess.run(  # noqa: S603 -- bubblewrap, to see whether it is permitted
@@ -210,9 +207,9 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _hidden_places(named: Iterable[str]) -> list[str]:
-    """Where links lead, what lies above before what lies below. What cannot be read anyway is left out.
+    """The hidden places with links resolved, outer ones first. Places that cannot be read anyway are left out.
 
-    By functions of `os.path`: those of `Path` raise where a folder may not be entered.
+    This uses functions of `os.path`: those of `Path` raise if a folder may not be entered.
     """
     environ = os.environ
     homes = [os.path.expanduser("~")]  # noqa: PTH111 -- never raises
@@ -239,7 +236,7 @@ def _host_keys() -> list[str]:
 
 
 def _masks(places: Iterable[str]) -> list[str]:
-    """An empty folder in the place of each folder; in that of anything else, what cannot be opened."""
+    """Options that cover each folder by an empty one, and anything else by a file that cannot be opened."""
     options: list[str] = []
     for place in places:
         is_folder = os.path.isdir(place)  # noqa: PTH112 -- see `_hidden_places`
@@ -248,9 +245,9 @@ def _masks(places: Iterable[str]) -> list[str]:
 
 
 def _pins(root: str, places: Iterable[str]) -> list[str]:
-    """Each folder between the root and a hidden place mounted upon itself: what is mounted cannot be renamed.
+    """Options that mount each folder between the root and a hidden place on itself: a mount point cannot be renamed.
 
-    Else a command could move the folder away, and the next one would find the place under a name that is not hidden.
+    Otherwise a command could rename the folder, and the next command would find the place under a name that is not hidden.
     """
     folders: set[str] = set()
     for place in places:
@@ -262,7 +259,7 @@ def _pins(root: str, places: Iterable[str]) -> list[str]:
 
 
 def _sockets(root: str) -> list[str]:
-    """The sockets that programs of this machine listen on: a mount that is read-only lets a command talk to them."""
+    """The sockets of this machine's programs: a command can connect to them even on a read-only mount."""
     try:
         with open(_SOCKETS, encoding="utf-8", errors="surrogateescape") as stream:  # noqa: PTH123
             lines = stream.read().splitlines()[1:]
@@ -288,9 +285,9 @@ def _is_exposed(path: str, root: str) -> bool:
 
 
 def _machine_files() -> list[str]:
-    """What /proc has of the machine rather than of a process: read-only, or nothing where it is for root alone.
+    """Options that make the machine's files in /proc read-only, or hide them if only root can read them.
 
-    Bubblewrap covers some of it where the folder itself can be written, and /proc/sys cannot: only the files in it.
+    Bubblewrap covers some of it only if the folder itself is writable, and of /proc/sys only the files are.
     """
     options: list[str] = []
     try:
@@ -308,8 +305,8 @@ def _machine_files() -> list[str]:
     return options
 
 
-# The kernel's keyrings are the session's, whatever namespaces there are: the calls for them are not permitted.
-# By the kernel's word for the architecture (<linux/audit.h>): the numbers of add_key, request_key and keyctl.
+# The kernel's keyrings belong to the session, whatever the namespaces, so their system calls are blocked.
+# For each architecture (<linux/audit.h>): the numbers of add_key, request_key and keyctl.
 _KEY_CALLS = {
     0xC000003E: (
         248,
@@ -329,7 +326,7 @@ _ALLOWED, _REFUSED, _UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026  # go on; EPER
 
 
 def _compile_filter() -> bytes:
-    """The filter for the kernel, a program of eight bytes a step: code, two jumps, value (<linux/filter.h>)."""
+    """The seccomp filter, eight bytes per instruction: code, two jumps, value (<linux/filter.h>)."""
     steps = [(_LOAD, 0, 0, 4)]  # the architecture
     for architecture, numbers in _KEY_CALLS.items():
         block = [(_LOAD, 0, 0, 0)]  # the number of the call

@@ -1,41 +1,351 @@
-"""`shell`: a command, run below the root within bounds of time and output.
+"""`shell`: a command, run below the root within bounds of time and output, which leaves no process behind.
 
 The command is text for a shell, or a list of words that is run as it is. The same tool runs the `local_shell` calls of models
-that have that tool built in; what they ask for is read from their action.
+that have that tool built in; it reads them from their action.
+
+A command leads a session of its own and has no input; its output and errors come in one stream. When it ends, runs out of
+time, writes too much or is stopped, its whole process group gets SIGTERM, and SIGKILL after a grace. A child that made a
+session of its own is found by a mark in its environment (where there is a /proc) and ended the same way. Running a command
+blocks, so it has a thread, and the thread must live as long as the command: a sandbox dies with it.
+
+The environment of a command is the user's own without what could be a secret, recognised by name (`*_KEY`, `*TOKEN*`, …) and
+by value (an address with a password, the prefixes that providers give their keys). `passed` names exceptions.
 """
 
 import asyncio
+import os
+import re
+import secrets
+import select
 import shutil
+import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import IO, Annotated, Literal, cast
 
 from msgspec import Struct, structs
 
 from dragoman.engine.approval import Subject
-from dragoman.engine.builtin.processes import Ended, Job, run_job
-from dragoman.engine.builtin.rooted import Root
+from dragoman.engine.builtin.root import Root
 from dragoman.engine.builtin.sandbox import Sandbox, Wrapped
-from dragoman.engine.commands import spoken
-from dragoman.engine.describing import describe_record
+from dragoman.engine.commands import command_text
+from dragoman.engine.function_tool import describe_record
 from dragoman.engine.threads import run_to_end
 from dragoman.engine.tools import Invocation, Offer, Output, text_output
 from dragoman.errors import ToolError
 from dragoman.model.parts import Call
 
-__all__ = ("LocalShellAction", "ShellArguments", "ShellTool")
+
+class BoundedOutput:
+    """Output of any length in bounded memory: the first and the last bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = limit // 2
+        self._head: list[bytes] = []
+        self._head_left = self._half
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        self.size += len(data)
+        if self._head_left:
+            taken = data[: self._head_left]
+            self._head.append(taken)
+            self._head_left -= len(taken)
+            data = data[len(taken) :]
+        if data:
+            self._tail.append(data)
+            self._tail_size += len(data)
+            while self._tail_size - len(self._tail[0]) >= self._half:
+                self._tail_size -= len(self._tail.popleft())
+
+    def text(self) -> str:
+        """The whole output, or both ends with a note on how much is missing between them."""
+        head = b"".join(self._head)
+        tail = b"".join(self._tail)[-self._half :]
+        missing = self.size - len(head) - len(tail)
+        if not missing:
+            return (head + tail).decode("utf-8", "replace")
+        first, last = head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")
+        return f"{first}\n… {missing:,} bytes left out …\n{last}"
+
+
+_NAMES = re.compile(
+    r"KEY|TOKEN|SECRET|PASS(?!IVE|THROUGH)|CREDENTIAL|AUTH|COOKIE|SESSION_ID|BEARER|PRIVATE|SIGNATURE|DSN$|_PAT$|(^|_)PWD_|CONNECTION_STRING",
+    re.IGNORECASE,
+)
+_VALUES = re.compile(
+    r"^[A-Za-z][A-Za-z0-9+.-]*://[^/\s@]*:[^/\s@]+@"
+    r"|^(?:sk-|sk_live_|rk_live_|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abeprs]-|AKIA|AIza|hf_|npm_|pypi-|eyJ[A-Za-z0-9_-]{10,}\.)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+# No pager, colours, animations or questions: no person is at this terminal.
+_PLAIN = {
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "NO_COLOR": "1",
+    "PAGER": "cat",
+    "TERM": "dumb",
+}
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable looks like a secret that a command must not see."""
+    return _NAMES.search(name) is not None or _VALUES.search(value[:4096]) is not None
+
+
+def command_environment(
+    environment: Mapping[str, str], passed: Collection[str] = ()
+) -> dict[str, str]:
+    """The environment of a command; `passed` names variables that it gets although they look secret."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in passed or not is_secret(name, value)
+    }
+    return {**kept, **_PLAIN}
+
+
+# Time for a program to clean up; the engine waits a little longer.
+GRACE_SECONDS = 2.0
+# How soon a stop, an end or late output is noticed.
+_LOOK_SECONDS = 0.05
+_READ_BYTES = 65_536
+# Nobody reads so much output; a program that writes it is out of control.
+MAX_FLOOD = 268_435_456
+_MARK = "DRAGOMAN_CALL"
+
+How = Literal["ended", "timed_out", "flooded", "stopped"]
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A command and its bounds.
+
+    is_wrapped: the first process is a sandbox, and dies with everything in it. descriptors: those that it inherits.
+    """
+
+    argv: Sequence[str]
+    folder: str
+    environment: Mapping[str, str]
+    seconds: float
+    output_limit: int
+    is_wrapped: bool = False
+    descriptors: tuple[int, ...] = ()
+
+
+class JobResult(Struct, frozen=True, kw_only=True):
+    """The result of a command. `code` is negative for a signal, as in Python."""
+
+    how: How
+    code: int
+    output: str
+    elapsed: float
+
+
+def run_job(job: Job, stop: threading.Event, watch: Callable[[bytes], None]) -> JobResult:
+    """Run a command. `watch` gets the output as it arrives.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    began = time.monotonic()
+    mark = secrets.token_hex(16)
+    process = subprocess.Popen(  # noqa: S603 -- running commands is what this is for
+        list(job.argv),
+        cwd=job.folder,
+        env={**job.environment, _MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=job.descriptors,
+    )
+    running = _Running(process, job, mark, watch)
+    try:
+        how = running.follow(began + job.seconds, stop)
+    finally:
+        running.end()
+    return JobResult(
+        how=how,
+        code=process.returncode,
+        output=running.output.text(),
+        elapsed=time.monotonic() - began,
+    )
+
+
+class _Running:
+    """A process, its output so far, and how to end it."""
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        job: Job,
+        mark: str,
+        watch: Callable[[bytes], None],
+    ) -> None:
+        self._process = process
+        self._is_wrapped = job.is_wrapped
+        self._mark = f"{_MARK}={mark}".encode("ascii")
+        self._watch = watch
+        self._pipe = cast("IO[bytes]", process.stdout)
+        self._is_open = True
+        self.output = BoundedOutput(job.output_limit)
+        os.set_blocking(self._pipe.fileno(), False)
+        self._poll = select.poll()
+        self._poll.register(self._pipe, select.POLLIN)
+
+    def follow(self, deadline: float, stop: threading.Event) -> How:
+        """Read until the command itself has ended; its children may still hold the output open."""
+        while not self._has_ended():
+            self._take(_LOOK_SECONDS)
+            if stop.is_set():
+                return "stopped"
+            if time.monotonic() >= deadline:
+                return "timed_out"
+            if self.output.size > MAX_FLOOD:
+                return "flooded"
+        return "ended"
+
+    def end(self) -> None:
+        """End all processes of the command, and read the rest of the output."""
+        try:
+            if self._members():
+                self._signal(signal.SIGTERM)
+                limit = time.monotonic() + GRACE_SECONDS
+                while self._members() and time.monotonic() < limit:
+                    self._take(_LOOK_SECONDS)
+                    self._has_ended()
+            # A process may start another during the search: repeat until none is found.
+            for _ in range(100):
+                if not self._members():
+                    break
+                self._signal(signal.SIGKILL)
+                self._take(_LOOK_SECONDS)
+                self._has_ended()
+            while self._take(0):
+                pass
+        finally:
+            self._pipe.close()
+            # Once more for systems without a /proc, before the number of the group can be reused.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _has_ended(self) -> bool:
+        """Whether the command has ended. It is not reaped yet, so that its number and its group's are not reused."""
+        if not hasattr(os, "waitid"):  # some systems: there it is reaped at once
+            return self._process.poll() is not None
+        try:
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self._process.pid, flags) is not None
+        except ChildProcessError:
+            return True
+
+    def _take(self, seconds: float) -> bool:
+        """Wait for output and read it. Returns False if there was none."""
+        if not self._is_open:
+            time.sleep(min(seconds, _LOOK_SECONDS))
+            return False
+        if not self._poll.poll(seconds * 1000):
+            return False
+        with suppress(BlockingIOError):
+            data = os.read(self._pipe.fileno(), _READ_BYTES)
+            self._is_open = bool(data)
+            self.output.add(data)
+            self._watch(data)
+            return bool(data)
+        return False
+
+    def _members(self) -> list[int]:
+        """All processes that still run: the command itself, its group, and those with its mark."""
+        own = [] if self._has_ended() else [self._process.pid]
+        return [*own, *(pid for pid in self._relatives() if pid not in own)]
+
+    def _relatives(self) -> Iterator[int]:
+        group = self._process.pid
+        for entry in _processes():
+            if _is_alive(entry) and (_group_of(entry) == group or _has_mark(entry, self._mark)):
+                yield int(entry.name)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # A sandbox that gets a signal kills everything in it, so its processes get SIGTERM first.
+        spares_first = self._is_wrapped and number == signal.SIGTERM
+        if not spares_first:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+        for pid in self._relatives():
+            if not (spares_first and pid == self._process.pid):
+                _signal_if(pid, number, self._mark)
+
+
+def _processes() -> list[Path]:
+    try:
+        return [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    except OSError:
+        return []
+
+
+def _stat_fields(entry: Path) -> list[str]:
+    try:
+        # The name, in parentheses, may hold anything.
+        return (
+            (entry / "stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
+    except OSError:
+        return []
+
+
+def _is_alive(entry: Path) -> bool:
+    fields = _stat_fields(entry)
+    return bool(fields) and fields[0] not in ("Z", "X")
+
+
+def _group_of(entry: Path) -> int | None:
+    fields = _stat_fields(entry)
+    return int(fields[2]) if len(fields) > 2 else None
+
+
+def _has_mark(entry: Path, mark: bytes) -> bool:
+    try:
+        return mark in (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _signal_if(pid: int, number: signal.Signals, mark: bytes) -> None:
+    """Signal a process if it has the mark: another process may have got its number in the meantime."""
+    try:
+        handle = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return
+    try:
+        if _has_mark(Path("/proc") / str(pid), mark):
+            signal.pidfd_send_signal(handle, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+    finally:
+        os.close(handle)
+
 
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 600.0
-# Fits into what the engine lets one result have.
+# Less than the engine's limit for one result.
 MAX_OUTPUT = 48_000
-# The kernel takes no longer single argument.
+# The kernel accepts no longer argument.
 MAX_COMMAND = 131_000
 # A sandbox and the end of a process group take time beyond the command's own.
 _SPARE_SECONDS = 15.0
-# How often whoever watches is told.
+# How often progress is reported.
 _REPORT_SECONDS = 0.2
 _REPORT_CHARACTERS = 200
 
@@ -55,7 +365,7 @@ class ShellArguments(Struct, forbid_unknown_fields=True):
 
 
 class LocalShellAction(Struct):
-    """The action of a `local_shell` call, as far as it is followed; its `user` and `env` are not."""
+    """The action of a `local_shell` call. Its `user` and `env` are ignored."""
 
     command: Annotated[list[str], "The words of the command"]
     working_directory: Annotated[str | None, "The folder to run it in"] = None
@@ -63,7 +373,7 @@ class LocalShellAction(Struct):
 
 
 class ShellTool:
-    """The shell below a root. `kind` chooses whether it is a function or answers the built-in kind."""
+    """The shell below a root. `kind`: a function, or the built-in kind `local_shell`."""
 
     def __init__(
         self,
@@ -75,7 +385,7 @@ class ShellTool:
     ) -> None:
         self._root = root
         self._environment = dict(environment)
-        # What models write is for bash; a plain shell stands in where there is none.
+        # Models write commands for bash; if it is missing, /bin/sh runs them.
         self._shell = shutil.which("bash") or "/bin/sh"
         self.sandbox = sandbox
         description = f"{DESCRIPTION} {sandbox.summary}"
@@ -83,7 +393,7 @@ class ShellTool:
         self._action = describe_record("local_shell", description, LocalShellAction)
         declaration = self._arguments.declaration
         if kind == "local_shell":
-            # With its schema, so that it can be offered as a function where the kind is not built in.
+            # With a schema, so that models without the built-in kind can call it as a function.
             declaration = structs.replace(self._action.declaration, kind=kind)
         self._offer = Offer(declaration=declaration, timeout=MAX_SECONDS + _SPARE_SECONDS)
 
@@ -93,7 +403,7 @@ class ShellTool:
 
     def subjects(self, call: Call) -> Sequence[Subject]:
         command = self._read(call).command
-        text = command if isinstance(command, str) else spoken(command)
+        text = command if isinstance(command, str) else command_text(command)
         return [Subject("command", text)]
 
     async def run(self, invocation: Invocation) -> Output:
@@ -110,7 +420,7 @@ class ShellTool:
                 ended = await run_to_end(partial(run_job, job, stop, watch.see), "shell", stop.set)
         except OSError as error:
             raise ToolError(f"the command cannot be run: {error.strerror or error}") from error
-        return _told(ended, seconds)
+        return _output_of(ended, seconds)
 
     def _read(self, call: Call) -> ShellArguments:
         if call.kind in ("function", "custom"):
@@ -129,7 +439,7 @@ class ShellTool:
     def _job(self, wrapped: Wrapped, folder: str, seconds: float) -> Job:
         return Job(
             argv=wrapped.argv,
-            # The sandbox goes there itself.
+            # The sandbox changes to the folder itself.
             folder=str(self._root.path) if self.sandbox.is_on else folder,
             environment=self._environment,
             seconds=seconds,
@@ -140,7 +450,7 @@ class ShellTool:
 
 
 class _Reporter:
-    """Tells the last line of the output to whoever watches, not too often, from the thread to the loop."""
+    """Reports the last line of the output, not too often, from the thread to the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, report: Callable[[str], None]) -> None:
         self._loop = loop
@@ -170,7 +480,7 @@ def _refuse_unfit(arguments: ShellArguments) -> None:
         raise ToolError(f"expected timeout to be more than 0 seconds, got {arguments.timeout:g}")
 
 
-def _told(ended: Ended, seconds: float) -> Output:
+def _output_of(ended: JobResult, seconds: float) -> Output:
     output = ended.output.rstrip("\n")
     match ended.how:
         case "timed_out":

@@ -9,32 +9,26 @@ from msgspec import Struct
 
 from dragoman.engine.approval import Policy, Subject
 from dragoman.engine.builtin.apply_patch import apply_patch_tool, freeform_patch_tool
-from dragoman.engine.builtin.edit import edit_tool
-from dragoman.engine.builtin.environment import command_environment
-from dragoman.engine.builtin.glob import glob_tool
-from dragoman.engine.builtin.grep import grep_tool
-from dragoman.engine.builtin.guarding import Ask, Gate, GuardedTool, guarded
-from dragoman.engine.builtin.read import read_tool
-from dragoman.engine.builtin.rooted import Root
+from dragoman.engine.builtin.files import edit_tool, read_tool, write_tool
+from dragoman.engine.builtin.gate import Ask, Gate, GuardedTool, guarded
+from dragoman.engine.builtin.root import Root
 from dragoman.engine.builtin.sandbox import Sandbox, find_sandbox, without_sandbox
-from dragoman.engine.builtin.shell import ShellTool
-from dragoman.engine.builtin.write import write_tool
+from dragoman.engine.builtin.search import glob_tool, grep_tool
+from dragoman.engine.builtin.shell import ShellTool, command_environment
 from dragoman.engine.tools import Tool
 from dragoman.errors import ConfigError
 
-__all__ = ("SandboxChoice", "TerminalOptions", "TerminalTools", "terminal_tools")
-
 SandboxChoice = Literal["auto", "required", "off"]
-"""`auto`: where it works. `required`: or there is no agent."""
+"""`auto`: use a sandbox if one works here. `required`: fail if none works."""
 
 
 class TerminalOptions(Struct, frozen=True, kw_only=True):
-    """What else may be chosen.
+    """Further options.
 
-    network: commands in the sandbox have a network.
+    network: commands in the sandbox may use the network.
     freeform_patch: `apply_patch` takes the patch itself, not JSON with the patch in it.
-    local_shell: the built-in kind of some models besides `shell`.
-    passed: variables of the environment that commands are given although they look like secrets.
+    local_shell: also offer the built-in kind of some models.
+    passed: environment variables that commands get although they look like secrets.
     hidden: files and folders that commands in the sandbox cannot read.
     """
 
@@ -46,7 +40,7 @@ class TerminalOptions(Struct, frozen=True, kw_only=True):
 
 
 class TerminalTools(tuple[GuardedTool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
-    """The tools; `sandbox` is what surrounds their commands, `gate` what they pass through."""
+    """The tools, the sandbox of their commands, and the gate before them."""
 
     sandbox: Sandbox
     gate: Gate
@@ -70,10 +64,10 @@ def terminal_tools(
 
     Args:
         root: the folder that file tools do not leave and commands start in
-        policy: what is allowed, asked for and denied; none: reading is allowed, all else asked for
-        ask: whoever is asked; nobody: what would be asked for is denied
+        policy: what is allowed, asked for and denied; None: reading is allowed, everything else is asked for
+        ask: asks for approval; None: what needs approval is refused
         sandbox: whether commands run in one
-        options: what else may be chosen
+        options: further options
 
     Raises:
         ConfigError: the root is no folder, or a sandbox is required and there is none.

@@ -1,20 +1,33 @@
 """What a server may ask of the person who uses it: a login in a browser, and the questions of `elicitation/create`.
 
-`Host` is the program that has the person: `dragoman run` in its terminal. The gateway has none, and questions are declined
-there. Needs no SDK.
+`Host` is the program that can ask the person: `dragoman run` in its terminal. The gateway has no person, and declines
+questions. `TimeLimits` stand still while a person is asked. Needs no SDK.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from math import isfinite
 from typing import Literal, Protocol, cast
 
 from msgspec import Struct
 
-__all__ = ("Answer", "Field", "FieldKind", "Form", "Host", "Link", "form_from_schema", "read_value")
+__all__ = (
+    "Answer",
+    "Field",
+    "FieldKind",
+    "Form",
+    "Host",
+    "Link",
+    "TimeLimits",
+    "form_from_schema",
+    "read_value",
+)
+
 
 MAX_FIELDS = 50
-"""Of one form. A person would not fill in more at a terminal, and a server that asks for it is broken."""
+"""Fields of one form. A person would not fill in more at a terminal, and a server that asks for more is broken."""
 MAX_WORDS = 4000
 """Characters of a message or a description that are shown."""
 
@@ -34,7 +47,7 @@ _FORMATS: Mapping[str, re.Pattern[str]] = {
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """One value of a form. The numbers bound a number, the length of a text, or how many choices are made."""
+    """One value of a form. `least` and `most` bound a number, the length of a text, or the number of choices."""
 
     name: str
     kind: FieldKind
@@ -49,21 +62,21 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """Values that a server asks for."""
+    """A form: values that a server asks for."""
 
     message: str
     fields: tuple[Field, ...]
 
 
 class Link(Struct, frozen=True, kw_only=True):
-    """An address that a server asks the person to visit. What happens there is between the two of them."""
+    """An address that a server asks the person to visit. We do not learn what happens there."""
 
     message: str
     url: str
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`decline`: the person said no. `cancel`: they said nothing. `values`: of an accepted form."""
+    """The person's answer. `decline`: no. `cancel`: no answer. `values`: of an accepted form."""
 
     action: Literal["accept", "decline", "cancel"]
     values: Mapping[str, object] = {}
@@ -75,7 +88,7 @@ class Host(Protocol):
         ...
 
     async def elicit(self, server: str, question: Form | Link) -> Answer:
-        """Ask the person what the server wants to know. May take as long as they need."""
+        """Ask the person what the server wants to know. They may take as long as they need."""
         ...
 
 
@@ -87,7 +100,7 @@ def form_from_schema(message: str, schema: _Schema) -> Form:
     """
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
-        raise ValueError("expected `properties`, an object")  # noqa: TRY004 - of a stranger's document, not of a call
+        raise ValueError("expected `properties`, an object")  # noqa: TRY004 - about a foreign document, not an argument
     listed = schema.get("required", [])
     required = (
         set(map(str, cast("list[object]", listed))) if isinstance(listed, list) else set[str]()
@@ -136,10 +149,10 @@ def _choices(schema: _Schema) -> tuple[tuple[str, str], ...]:
     values = schema.get("enum")
     if isinstance(values, list):
         names = schema.get("enumNames")
-        told = cast("list[object]", names) if isinstance(names, list) else []
+        titles = cast("list[object]", names) if isinstance(names, list) else []
         known = [str(each) for each in cast("list[object]", values)]
         return tuple(
-            (value, str(told[index]) if index < len(told) else value)
+            (value, str(titles[index]) if index < len(titles) else value)
             for index, value in enumerate(known)
         )
     alternatives = schema.get("oneOf", schema.get("anyOf"))
@@ -167,10 +180,10 @@ def _bound(value: object) -> float | None:
 
 
 def read_value(field: Field, text: str) -> object:
-    """What a person typed, as the value of a field. Nothing typed: its default, or None where it may be left out.
+    """The value of a field from what a person typed. Nothing typed: the default, or None if the field is optional.
 
     Raises:
-        ValueError: it is no such value; in words for the person.
+        ValueError: it is not a value of the field; the message is for the person.
     """
     typed = text.strip()
     if not typed:
@@ -240,3 +253,42 @@ def _check_size(field: Field, size: float, of_what: str) -> None:
         )
     if field.most is not None and size > field.most:
         raise ValueError(f"expected at most {field.most:g} {of_what}".rstrip() + f", got {size:g}")
+
+
+class TimeLimits:
+    """`async with limits.within(10):` raises `TimeoutError` after ten seconds, not counting those of `paused()`."""
+
+    def __init__(self) -> None:
+        # The seconds that are left of each limit, while they stand still.
+        self._left: dict[asyncio.Timeout, float] = {}
+        self._pauses = 0
+
+    @asynccontextmanager
+    async def within(self, seconds: float) -> AsyncGenerator[None]:
+        """Raises:
+        TimeoutError: the time is over.
+        """
+        async with asyncio.timeout(None if self._pauses else seconds) as limit:
+            self._left[limit] = seconds
+            try:
+                yield
+            finally:
+                del self._left[limit]
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        now = asyncio.get_running_loop().time
+        self._pauses += 1
+        if self._pauses == 1:
+            for limit, end in [(each, each.when()) for each in self._left]:
+                if end is not None and not limit.expired():
+                    self._left[limit] = end - now()
+                    limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                for limit, seconds in self._left.items():
+                    if not limit.expired():
+                        limit.reschedule(now() + seconds)

@@ -1,10 +1,10 @@
-"""Access tokens for servers that are reached by HTTP. The protocol is the SDK's OAuth client; this is what it leaves open.
+"""Access tokens for servers that are reached by HTTP. The SDK's OAuth client implements the protocol; the rest is here:
 
-    who logs in        a person, in a browser that comes back to a port of this machine; or this program, by credentials
-    where tokens stay  in a file of their owner, mode 0600, or in memory; with what is needed to renew them after a restart
-    when               a request that has a token waits for nobody; one that is refused renews it, or logs in
+    who logs in        a person, in a browser that is redirected to a port of this machine; or this program, by credentials
+    where tokens are   in a file of their owner, mode 0600, or in memory; with what is needed to renew them after a restart
+    when               a request with a token does not wait; a request that is refused renews the token, or logs in
 
-Tokens, codes and secrets are in no message and in no log. The SDK's own log of this would show some: `servers` keeps it quiet.
+Tokens, codes and secrets appear in no message and no log. The SDK's own log would show some, so `servers` silences it.
 """
 
 import asyncio
@@ -37,29 +37,26 @@ from mcp.shared.auth import (
 )
 
 from dragoman._json import dumps_document, loads
-from dragoman.engine.mcp.host import Host
-from dragoman.engine.mcp.settings import McpServerSettings, OAuthSettings
-from dragoman.engine.mcp.time_limits import TimeLimits
+from dragoman.config.settings import McpServerSettings, OAuthSettings
+from dragoman.engine.mcp.host import Host, TimeLimits
 from dragoman.errors import ConfigError, GatewayError, MalformedJson, ToolError
-
-__all__ = ("Authorization", "authorization_for")
 
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 300.0
-"""For a person to log in: passwords are looked up and second factors found."""
+"""Seconds for a person to log in: they may have to look up passwords and second factors."""
 MAX_LOGINS = 3
 LOGIN_WINDOW = 600.0
-"""Seconds in which a person is sent to a browser `MAX_LOGINS` times at most: a server may refuse every token it gave."""
+"""Seconds in which a person is sent to a browser at most `MAX_LOGINS` times: a server may refuse every token."""
 EARLY_SECONDS = 10.0
-"""A token is renewed so long before it ends: the request takes its time, and clocks differ."""
+"""Seconds before its end at which a token is renewed: the request takes time, and clocks differ."""
 MAX_WORDS = 300
-"""Characters of an authorization server's words in a message."""
+"""Characters of an authorization server's text in a message."""
 
 _REQUEST_BYTES = 16 * 1024
 _REQUEST_SECONDS = 10.0
 _PATH = "/callback"
-# A link in the way of the new file is nobody's of ours.
+# Do not follow a link in place of the new file: we did not create it.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _VERSION = 1
 
@@ -71,7 +68,7 @@ def authorization_for(
     host: Host | None,
     environ: Mapping[str, str],
 ) -> "Authorization | None":
-    """For requests to this server; None where it is none of HTTP, or its headers hold a token already.
+    """The authorization for a server; None if it is not reached by HTTP, or its headers have a token already.
 
     folder: where tokens are kept; None: in memory.
 
@@ -85,10 +82,10 @@ def authorization_for(
 
 
 class Authorization(httpx2.Auth):
-    """Lives as long as the server's settings, over all of its restarts.
+    """The authorization for one server, over all of its restarts.
 
-    problem: why there is no token, in words that go on after the server's name; empty if nothing is known against it.
-    limits: of the server's present life; they stand still while a person logs in.
+    problem: why there is no token, as words after the server's name; empty if there is no known problem.
+    limits: those of the current connection; they stand still while a person logs in.
     """
 
     def __init__(
@@ -122,7 +119,7 @@ class Authorization(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        # The SDK's flow handles one request at a time, until its answer begins; most requests need nothing of it.
+        # The SDK's flow handles one request at a time, until its answer begins; most requests do not need it.
         self._storage.load()
         token = self._storage.valid_token()
         if token is not None or not self._context.can_refresh_token():
@@ -146,7 +143,9 @@ class Authorization(httpx2.Auth):
         except OAuthFlowError as error:
             self.problem = f"cannot be logged in to: {_words(error)}"
             raise ToolError(self.problem) from None
-        except Exception as error:  # of a key that cannot sign, or an answer that no RFC allows; either may hold a secret
+        except (
+            Exception
+        ) as error:  # a key that cannot sign, or an invalid answer; the text may contain a secret
             kind = type(error).__name__
             self.problem = f"cannot be logged in to: an answer, or the key, cannot be used ({kind})"
             raise ToolError(self.problem) from None
@@ -156,7 +155,7 @@ class Authorization(httpx2.Auth):
     async def _log_in(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The SDK's flow, with a port to come back to before it needs one; without it where nobody can log in."""
+        """The SDK's flow, with a port for the redirect; without a port if nobody can log in."""
         self._storage.reload()  # another process may have renewed the token
         flow = self._provider.async_auth_flow(request)
         is_first = True
@@ -218,7 +217,7 @@ class Authorization(httpx2.Auth):
         return True
 
     async def _open_receiver(self) -> None:
-        """Listen where the browser is to come back to, on the port that a registration of ours was made with."""
+        """Listen on the port to which the browser is redirected, the one of our registration if there is one."""
         registered = self._context.client_info
         known = _ports_of(registered)
         fixed = self._oauth.redirect_port
@@ -238,7 +237,7 @@ class Authorization(httpx2.Auth):
             self._oauth.client_metadata_url,
         )
         if is_ours and receiver.port not in known:
-            self._context.client_info = None  # to be registered anew, with the address there is
+            self._context.client_info = None  # register again, with the current address
 
     def _make_provider(self, url: str, key: str) -> OAuthClientProvider:
         oauth = self._oauth
@@ -304,7 +303,7 @@ class Authorization(httpx2.Auth):
         )
 
     async def _send_to_browser(self, url: str) -> None:
-        assert self._host is not None  # noqa: S101 - asked in `_can_log_in`
+        assert self._host is not None  # noqa: S101 - checked in `_can_log_in`
         assert self._receiver is not None  # noqa: S101
         self._receiver.expect(_first(parse_qs(urlsplit(url).query), "state"))
         with self.limits.paused():
@@ -321,7 +320,7 @@ class Authorization(httpx2.Auth):
 
 
 class _ClientMetadata(OAuthClientMetadata):
-    """The SDK asks for the scopes that the server names. Where it names none, it forgets those that were set: these stay."""
+    """Keeps the configured scopes: the SDK drops them if the server names none."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "scope" or value is not None:
@@ -329,9 +328,9 @@ class _ClientMetadata(OAuthClientMetadata):
 
 
 class _Storage(TokenStorage):
-    """What is kept of one server: the tokens, until when they are good, the client that they are for, and where to renew them.
+    """The stored data of one server: the tokens, when they expire, the client they belong to, and where to renew them.
 
-    context: the SDK's, which learns from here what it does not ask for.
+    context: the SDK's, which gets from here what it does not ask for.
     """
 
     context: OAuthContext
@@ -343,7 +342,7 @@ class _Storage(TokenStorage):
         self._is_loaded = False
 
     def load(self) -> None:
-        """Once, before the first request."""
+        """Load the stored data, once, before the first request."""
         if self._is_loaded:
             return
         self._is_loaded = True
@@ -365,13 +364,13 @@ class _Storage(TokenStorage):
         return tokens.access_token if tokens is not None and context.is_token_valid() else None
 
     def expire(self, token: str) -> None:
-        """The server took it no more. One that can be renewed is; unless another request has renewed it meanwhile."""
+        """The server refused the token: let it be renewed, unless another request has renewed it in the meantime."""
         current = self.context.current_tokens
         if current is not None and current.access_token == token:
             self.context.token_expiry_time = 1.0
 
     def reload(self) -> None:
-        """Take over what another process has written, if it is newer."""
+        """Load what another process has written, if it is newer."""
         if self._file is None:
             return
         found = _read(self._file)
@@ -380,7 +379,7 @@ class _Storage(TokenStorage):
             self.context.current_tokens = self._tokens()
 
     async def get_tokens(self) -> OAuthToken | None:
-        # asked for by the SDK where it has none, or could not renew them: the latter are not worth another try
+        # the SDK asks if it has no tokens, or could not renew them; those are not tried again
         return self.context.current_tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -433,7 +432,7 @@ class _Storage(TokenStorage):
 
 
 class _Receiver:
-    """Listens on a port of 127.0.0.1 for the browser that comes back with a code. Other visitors are sent away."""
+    """Listens on a port of 127.0.0.1 for the redirected browser with its code. Other requests are refused."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -449,8 +448,10 @@ class _Receiver:
         return f"http://127.0.0.1:{self.port}{_PATH}"
 
     async def open(self, port: int) -> None:
-        """Raises:
-        OSError: the port is not free.
+        """Start to listen.
+
+        Raises:
+            OSError: the port is not free.
         """
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", port, limit=_REQUEST_BYTES
@@ -461,8 +462,10 @@ class _Receiver:
         self._state = state
 
     async def result(self) -> AuthorizationCodeResult:
-        """Raises:
-        OAuthFlowError: the authorization server refused.
+        """Wait for the browser.
+
+        Raises:
+            OAuthFlowError: the authorization server refused.
         """
         return await self._came
 
@@ -472,7 +475,7 @@ class _Receiver:
         for visit in self._visits:
             visit.cancel()
         if self._came.done() and not self._came.cancelled():
-            self._came.exception()  # seen, also where nobody waited for it
+            self._came.exception()  # mark it as retrieved, even if nobody waited for it
         self._came.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -520,7 +523,7 @@ def _page(status: str, text: str) -> bytes:
 
 
 def _is_refused(response: httpx2.Response) -> bool:
-    """For want of a token, or of a better one."""
+    """Whether a response refuses a request because a token is missing or not sufficient."""
     challenge = response.headers.get("www-authenticate", "")
     return response.status_code == 401 or (
         response.status_code == 403 and "insufficient_scope" in challenge
@@ -534,7 +537,7 @@ def _challenged_scope(response: httpx2.Response) -> str:
 
 
 def _words(error: OAuthFlowError) -> str:
-    """What went wrong. The words of a token's answer are not passed on: they may hold the token."""
+    """The problem in words. The text of a token response is left out: it may contain the token."""
     text = str(error)
     if isinstance(error, OAuthTokenError):
         text = text.partition(":")[0]
@@ -565,7 +568,7 @@ def _dumped(model: OAuthMetadata | ProtectedResourceMetadata | None) -> object:
 
 
 def _file(folder: Path | None, settings: McpServerSettings) -> Path | None:
-    """One for each server and each client that asks it. Their names are in none: the folder shows nothing to a reader."""
+    """A file for each server and client. File names do not reveal either."""
     if folder is None:
         return None
     oauth = settings.oauth or OAuthSettings()

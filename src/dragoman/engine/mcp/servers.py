@@ -1,6 +1,6 @@
 """Many MCP servers as one source of tools.
 
-The SDK is imported when the first server is started: whoever has none, needs none.
+The SDK is imported when the first server is started: a program without servers does not need it.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from dragoman.config.mcp import check_names, check_settings
+from dragoman.config.settings import McpServerSettings
 from dragoman.engine.mcp.host import Host
-from dragoman.engine.mcp.settings import McpServerSettings, check_names, check_settings
 from dragoman.engine.tools import Tool
 from dragoman.errors import ConfigError
 
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = ("McpServers", "SelectedServers")
 
-# Where no log is set up, Python prints warnings on the standard error; what the SDK warns of is told in our own words.
+# Without a configured log, Python prints warnings on standard error; our own messages cover what the SDK warns of.
 _SDK_LOGGERS = ("mcp", "client")
-# Its errors hold the answers of authorization servers, and those may hold tokens.
+# Its errors quote answers of authorization servers, which may hold tokens.
 _LOGIN_LOGGER = "mcp.client.auth"
 
 
 class McpServers:
     """`async with McpServers(settings) as servers:` starts them, all at once; leaving ends them.
 
-    A server that does not start stops no other: `problems` tells of it, and it is tried again. Entering waits until each is
-    ready or has failed once, but no longer than `patience` seconds; None: as long as their own limits allow.
+    A server that does not start does not affect the others: `problems` names it, and it is tried again. Entering waits until
+    each is ready or has failed once, but no longer than `patience` seconds; None: as long as their own limits allow.
 
-    host: who logs in and answers what servers ask of a person; None: nobody, and questions are declined.
+    host: lets a person log in and asks them what servers want to know; None: nobody, and questions are declined.
     tokens: the folder where access tokens are kept; None: in memory.
 
     Raises:
@@ -67,11 +68,11 @@ class McpServers:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """The servers that are not there now, by name, and why: words that go on after the name."""
+        """The servers that are not available now, by name, and why, as words after the name."""
         return {each.name: each.problem for each in self._servers if each.problem is not None}
 
     def tools(self) -> Sequence[Tool]:
-        """Those there are now. Each has its server's name as its namespace, so no two are called the same."""
+        """The tools that are available now. The namespace of each is its server's name, so no two have the same name."""
         return [tool for server in self._servers for tool in self._tools_of(server)]
 
     def selected(self, names: Collection[str]) -> "SelectedServers":
@@ -122,7 +123,7 @@ class McpServers:
             return
         for task in self._tasks:
             task.cancel()
-        # What ended the block is its own affair, not that of the group, which would wrap it.
+        # An exception of the block is raised unchanged; the group would wrap it.
         await group.__aexit__(None, None, None)
 
     def _tools_of(self, server: "McpServer") -> tuple["McpTool", ...]:
@@ -136,7 +137,7 @@ class McpServers:
 
 
 class SelectedServers:
-    """Some of the servers, as a source of tools. They live as long as those they were selected from."""
+    """Some of the servers as a source of tools, valid as long as the servers they were selected from."""
 
     def __init__(self, servers: McpServers, names: Collection[str]) -> None:
         self._servers = servers

@@ -1,11 +1,14 @@
-"""The SDK's session as we use it: which protocol is spoken, what is forgiven, and results that want an answer first.
+"""The SDK's session as it is used here: which protocol is spoken, which deviations are accepted, the list of tools, and calls
+whose result asks for input first.
 
-There are two protocols. Up to 2025-11-25 a session begins with the handshake `initialize`; from 2026-07-28 on there is none,
-each request says everything, and `server/discover` tells what a server can do.
+There are two protocols. Up to 2025-11-25 a session begins with the handshake `initialize`. From 2026-07-28 on there is none:
+each request carries everything, and `server/discover` says what a server can do.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from mcp import ClientSession, MCPError, types
@@ -14,7 +17,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from dragoman.engine.mcp.progress import Progress
+from dragoman.config.settings import McpServerSettings
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, WriteStream
@@ -22,16 +25,83 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
     from mcp.shared.message import SessionMessage
 
-__all__ = ("Session", "call_tool", "introduce", "is_lost")
+
+MAX_REPORTS = 1000
+"""Reports of progress that are passed on for one call; nobody reads more."""
+MAX_CHARS = 200
+
+
+class ProgressReporter:
+    """Passes on a server's reports of progress until the call is over."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._left = MAX_REPORTS
+
+    def close(self) -> None:
+        self._left = 0
+
+    async def report(self, progress: float, total: float | None, message: str | None) -> None:
+        if self._left:
+            self._left -= 1
+            self._report(progress_text(progress, total, message))
+
+
+def progress_text(progress: float, total: float | None, message: str | None) -> str:
+    count = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+    if not message:
+        return count
+    line = " ".join(message.split())[:MAX_CHARS]
+    return f"{line} ({count})"
+
+
+logger = logging.getLogger(__name__)
+
+MAX_TOOLS = 1000
+"""Tools of one server. No model chooses well among a hundred; a server with more than this never ends its list."""
+MAX_PAGES = 100
+
+
+def is_wanted(settings: McpServerSettings, name: str) -> bool:
+    return any(fnmatchcase(name, glob) for glob in settings.allow) and not any(
+        fnmatchcase(name, glob) for glob in settings.deny
+    )
+
+
+async def list_tools(session: ClientSession, settings: McpServerSettings) -> tuple[types.Tool, ...]:
+    """Raises:
+    MCPError: the server refused, or is gone.
+    ValueError: its list is not what the protocol says.
+    """
+    capabilities = session.server_capabilities
+    if capabilities is None or capabilities.tools is None:
+        return ()
+    found: dict[str, types.Tool] = {}
+    cursors: set[str] = set()
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+        for tool in page.tools:
+            if tool.name and is_wanted(settings, tool.name):
+                found.setdefault(tool.name, tool)
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(found.values())
+        if cursor in cursors or len(found) >= MAX_TOOLS:
+            break
+        cursors.add(cursor)
+    logger.warning("MCP server %s: its list of tools does not end; it is cut", settings.name)
+    return tuple(found.values())[:MAX_TOOLS]
+
 
 MAX_ROUNDS = 10
-"""Questions that a server may answer a call with, one after the other: as many as the other SDKs allow."""
+"""How often a server may answer a call with questions: as often as the other SDKs allow."""
 FIRST_PAUSE = 0.05
 MAX_PAUSE = 1.0
-"""Seconds before a call is sent again that a server answered with nothing but a state."""
+"""Seconds before a call is sent again if the server answered with a state and no question."""
 
-# What 2026-07-28 demands of results, and what it means if it is missing. Its text says so of `resultType`; lists that may be
-# kept for no time, by nobody else, are as good as lists of which that is not said.
+# Fields that 2026-07-28 requires in results, and their values if they are missing. The specification defines that for
+# `resultType`. A list that may not be cached is the safe reading of a list without these fields.
 _MISSING: Mapping[str, Mapping[str, object]] = {
     "tools/list": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"},
 }
@@ -40,7 +110,7 @@ _MISSING_ELSEWHERE: Mapping[str, object] = {"resultType": "complete"}
 
 
 class _Dispatcher(JSONRPCDispatcher[TransportContext]):
-    """Supplies what a result of the new protocol lacks; at the old one the SDK takes no notice of it."""
+    """Adds missing required fields to results of the new protocol; for the old one the SDK ignores them."""
 
     async def send_raw_request(
         self,
@@ -56,8 +126,8 @@ class _Dispatcher(JSONRPCDispatcher[TransportContext]):
         return {**_MISSING.get(method, _MISSING_ELSEWHERE), **result}
 
 
-class Session(ClientSession):
-    """Made of the two streams of a transport."""
+class McpSession(ClientSession):
+    """A session over the two streams of a transport."""
 
     def __init__(
         self,
@@ -69,7 +139,7 @@ class Session(ClientSession):
         logging_callback: "LoggingFnT",
         message_handler: "MessageHandlerFnT",
     ) -> None:
-        # Sampling and roots are not offered: the SDK refuses requests for them.
+        # Sampling and roots are not offered, so the SDK refuses requests for them.
         super().__init__(
             dispatcher=_Dispatcher(read, write),
             client_info=client_info,
@@ -79,22 +149,22 @@ class Session(ClientSession):
         )
 
     async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
-        """Not here: a pattern of a server's schema may take for ever. `results` checks it, within bounds."""
+        """Do nothing: a pattern of a server's schema may take for ever. `tools` checks results within bounds."""
 
     @property
     def is_modern(self) -> bool:
         return self.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-async def introduce(session: Session, *, is_http: bool) -> None:
+async def negotiate(session: McpSession, *, is_http: bool) -> None:
     """Find the protocol that the server speaks.
 
-    Over HTTP `server/discover` comes first, as the specification says: each request stands alone, and a server that does not
-    know it says so. A program that is spoken to by its pipes is greeted by the handshake first: many end, or wait without a
-    word, when anything else comes before it.
+    Over HTTP `server/discover` comes first, as the specification says: each request is independent, and a server that does not
+    know it refuses it. A child process gets the handshake first: many exit, or do not answer, if anything else comes before
+    it.
 
     Raises:
-        MCPError: the server refused both. ValueError, RuntimeError: it answered neither as the protocol says.
+        MCPError: the server refused both. ValueError, RuntimeError: no answer was valid.
     """
     steps: list[Callable[[], Awaitable[object]]] = [session.initialize, session.discover]
     first, second = reversed(steps) if is_http else steps
@@ -102,7 +172,7 @@ async def introduce(session: Session, *, is_http: bool) -> None:
     try:
         await first()
     except (MCPError, ValueError, RuntimeError) as error:
-        # refused; or answered with no result of that request, or with a version that is not one of this protocol
+        # refused, or answered with an invalid result or an unknown version
         if isinstance(error, MCPError) and is_lost(error):
             raise
         refusal = error
@@ -111,12 +181,12 @@ async def introduce(session: Session, *, is_http: bool) -> None:
     try:
         await second()
     except (MCPError, ValueError, RuntimeError) as error:
-        # the handshake is what an old server fails at, and a new one refuses with the versions it has
+        # report the error of the handshake, unless a new server named the versions that it supports
         raise error if is_http and not _names_versions(refusal) else refusal from None
 
 
 def is_lost(error: MCPError) -> bool:
-    """Whether it is the SDK's word for an answer that cannot come any more: servers use its number for what they like."""
+    """Whether the SDK reports a lost connection. Servers use the same code for other errors, so the text decides."""
     return error.code == types.CONNECTION_CLOSED and str(error).startswith(_LOST)
 
 
@@ -125,13 +195,13 @@ def _names_versions(error: Exception) -> bool:
 
 
 async def call_tool(
-    session: Session, name: str, arguments: dict[str, object], progress: Progress
+    session: McpSession, name: str, arguments: dict[str, object], progress: ProgressReporter
 ) -> types.CallToolResult:
-    """Run a tool. A server of the new protocol may answer with questions, and is asked again with the answers.
+    """Run a tool. A server of the new protocol may answer with questions; then the call is sent again with the answers.
 
     Raises:
-        MCPError: it refused, or asked for what we do not offer. ValueError: its answer is none.
-        RuntimeError: it asks again and again.
+        MCPError: the server refused, or asked for what we do not offer. ValueError: its answer is invalid.
+        RuntimeError: it asked too many times.
     """
     responses: types.InputResponses | None = None
     state: str | None = None
@@ -140,7 +210,7 @@ async def call_tool(
         result = await session.call_tool(
             name,
             arguments,
-            progress_callback=progress.tell,
+            progress_callback=progress.report,
             input_responses=responses,
             request_state=state,
             allow_input_required=True,
@@ -157,9 +227,9 @@ async def call_tool(
 
 
 async def _answers(
-    session: Session, requests: Mapping[str, types.InputRequest]
+    session: McpSession, requests: Mapping[str, types.InputRequest]
 ) -> types.InputResponses:
-    """One after the other: there is one person to be asked."""
+    """The answers, one after the other: there is one person to ask."""
     answers: types.InputResponses = {}
     for key, request in requests.items():
         context = ClientRequestContext(session=session, request_id=key)

@@ -1,24 +1,161 @@
-"""A tool of an MCP server, as the engine has it."""
+"""A tool of an MCP server as a tool of the engine, and the result of a call as its output.
 
+Results are bounded, and checked where a false statement would do harm later: an image that is none would be refused by the
+provider in every turn that follows, so it is refused here.
+"""
+
+import re
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Iterator
 from typing import cast
 
 from mcp import types
 
-from dragoman._json import loads, raw
-from dragoman.engine.mcp.results import output_from_result
+from dragoman._json import Raw, dumps_document, loads, raw
+from dragoman.engine.json_schema import problems_with
 from dragoman.engine.mcp.server import McpServer
+from dragoman.engine.results import image_type
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output
 from dragoman.engine.validation import given_arguments
 from dragoman.errors import MalformedJson, ToolError
+from dragoman.model.parts import Media, MediaKind, Text
 
-__all__ = ("McpTool",)
+MAX_TEXT = 200_000
+"""Characters of one result: some 50,000 tokens, a quarter of a large context."""
+MAX_MEDIA = 10 * 1024 * 1024
+"""Characters of base64 of one result: providers take images of 5 MB, and some of them."""
+MAX_BLOCKS = 200
+"""Blocks of one result; a note says how many more there were."""
+
+_MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+(?:;.*)?", re.IGNORECASE)
+
+
+def output_from_result(result: types.CallToolResult, promised: bytes | None = None) -> Output:
+    """The output for a result, checked against the output schema of the server, if it has one.
+
+    Raises:
+        ToolError: it does not fit the schema, or has an image that is no base64, or an invalid media type.
+    """
+    reader = _Reader()
+    content = list(reader.blocks(result.content))
+    structured = _structured(result)
+    if promised is not None and not result.is_error:
+        _check_promise(result, promised)
+    if structured is not None and not content:
+        # a server should send both; one that sends only structured content is accepted
+        content = [Text(text=reader.cut(structured.decode("utf-8", "replace")))]
+    is_small = structured is not None and len(structured) <= MAX_TEXT
+    return Output(
+        content=tuple(content),
+        is_error=bool(result.is_error),
+        structured=Raw(structured) if structured is not None and is_small else None,
+    )
+
+
+def _check_promise(result: types.CallToolResult, promised: bytes) -> None:
+    if result.structured_content is None:
+        raise ToolError("it promised a structured result and sent none")
+    problems = problems_with(promised, result.structured_content)
+    if problems:
+        raise ToolError(f"it does not fit the schema that it promised: {'; '.join(problems)}")
+
+
+def _structured(result: types.CallToolResult) -> bytes | None:
+    if result.structured_content is None:
+        return None
+    try:
+        return dumps_document(result.structured_content)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError(f"its structured result cannot be written as JSON: {error}") from error
+
+
+class _Reader:
+    """Converts the blocks of one result, within its limits."""
+
+    def __init__(self) -> None:
+        self._text_left = MAX_TEXT
+        self._media_left = MAX_MEDIA
+
+    def blocks(self, blocks: list[types.ContentBlock]) -> Iterator[Text | Media]:
+        for block in blocks[:MAX_BLOCKS]:
+            yield self._block(block)
+        if len(blocks) > MAX_BLOCKS:
+            yield Text(text=f"[{len(blocks) - MAX_BLOCKS} more parts of the result are left out]")
+
+    def cut(self, text: str) -> str:
+        kept = text[: self._text_left]
+        self._text_left -= len(kept)
+        if len(kept) == len(text):
+            return text
+        return f"{kept}\n[{len(text) - len(kept)} more characters are left out]"
+
+    def _block(self, block: types.ContentBlock) -> Text | Media:
+        match block:
+            case types.TextContent():
+                return Text(text=self.cut(block.text))
+            case types.ImageContent():
+                return self._media("image", block.data, block.mime_type)
+            case types.AudioContent():
+                return self._media("audio", block.data, block.mime_type)
+            case types.ResourceLink():
+                return Text(text=self.cut(_link_text(block)))
+            case types.EmbeddedResource():
+                return self._resource(block.resource)
+
+    def _resource(
+        self, held: types.TextResourceContents | types.BlobResourceContents
+    ) -> Text | Media:
+        if isinstance(held, types.TextResourceContents):
+            return Text(text=self.cut(f"{held.uri}:\n{held.text}"))
+        media_type = held.mime_type or "application/octet-stream"
+        family = media_type.partition("/")[0]
+        kind: MediaKind = "image" if family == "image" else "audio" if family == "audio" else "file"
+        name = held.uri.rstrip("/").rpartition("/")[2] or None
+        return self._media(kind, held.blob, media_type, filename=name)
+
+    def _media(
+        self, kind: MediaKind, data: str, media_type: str, *, filename: str | None = None
+    ) -> Text | Media:
+        if not _MEDIA_TYPE.fullmatch(media_type):
+            raise ToolError(f"it sent {kind} data of the media type {media_type[:100]!r}")
+        if len(data) > self._media_left:
+            return Text(text=f"[{kind} of {len(data) * 3 // 4} bytes is left out: it is too large]")
+        self._media_left -= len(data)
+        try:
+            held = b64decode(data, validate=True)
+        except (NotBase64, ValueError) as error:
+            raise ToolError(f"it sent {kind} data that is not base64: {error}") from error
+        if kind == "image":
+            # the type of the bytes, not the one that the server states: providers compare the two
+            found = image_type(held)
+            if found is None:
+                return Text(
+                    text=f"[image of the type {media_type} is left out: models take PNG, JPEG, GIF and WebP]"
+                )
+            media_type = found
+        return Media(
+            kind=kind,
+            media_type=media_type,
+            data=data,
+            filename=filename if kind == "file" else None,
+        )
+
+
+def _link_text(link: types.ResourceLink) -> str:
+    facts: list[str] = [link.mime_type] if link.mime_type else []
+    if link.size is not None:
+        facts.append(f"{link.size} bytes")
+    text = f"{link.title or link.name}: {link.uri}" + (f" ({', '.join(facts)})" if facts else "")
+    return f"{text}\n{link.description}" if link.description else text
+
 
 PERSON_SECONDS = 86_400.0
-"""As long as a person may take to approve of a call."""
+"""The time that a person may take to approve a call."""
 
 
 class McpTool:
-    """Its namespace is the server's name. It runs beside others if the server says that it only reads."""
+    """A tool of a server. Its namespace is the server's name. It is parallel if the server says that it only reads."""
 
     def __init__(self, server: McpServer, listed: types.Tool) -> None:
         self._server = server
@@ -33,7 +170,7 @@ class McpTool:
                 schema=raw(listed.input_schema),
             ),
             is_parallel=annotations is not None and annotations.read_only_hint is True,
-            # a person who is asked in the middle of a call takes their time: the server's own limit stands still then
+            # a person may be asked during a call: the server's own limit stands still then
             timeout=server.settings.call_timeout if server.host is None else PERSON_SECONDS,
         )
 
@@ -44,7 +181,7 @@ class McpTool:
     async def run(self, invocation: Invocation) -> Output:
         arguments = _arguments(invocation.call.input)
         if "null" in invocation.call.input:
-            # servers refuse a null that their schema does not allow, and take what is left out
+            # servers refuse a null that their schema does not allow, and accept a missing member
             schema = self._offer.declaration.schema
             arguments = given_arguments(b"" if schema is None else bytes(schema), arguments)
         result = await self._server.call(self._name, arguments, invocation.report)
@@ -74,7 +211,7 @@ def _arguments(text: str) -> dict[str, object]:
 
 
 def _check_texts(value: object) -> None:
-    """Half a surrogate pair has no UTF-8; a transport that meets one fails for all its calls."""
+    """Refuse half a surrogate pair: UTF-8 cannot express it, and the transport would fail for all its calls."""
     rest: list[object] = [value]
     while rest:
         each = rest.pop()

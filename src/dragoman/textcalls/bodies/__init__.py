@@ -1,1 +1,1 @@
-"""What stands in a block: the machines that read it."""
+"""Bodies: each reads the blocks of a family of formats."""

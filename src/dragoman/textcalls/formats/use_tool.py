@@ -3,31 +3,138 @@
     <use_tool> <name>f</name> <k>v</k> … </use_tool>
     <f> <k>v</k> … </f>
 
-A block ends at the first closing tag that leaves no declared parameter open, because notes quote markup; where no such
-tag comes soon, at the first. Values are read when the block is whole: which closing tag ends a string shows only then.
+A block ends at the first closing tag that leaves no declared parameter open, because notes quote markup; if no such tag
+comes soon, it ends at the first closing tag. Values are read when the block is complete, because only then it is known
+which closing tag ends a string.
+
+The schema decides about a value first. A parameter declared as a string is its raw text, up to the last of its closing
+tags before the next declared parameter, so that HTML in it survives. Anything else ends at its first closing tag. JSON,
+nested tags and `<item>` lists are read only if the schema says object or array, or says nothing. Entities stay as they
+are: models write raw text, and the reader that these blocks were made for does not decode them.
 """
 
 import re
 
 from msgspec import Struct
 
-from dragoman.textcalls.block import Block
-from dragoman.textcalls.patterns import TextPattern
-from dragoman.textcalls.tag_values import as_arguments, read_parameters
-from dragoman.textcalls.tape import SPACE, Malformed, Wait
-from dragoman.textcalls.words import Words, words
+from dragoman._json import is_strict
+from dragoman.textcalls.block import Block, TextPattern
+from dragoman.textcalls.bodies.tags import trim_newlines
+from dragoman.textcalls.cursor import SPACE, Malformed, Wait, Words, words
+from dragoman.textcalls.offers import UNTYPED, Offers, Types, types_within
+from dragoman.textcalls.values import coerce, json_string
 
-__all__ = ("USE_TOOL", "TagNamedBody", "find_name")
+_TAG = re.compile(r"<([^<>/\s][^<>/\s]*)>")
+_ITEM = "item"
+_CDATA = ("<![CDATA[", "]]>")
+_MAX_NESTING = 32
+# The client's reader returns empty lists for these two, whatever is declared.
+_LISTS = frozenset({"chatHistory", "salientTerms"})
+
+
+def read_parameters(text: str, name: str, offers: Offers) -> dict[str, str]:
+    """The parameters of a block, each as JSON source. Of two with one name the last counts; unclosed ones are lost."""
+    declared = offers.parameters(name)
+    siblings = re.compile("|".join(f"<{re.escape(key)}>" for key in declared) or r"(?!)")
+    found: dict[str, str] = {}
+    missing: set[str] = set()
+    position = 0
+    while (tag := _TAG.search(text, position)) is not None:
+        key, start = tag[1], tag.end()
+        end = -1 if key in missing else text.find(f"</{key}>", start)
+        if end < 0:
+            missing.add(key)
+            position = start
+            continue
+        types = offers.types(name, key)
+        if types.is_text:
+            sibling = siblings.search(text, end)
+            limit = len(text) if sibling is None else sibling.start()
+            end = text.rfind(f"</{key}>", end, limit) if limit > end else end
+        position = end + len(key) + 3
+        if key != "name" or "name" in declared:
+            found.pop(key, None)
+            found[key] = _value(text[start:end], key, types, offers.schema(name))
+    return found
+
+
+def as_arguments(parameters: dict[str, str]) -> str:
+    """Parameters as the source of one JSON object."""
+    return "{" + ",".join(f"{json_string(key)}:{value}" for key, value in parameters.items()) + "}"
+
+
+def _value(text: str, key: str, types: Types, root: object) -> str:
+    stripped = text.strip()
+    if stripped.startswith(_CDATA[0]) and stripped.endswith(_CDATA[1]):
+        return coerce(stripped[len(_CDATA[0]) : -len(_CDATA[1])], types)
+    if types.is_text:
+        return json_string(trim_newlines(text) if "\n" in stripped else stripped)
+    if not stripped and ("array" in types.names or (not types.names and key in _LISTS)):
+        return "[]"
+    if not types.names:
+        return _untyped(stripped, 0)
+    if types.names & {"array", "object"} and not is_strict(stripped):
+        nested = _nested(stripped, types, root, 0)
+        if nested is not None:
+            return nested
+    return coerce(stripped, types)
+
+
+def _untyped(text: str, depth: int) -> str:
+    """Without a schema: nested tags, JSON that is a list or an object, else text."""
+    nested = _nested(text, UNTYPED, None, depth)
+    if nested is not None:
+        return nested
+    return text if text[:1] in ("[", "{") and is_strict(text) else json_string(text)
+
+
+def _nested(text: str, types: Types, root: object, depth: int) -> str | None:
+    """Tags within a value: a list of items, or an object; None if there are none."""
+    if depth >= _MAX_NESTING or "<" not in text:
+        return None
+    pairs: list[tuple[str, str]] = []
+    missing: set[str] = set()
+    position = 0
+    while (tag := _TAG.search(text, position)) is not None:
+        key, start = tag[1], tag.end()
+        end = -1 if key in missing else text.find(f"</{key}>", start)
+        if end < 0:
+            missing.add(key)
+            position = start
+            continue
+        pairs.append(
+            (key, _inner(text[start:end].strip(), types_within(types, key, root), root, depth))
+        )
+        position = end + len(key) + 3
+    if not pairs:
+        return None
+    items = [source for key, source in pairs if key == _ITEM]
+    if items:
+        return "[" + ",".join(items) + "]"
+    if types.names and "object" not in types.names:
+        return None
+    return as_arguments(dict(pairs))
+
+
+def _inner(text: str, types: Types, root: object, depth: int) -> str:
+    if not types.names:
+        return _untyped(text, depth + 1)
+    if types.names & {"array", "object"}:
+        nested = _nested(text, types, root, depth + 1)
+        if nested is not None:
+            return nested
+    return coerce(text, types)
+
 
 _OPENER, _CLOSER = "<use_tool>", "</use_tool>"
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _LAST_TAG = re.compile(r"</([^<>]+)>\s*\Z")
-# How far behind a closing tag inside an open parameter the real one is looked for.
+# How far after a closing tag inside an open parameter the search for the real one goes.
 _MAX_BEYOND = 4096
 
 
 def find_name(text: str) -> str:
-    """The name a `<use_tool>` block gives, empty if it gives none."""
+    """The name in a `<use_tool>` block, empty if there is none."""
     found = _NAME.search(text)
     return found[1].strip() if found is not None else ""
 
@@ -44,8 +151,8 @@ class UseToolBody(Struct, frozen=True):
         if not tag:
             block.malformed("expected a tag")
         yield from block.confirm()
-        watch = _Watch(block, "")
-        text = yield from _gather(block, words(_CLOSER), watch, f"<{tag}>", eos_ok=True)
+        parameter = _OpenParameter(block, "")
+        text = yield from _gather(block, words(_CLOSER), parameter, f"<{tag}>", eos_ok=True)
         whole = f"<{tag}>{text}"
         name = find_name(whole)
         if not name:
@@ -71,7 +178,9 @@ class TagNamedBody(Struct, frozen=True):
             ""
             if first == closer
             else (
-                yield from _gather(block, words(closer), _Watch(block, name), first, eos_ok=False)
+                yield from _gather(
+                    block, words(closer), _OpenParameter(block, name), first, eos_ok=False
+                )
             )
         )
         block.begin(name, at=block.start)
@@ -81,11 +190,13 @@ class TagNamedBody(Struct, frozen=True):
             block.stop = block.at
 
 
-def _gather(block: Block, closer: Words, watch: "_Watch", first: str, *, eos_ok: bool) -> Wait[str]:
+def _gather(
+    block: Block, closer: Words, parameter: "_OpenParameter", first: str, *, eos_ok: bool
+) -> Wait[str]:
     """The text of the block up to the closing tag that ends it. The end of the text ends it only if nothing is open."""
     parts: list[str] = []
     earliest: tuple[int, int] | None = (
-        None  # where the first closing tag stood, and how many parts came before it
+        None  # the position of the first closing tag, and how many parts came before it
     )
     while True:
         limit = block.limits.max_block if earliest is None else earliest[0] + _MAX_BEYOND - block.at
@@ -98,13 +209,13 @@ def _gather(block: Block, closer: Words, watch: "_Watch", first: str, *, eos_ok:
             stop = ""
         part = "".join(pieces)
         if stop or earliest is None:
-            watch.see(part if parts else first + part)
+            parameter.see(part if parts else first + part)
             parts.append(part)
         if not stop and earliest is None:
-            if watch.is_open or not eos_ok or not watch.is_whole(first + part):
+            if parameter.is_open or not eos_ok or not parameter.is_whole(first + part):
                 block.malformed("the text ended inside a block")
             return "".join(parts)
-        if stop and not watch.is_open:
+        if stop and not parameter.is_open:
             return "".join(parts)
         if not stop and earliest is not None:
             block.stop = earliest[0]
@@ -114,7 +225,7 @@ def _gather(block: Block, closer: Words, watch: "_Watch", first: str, *, eos_ok:
         parts.append(stop)
 
 
-class _Watch:
+class _OpenParameter:
     """Whether a declared parameter is open. Sees each part of a block once; no part begins or ends within a tag."""
 
     __slots__ = ("_block", "_name", "_open", "_tags")
@@ -130,7 +241,7 @@ class _Watch:
         return bool(self._open)
 
     def is_whole(self, text: str) -> bool:
-        """Whether a block that nothing ends may end here: behind the closing tag of a parameter, with none open or due."""
+        """Whether a block without a closing tag may end here: after a parameter, with none open and none missing."""
         last = _LAST_TAG.search(text, text.rfind("</"))
         keys = self._block.offers.parameters(self._name)
         if last is None or (keys and last[1] not in (*keys, "name")):

@@ -1,28 +1,385 @@
-"""Tools for models that have none: offered in the prompt, in a format that the scanner reads back.
+"""Tools for models without tool calls: offered in the prompt, in a format that the scanner reads back.
 
-A request with tools becomes one without: the tools are described in the system text, calls and results of the
-conversation become text. What the model then writes is found by the scanner of the same format, given `tools`, and put
-in the client's terms by `names`. The upstream, its dialect and its limits are not known here.
+A request with tools becomes one without: the tools are described in the system text, and calls and results of the
+conversation become text. The scanner of the same format, given `tools`, finds what the model then writes, and `names`
+restores the client's names. The upstream, its dialect and its limits are not known here.
+
+Calls and results are paired and in order before anything is written, so formats without ids lose nothing. Calls that a
+provider ran, and their results, stay as they are: the upstream's dialect has rules for them. A tool that only a provider
+can run, or one without a schema, cannot be described as a function and stays in the request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from dragoman.core.aliases import NameMap
-from dragoman.core.losses import LossBook
-from dragoman.errors import ConfigError
+from dragoman._json import Raw, as_object
+from dragoman.core.aliases import NameMap, flat_name
+from dragoman.core.freeform import wrap_input, wrapper_tool
+from dragoman.core.losses import LossBook, LossRule, LossTable
+from dragoman.core.pairing import merge_turns, pair_results
+from dragoman.core.schemas import EMPTY_SCHEMA
+from dragoman.errors import ConfigError, MalformedJson
 from dragoman.model.outcome import Loss, LossAction, Repair
-from dragoman.model.parts import Text
-from dragoman.model.request import Request, Tool, Turn
+from dragoman.model.parts import CLIENT_KINDS, Call, Extra, Media, Opaque, Part, Result, Text
+from dragoman.model.request import Namespace, Request, Tool, ToolChoice, ToolRef, Turn
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.prompting.base import ToolPrompt
 from dragoman.textcalls.prompting.formats import PROMPTS
-from dragoman.textcalls.prompting.history import BETWEEN, add_text, is_told, retell
-from dragoman.textcalls.prompting.losses import LOSSES
-from dragoman.textcalls.prompting.offering import Offering, plan_offering
+from dragoman.textcalls.prompting.writers import (
+    LEGACY_MARKS,
+    PromptCall,
+    PromptResult,
+    Signature,
+    ToolPrompt,
+    WriteContext,
+)
 
-__all__ = ("PROMPT_FORMATS", "PromptedRequest", "needs_prompting", "prompt_tools")
+LOSSES: LossTable = {
+    # --- tools
+    "custom_tool": LossRule(
+        "a free-text tool is offered as a function with one string, `input`", "carry"
+    ),
+    "grammar": LossRule(
+        "a grammar becomes words in the tool's description; nothing holds the model to it", "carry"
+    ),
+    "strict": LossRule("nothing holds a model that writes its calls as text to a schema", "drop"),
+    "namespace": LossRule("text formats have no namespaces; a tool is namespace__name", "carry"),
+    "call_kind": LossRule(
+        "text formats have functions only; the tool's action is written as arguments", "carry"
+    ),
+    "cache_control": LossRule("a cache breakpoint of a tool has no place in a prompt", "drop"),
+    "tool_fields": LossRule("a field of a tool that a prompt does not say", "drop"),
+    "tool_choice": LossRule(
+        "which tools to call is asked for in words; the model may not", "carry"
+    ),
+    "parallel_calls": LossRule("that calls come one at a time is asked for in words", "carry"),
+    "response_format": LossRule(
+        "an upstream that holds the answer to a format keeps its model from writing calls", "carry"
+    ),
+    # --- the conversation
+    "call_input": LossRule(
+        "input that is no JSON object is written as the text of an argument `input`", "carry"
+    ),
+    "call_form": LossRule("the format has no unambiguous way to write this argument", "carry"),
+    "result_form": LossRule("a result contains what the format ends its results with", "carry"),
+    "result_media": LossRule("media of a result follow its text in the same turn", "carry"),
+    "seal": LossRule("a signature of a call has no place in text", "drop"),
+    "call_fields": LossRule("a field of a call or a result that text does not say", "drop"),
+    "stop": LossRule("there is no room for the format's own stop sequence", "drop"),
+}
+
+
+_Key = tuple[str | None, str]
+
+
+class Offering(Struct, frozen=True, kw_only=True):
+    """tools: those that the prompt offers, as functions under their names in the text. names: the way back.
+
+    kept: tools that stay in the request, and `choice`, which is about one of them. text: the instruction; empty where no
+    tool is offered.
+    """
+
+    tools: tuple[Tool, ...]
+    names: NameMap
+    kept: tuple[Tool, ...]
+    choice: ToolChoice | None
+    text: str
+
+
+def plan_offering(request: Request, prompt: ToolPrompt, book: LossBook) -> Offering:
+    named = tuple(tool for tool in request.tools if _is_describable(tool))
+    kept = tuple(tool for tool in request.tools if not _is_describable(tool))
+    names = NameMap.build(named, _used(request), prompt.names)
+    choice = request.tool_choice
+    allowed = _allowed(choice)
+    offered: dict[str, Tool] = {}
+    for index, tool in enumerate(request.tools):
+        is_wanted = allowed is None or (tool.namespace, tool.name) in allowed
+        if _is_describable(tool) and is_wanted:
+            wire = names.wire(tool.name, tool.namespace)
+            offered.setdefault(wire, _as_function(tool, wire, book, f"tools[{index}]"))
+    tools = tuple(offered.values())
+    text = ""
+    if tools:
+        lines = [prompt.describe_tools([_signature(tool) for tool in tools])]
+        lines += _about_namespaces(request.namespaces, named)
+        lines += _about_choice(request, names, offered, book)
+        text = "\n\n".join(lines)
+    is_about_kept = choice is not None and choice.tool is not None and _is_one_of(choice.tool, kept)
+    return Offering(
+        tools=tools, names=names, kept=kept, choice=choice if is_about_kept else None, text=text
+    )
+
+
+def call_key(call: Call) -> _Key:
+    """What a call is known by. A kind without a name is named for itself."""
+    return call.namespace, call.name or call.kind
+
+
+def _is_describable(tool: Tool) -> bool:
+    if tool.kind in ("function", "custom"):
+        return True
+    return tool.kind in CLIENT_KINDS and tool.schema is not None
+
+
+def _used(request: Request) -> list[_Key]:
+    return [
+        call_key(part)
+        for turn in request.turns
+        for part in turn.parts
+        if isinstance(part, Call) and part.executor == "client"
+    ]
+
+
+def _allowed(choice: ToolChoice | None) -> set[_Key] | None:
+    """The only tools to offer; None: all of them."""
+    match choice:
+        case ToolChoice(mode="none"):
+            return set()
+        case ToolChoice(mode="allowed"):
+            return {(ref.namespace, ref.name) for ref in choice.allowed}
+        case _:
+            return None
+
+
+def _as_function(tool: Tool, wire: str, book: LossBook, where: str) -> Tool:
+    if tool.kind == "custom":
+        book.note("custom_tool", where, tool.name)
+        if tool.grammar is not None:
+            book.note("grammar", where, tool.grammar.syntax)
+        tool = wrapper_tool(tool)
+    elif tool.kind != "function":
+        book.note("call_kind", where, tool.kind)
+    if tool.namespace is not None:
+        book.note("namespace", where, tool.namespace)
+    if tool.strict:
+        book.note("strict", where, tool.name)
+    if tool.cache is not None:
+        book.note("cache_control", where)
+    fields = set(tool.extra.fields) - LEGACY_MARKS if tool.extra is not None else set[str]()
+    if fields:
+        book.note("tool_fields", where, ", ".join(sorted(fields)))
+    return Tool(name=wire, description=tool.description, schema=tool.schema or EMPTY_SCHEMA)
+
+
+def _signature(tool: Tool) -> Signature:
+    return Signature(tool.name, tool.description or "", tool.schema or EMPTY_SCHEMA)
+
+
+def _about_namespaces(groups: Iterable[Namespace], tools: tuple[Tool, ...]) -> list[str]:
+    """The client's descriptions of its groups of tools."""
+    used = {tool.namespace for tool in tools}
+    return [
+        f"The functions whose names begin with `{flat_name('', group.name)}`: {group.description}"
+        for group in groups
+        if group.description and group.name in used
+    ]
+
+
+def _about_choice(
+    request: Request, names: NameMap, offered: dict[str, Tool], book: LossBook
+) -> list[str]:
+    lines: list[str] = []
+    choice = request.tool_choice
+    if choice is not None:
+        demand = _demand(choice, names, offered)
+        if demand:
+            book.note("tool_choice", "tool_choice", choice.mode)
+            lines.append(demand)
+    if request.parallel_calls is False:
+        book.note("parallel_calls", "parallel_calls")
+        lines.append("Make at most one function call in a reply.")
+    return lines
+
+
+def _demand(choice: ToolChoice, names: NameMap, offered: dict[str, Tool]) -> str:
+    if choice.mode == "required" or (choice.mode == "allowed" and choice.required):
+        return "This time you must call at least one function: do not reply without a call."
+    if choice.mode != "tool" or choice.tool is None:
+        return ""
+    wire = names.wire(choice.tool.name, choice.tool.namespace)
+    if wire not in offered:
+        return ""
+    return f"This time you must call the function `{wire}`, and no other: do not reply without that call."
+
+
+def _is_one_of(ref: ToolRef, tools: tuple[Tool, ...]) -> bool:
+    return any((tool.namespace, tool.name) == (ref.namespace, ref.name) for tool in tools)
+
+
+# Between texts of one turn.
+BETWEEN = "\n\n"
+
+
+class WrittenTurns(Struct, frozen=True):
+    turns: tuple[Turn, ...]
+    repairs: tuple[Repair, ...]
+
+
+def write_turns(
+    turns: Sequence[Turn],
+    prompt: ToolPrompt,
+    names: NameMap,
+    offers: Offers,
+    book: LossBook,
+    *,
+    continues: bool = False,
+) -> WrittenTurns:
+    """The conversation without a client-run call or result. Without any, it is the one that came.
+
+    continues: the upstream holds earlier turns, so results may answer calls that are not here.
+    """
+    if not any(becomes_text(part) for turn in turns for part in turn.parts):
+        return WrittenTurns(tuple(turns), ())
+    paired, pairing = pair_results(turns, continues=continues)
+    merged, merging = merge_turns(paired)
+    writer = _TurnWriter(prompt, names, offers, book)
+    result: list[Turn] = []
+    for index, turn in enumerate(merged):
+        where = f"turns[{index}]"
+        if turn.role == "assistant":
+            result.append(writer.assistant(turn, where))
+        elif turn.role == "tool":
+            result.append(writer.results(turn, where))
+        elif turn.role == "user" and index and merged[index - 1].role == "tool":
+            _join(result, turn)
+        else:
+            result.append(turn)
+    return WrittenTurns(tuple(result), (*pairing, *merging))
+
+
+def add_text(
+    parts: tuple[Part, ...], text: str, between: str, cache: Raw | None = None
+) -> tuple[Part, ...]:
+    """The parts with a text after them: in the last one where that is text, as many servers take one only."""
+    last = parts[-1] if parts else None
+    if isinstance(last, Text):
+        # What a model wrote before its call keeps its own line break: the prompt stays what the upstream has cached.
+        is_apart = not last.text or last.text.endswith(between)
+        joined = last.text + text if is_apart else f"{last.text}{between}{text}"
+        return (*parts[:-1], structs.replace(last, text=joined, cache=cache or last.cache))
+    return (*parts, Text(text=text, cache=cache))
+
+
+def _join(turns: list[Turn], turn: Turn) -> None:
+    """Put a user's message right after results into their turn, because many chat templates want alternating roles."""
+    before = turns[-1]
+    if turn.name is not None or before.role != "user":
+        turns.append(turn)
+        return
+    first = turn.parts[0] if turn.parts else None
+    if isinstance(first, Text) and first.text and isinstance(before.parts[-1], Text):
+        earlier = before.parts[-1].text
+        first = structs.replace(first, text=f"{earlier}{BETWEEN}{first.text}")
+        parts: tuple[Part, ...] = (*before.parts[:-1], first, *turn.parts[1:])
+    else:
+        parts = (*before.parts, *turn.parts)
+    turns[-1] = structs.replace(turn, parts=parts)
+
+
+def becomes_text(part: Part) -> bool:
+    """Whether a part is a call or a result that becomes text."""
+    return isinstance(part, Call | Result) and part.executor == "client"
+
+
+class _TurnWriter:
+    """Writes the calls and results of one conversation, and remembers which call has which number and name."""
+
+    def __init__(self, prompt: ToolPrompt, names: NameMap, offers: Offers, book: LossBook) -> None:
+        self._prompt = prompt
+        self._names = names
+        self._offers = offers
+        self._book = book
+        self._calls: dict[str, PromptCall] = {}
+        self._count = 0
+
+    def assistant(self, turn: Turn, where: str) -> Turn:
+        calls = [
+            part for part in turn.parts if isinstance(part, Call) and part.executor == "client"
+        ]
+        if not calls:
+            return turn
+        written = [self._prompt_call(call, where) for call in calls]
+        context = WriteContext(self._offers)
+        text = self._prompt.write_calls(written, context)
+        if context.ambiguities:
+            self._book.note("call_form", where, "; ".join(context.ambiguities))
+        rest = tuple(part for part in turn.parts if not becomes_text(part))
+        cache = next((call.cache for call in reversed(calls) if call.cache is not None), None)
+        parts = add_text(rest, text, self._prompt.between, cache)
+        return structs.replace(turn, parts=parts)
+
+    def _prompt_call(self, call: Call, where: str) -> PromptCall:
+        namespace, name = call_key(call)
+        if call.seals:
+            self._book.note("seal", where, call.seals[0].kind)
+        self._note_fields(call.extra, where)
+        arguments = call.input.strip() or "{}"
+        if call.kind == "custom":
+            arguments = wrap_input(call.input)
+        elif not _is_object(arguments):
+            self._book.note("call_input", where, name)
+            arguments = wrap_input(call.input)
+        wire = self._names.wire(name, namespace)
+        written = PromptCall(wire, arguments, call.call_id, self._count)
+        self._calls[call.call_id] = written
+        self._count += 1
+        return written
+
+    def results(self, turn: Turn, where: str) -> Turn:
+        """One user turn: all results as one text, then their media, then all other parts."""
+        given: list[PromptResult] = []
+        media: list[Part] = []
+        others: list[Part] = []
+        cache = turn.cache
+        for index, part in enumerate(turn.parts):
+            if isinstance(part, Result) and part.executor == "client":
+                given.append(self._prompt_result(part, media, f"{where}.parts[{index}]"))
+                cache = part.cache or cache
+            else:
+                others.append(part)
+        if not given:
+            return turn
+        self._note_fields(turn.extra, where)
+        text = Text(text=self._prompt.write_results(given), cache=cache)
+        return Turn(role="user", parts=(text, *media, *others))
+
+    def _prompt_result(self, result: Result, media: list[Part], where: str) -> PromptResult:
+        self._note_fields(result.extra, where)
+        pieces: list[str] = []
+        for part in result.content:
+            if isinstance(part, Text):
+                pieces.append(part.text)
+            else:
+                media.append(part)
+                self._book.note("result_media", where, _kind(part))
+                pieces.append(f"[{_kind(part)} {len(media)} below]")
+        text = BETWEEN.join(pieces)
+        found = next((end for end in self._prompt.ends if end in text), None)
+        if found is not None:
+            self._book.note("result_form", where, found)
+        call = self._calls.get(result.call_id)
+        name = call.name if call is not None else result.name or ""
+        number = call.number if call is not None else self._count
+        return PromptResult(name, text, result.call_id, number, result.is_error)
+
+    def _note_fields(self, extra: Extra | None, where: str) -> None:
+        fields = set(extra.fields) - LEGACY_MARKS if extra is not None else set[str]()
+        if fields:
+            self._book.note("call_fields", where, ", ".join(sorted(fields)))
+
+
+def _kind(part: Media | Opaque) -> str:
+    return part.kind if isinstance(part, Media) else "attachment"
+
+
+def _is_object(text: str) -> bool:
+    try:
+        as_object(text)
+    except MalformedJson:
+        return False
+    return True
+
 
 PROMPT_FORMATS: tuple[str, ...] = tuple(PROMPTS)
 """The formats tools can be prompted in."""
@@ -46,9 +403,9 @@ class PromptedRequest(Struct, frozen=True, kw_only=True):
 
 
 def needs_prompting(request: Request) -> bool:
-    """Whether there is anything for a prompt to say: tools, or calls and results of the past. Others stay as they are."""
+    """Whether the request has tools, or calls and results of the past, to be written into the prompt."""
     return bool(request.tools) or any(
-        is_told(part) for turn in request.turns for part in turn.parts
+        becomes_text(part) for turn in request.turns for part in turn.parts
     )
 
 
@@ -58,7 +415,7 @@ def prompt_tools(
     """The request with its tools in the prompt.
 
     Raises:
-        ConfigError: there is no such format. RequestRefused: the policy refuses what a prompt cannot say.
+        ConfigError: there is no such format. RequestRefused: the policy refuses what a prompt cannot express.
     """
     prompt = PROMPTS.get(format_name)
     if prompt is None:
@@ -66,7 +423,7 @@ def prompt_tools(
         raise ConfigError(f"expected prompted_tools to be one of {known}, got {format_name!r}")
     book = LossBook(LOSSES, policy)
     offering = plan_offering(request, prompt, book)
-    retold = retell(
+    written = write_turns(
         request.turns,
         prompt,
         offering.names,
@@ -74,13 +431,13 @@ def prompt_tools(
         book,
         continues=request.previous_id is not None,
     )
-    turns = _with_head(retold.turns, offering.text) if offering.text else retold.turns
+    turns = _with_head(written.turns, offering.text) if offering.text else written.turns
     return PromptedRequest(
         request=_without_tools(request, offering, prompt, turns, book),
         tools=offering.tools,
         names=offering.names,
         losses=book.losses,
-        repairs=retold.repairs,
+        repairs=written.repairs,
     )
 
 
@@ -114,6 +471,6 @@ def _without_tools(
 def _with_head(turns: tuple[Turn, ...], text: str) -> tuple[Turn, ...]:
     """The instruction at the end of the first system text, where templates put it; or as a system text of its own."""
     if turns and turns[0].role in ("system", "developer"):
-        told = add_text(turns[0].parts, text, BETWEEN)
-        return (structs.replace(turns[0], parts=told), *turns[1:])
+        parts = add_text(turns[0].parts, text, BETWEEN)
+        return (structs.replace(turns[0], parts=parts), *turns[1:])
     return (Turn(role="system", parts=(Text(text=text),), head=True), *turns)

@@ -1,35 +1,33 @@
-"""How models are told of their tools: for the families that were trained on a wording, that wording.
+"""The words with which a prompt describes tools and results to the model.
 
-The others are told in plain words, with an example that the format's own writer wrote. Schemas are shown as they came,
-on one line each.
+Families that were trained on a wording get that wording, as their published chat templates have it. The others get plain
+words with an example that the format's own writer wrote. Schemas are shown as they came, on one line each. The table of
+formats adds how results come back, which a template leaves to markup that the model knows.
+
+Results are in the order of their calls. The text of a result is never changed. An error is marked in front of its text,
+unless the format has a tag for errors.
 """
 
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from dragoman._json import dumps
+from dragoman._json import dumps, dumps_text
+from dragoman.core.pairing import mark_error
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.prompting.base import SaidCall, Sheet, Signature
-
-__all__ = (
-    "Say",
-    "Show",
-    "Wording",
-    "deepseek_list",
-    "flat_lines",
-    "function_elements",
-    "llama_list",
-    "nested_lines",
-    "nested_list",
-    "plainly",
-    "react_list",
+from dragoman.textcalls.prompting.writers import (
+    PromptCall,
+    PromptResult,
+    Signature,
+    WriteContext,
+    kimi_id,
+    mistral_id,
 )
 
-Show = Callable[[Sequence[Signature]], str]
-Say = Callable[[Sequence[SaidCall], Sheet], str]
+ShowTools = Callable[[Sequence[Signature]], str]
+WriteCalls = Callable[[Sequence[PromptCall], WriteContext], str]
 
-_EXAMPLE = SaidCall(
+_EXAMPLE = PromptCall(
     "example_function", '{"example_parameter": "a text", "another_parameter": 2}', "example00"
 )
 _EXAMPLE_TOOL = {
@@ -48,7 +46,7 @@ class Wording(Struct, frozen=True):
 
     before: str
     after: str
-    show: Show
+    show: ShowTools
 
 
 def _flat(signature: Signature) -> dict[str, object]:
@@ -105,10 +103,10 @@ def function_elements(signatures: Sequence[Signature]) -> str:
     return "\n".join(f"<function>{_line(_flat(each))}</function>" for each in signatures)
 
 
-def plainly(say: Say) -> Wording:
+def plain_wording(write_calls: WriteCalls) -> Wording:
     """In plain words, with an example."""
-    example = say((_EXAMPLE,), Sheet(Offers([_EXAMPLE_TOOL])))
-    # A format that is itself a code block must not be told to stay out of one.
+    example = write_calls((_EXAMPLE,), WriteContext(Offers([_EXAMPLE_TOOL])))
+    # A format that is itself a code block needs no instruction to stay out of one.
     place = "" if example.startswith("```") else "outside of any code block, "
     return Wording(
         "# Tools\n\nYou can call functions to help you answer. These are the functions you have, one JSON object "
@@ -117,3 +115,270 @@ def plainly(say: Say) -> Wording:
         f"{place}and write nothing after them:\n{example}",
         flat_lines,
     )
+
+
+_SIGNATURES = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
+)
+
+HERMES = Wording(
+    _SIGNATURES,
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    "<tool_call></tool_call> XML tags:\n<tool_call>\n"
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>',
+    nested_lines,
+)
+
+GLM = Wording(
+    _SIGNATURES,
+    "\n</tools>\n\nFor each function call, output the function name and arguments within the following XML format:\n"
+    "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>\n"
+    "<arg_key>{arg-key-2}</arg_key>\n<arg_value>{arg-value-2}</arg_value>\n...\n</tool_call>",
+    nested_lines,
+)
+
+QWEN_CODER = Wording(
+    "# Tools\n\nYou have access to the following functions:\n\n<tools>\n",
+    "\n</tools>\n\nIf you choose to call a function ONLY reply in the following format with NO suffix:\n\n"
+    "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n"
+    "<parameter=example_parameter_2>\nThis is the value for the second parameter\nthat can span\nmultiple lines\n"
+    "</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n"
+    "- Function calls MUST follow the specified format: an inner <function=...></function> block must be nested "
+    "within <tool_call></tool_call> XML tags\n- Required parameters MUST be specified\n"
+    "- You may provide optional reasoning for your function call in natural language BEFORE the function call, but "
+    "NOT after\n- If there is no function call available, answer the question like normal with your current "
+    "knowledge and do not tell the user about function calls\n</IMPORTANT>",
+    nested_lines,
+)
+
+_BLOCK_OF_INVOKES = "You can invoke functions by writing a {block} block like the following as part of your reply to the user:\n"
+
+ANTHROPIC = Wording(
+    "In this environment you have access to a set of tools you can use to answer the user's question.\n"
+    + _BLOCK_OF_INVOKES.format(block='"<function_calls>"')
+    + '<function_calls>\n<invoke name="$FUNCTION_NAME">\n'
+    '<parameter name="$PARAMETER_NAME">$PARAMETER_VALUE</parameter>\n...\n</invoke>\n'
+    '<invoke name="$FUNCTION_NAME2">\n...\n</invoke>\n</function_calls>\n\n'
+    "String and scalar parameters should be specified as is, while lists and objects should use JSON format.\n\n"
+    "Here are the functions available in JSONSchema format:\n<functions>\n",
+    "\n</functions>",
+    function_elements,
+)
+
+
+def _dsml(wrapper: str) -> Wording:
+    return Wording(
+        "## Tools\n\nYou have access to a set of tools you can use to answer the user's question.\n"
+        + _BLOCK_OF_INVOKES.format(block=f'"<｜DSML｜{wrapper}>"')
+        + f'<｜DSML｜{wrapper}>\n<｜DSML｜invoke name="$FUNCTION_NAME">\n'
+        '<｜DSML｜parameter name="$PARAMETER_NAME" string="true|false">$PARAMETER_VALUE</｜DSML｜parameter>\n...\n'
+        '</｜DSML｜invoke>\n<｜DSML｜invoke name="$FUNCTION_NAME2">\n...\n</｜DSML｜invoke>\n'
+        f"</｜DSML｜{wrapper}>\n\n"
+        "String and scalar parameters should be specified as is without any escaping or quotes, while lists and "
+        'objects should use JSON format. The "string" attribute should be set to "true" for string type parameters '
+        'and "false" for other types (numbers, booleans, arrays, objects).\n\n'
+        "Here are the functions available in JSONSchema format:\n<functions>\n",
+        "\n</functions>",
+        flat_lines,
+    )
+
+
+DSML = _dsml("function_calls")
+DSML_V4 = _dsml("tool_calls")
+
+_DEEPSEEK_WHERE = (
+    "\n\nWhere:\n\n- `tool_call_name` must be an exact match to one of the available tools\n"
+    "- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema\n"
+    "- For multiple tool calls, chain them directly without separators or spaces"
+)
+_DEEPSEEK_BEFORE = "## Tools\nYou have access to the following tools:\n\n"
+_DEEPSEEK_ADHERE = (
+    "\n\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n<｜tool▁calls▁begin｜>"
+)
+
+DEEPSEEK_V31 = Wording(
+    _DEEPSEEK_BEFORE,
+    _DEEPSEEK_ADHERE
+    + "<｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments<｜tool▁call▁end｜>"
+    "{{additional_tool_calls}}<｜tool▁calls▁end｜>" + _DEEPSEEK_WHERE,
+    deepseek_list,
+)
+
+DEEPSEEK_V3 = Wording(
+    _DEEPSEEK_BEFORE,
+    _DEEPSEEK_ADHERE
+    + "<｜tool▁call▁begin｜>function<｜tool▁sep｜>tool_call_name\n```json\ntool_call_arguments\n```"
+    "<｜tool▁call▁end｜>{{additional_tool_calls}}<｜tool▁calls▁end｜>" + _DEEPSEEK_WHERE,
+    deepseek_list,
+)
+
+# In Mistral's templates the list alone comes before the last message; models not of that family need the rest.
+MISTRAL = Wording(
+    "[AVAILABLE_TOOLS] ",
+    "[/AVAILABLE_TOOLS]\n\nTo call tools, write [TOOL_CALLS] and one JSON array of all calls, and nothing after it:\n"
+    '[TOOL_CALLS] [{"name": "function_name", "arguments": {"parameter": "value"}}]',
+    nested_list,
+)
+
+MISTRAL_NAMED = Wording(
+    "[AVAILABLE_TOOLS] ",
+    "[/AVAILABLE_TOOLS]\n\nTo call tools, write for each call [TOOL_CALLS], the name, [ARGS] and its arguments as one "
+    'JSON object, and nothing after them:\n[TOOL_CALLS]function_name[ARGS]{"parameter": "value"}',
+    nested_list,
+)
+
+LLAMA_JSON = Wording(
+    "Given the following functions, please respond with a JSON for a function call with its proper arguments that "
+    "best answers the given prompt.\n\n"
+    'Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}. '
+    "Do not use variables. A reply that calls a function contains nothing else; several calls are separated by "
+    '"; ". If no function is needed, answer in words.\n\n',
+    "",
+    nested_lines,
+)
+
+FUNCTIONARY = Wording(
+    "You have access to the following functions:\n\n",
+    "\n\nThink very carefully before calling functions.\n"
+    "If you choose to call a function ONLY reply in the following format with no prefix or suffix:\n\n"
+    '<function=example_function_name>{"example_name": "example_value"}</function>\n\n'
+    "Reminder:\n- Function calls MUST follow the specified format, start with <function= and end with </function>\n"
+    "- Required parameters MUST be specified\n- Put the entire function call reply on one line",
+    llama_list,
+)
+
+PYTHONIC = Wording(
+    "You are given a question and a set of possible functions. Based on the question, you may need to make one or "
+    "more function calls to achieve the purpose. If none of the functions can be used, answer in words.\n\n"
+    "If you decide to invoke any of the functions, you MUST put it in the format of "
+    "[func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)]\n"
+    "Values are Python literals. You SHOULD NOT include any other text in a reply that calls functions.\n\n"
+    "Here is a list of functions in JSON format that you can invoke.\n\n",
+    "",
+    nested_lines,
+)
+
+OBSIDIAN = Wording(
+    "# Tools\n\nYou can use tools. To use one, write a block like this on lines of its own:\n\n"
+    "<use_tool>\n<name>tool_name</name>\n<parameter_name>value</parameter_name>\n</use_tool>\n\n"
+    "- Each parameter is a tag with exactly the name that the tool's schema has.\n"
+    "- Texts stand in their tag as they are, without quotes or escapes; lists and objects are JSON.\n"
+    "- Write no code fence around a block. Words before a block are welcome, write none after the last.\n"
+    "- Several blocks in one reply use several tools.\n\nThe tools, with the JSON schemas of their parameters:\n",
+    "",
+    flat_lines,
+)
+
+REACT = Wording(
+    "Answer the following questions as best you can. You have access to the following tools:\n\n",
+    "\n\nTo use a tool, use the following format, and write nothing after the input:\n\n"
+    "Thought: you should always think about what to do\nAction: the name of one of the tools\n"
+    "Action Input: the input to the action, a JSON object\n\n"
+    "When you need no tool any more, answer in words without an Action.",
+    react_list,
+)
+
+
+_NEXT = "The results come in the next message, "
+
+
+class ResultForm(Struct, frozen=True):
+    """How results are written. ends: what a result must not contain. follow: the sentence that announces the results to the model."""
+
+    write_results: Callable[[Sequence[PromptResult]], str]
+    ends: tuple[str, ...]
+    follow: str
+
+
+def _shown(result: PromptResult) -> str:
+    return mark_error(result.text) if result.is_error else result.text
+
+
+def _quoted(result: PromptResult) -> str:
+    return dumps_text(_shown(result)).decode("utf-8")
+
+
+def _each(
+    opening: str, closing: str, *, around: tuple[str, str] = ("", ""), between: str = "\n"
+) -> Callable[[Sequence[PromptResult]], str]:
+    """Each result between two literals, and all of them between two more."""
+
+    def write_results(results: Sequence[PromptResult]) -> str:
+        text = between.join(opening + _shown(result) + closing for result in results)
+        return around[0] + text + around[1]
+
+    return write_results
+
+
+def _function_results(results: Sequence[PromptResult]) -> str:
+    texts: list[str] = []
+    for result in results:
+        tag = "stderr" if result.is_error else "stdout"
+        name = f"<tool_name>{result.name}</tool_name>"
+        texts.append(f"<result>\n{name}\n<{tag}>\n{result.text}\n</{tag}>\n</result>")
+    return "<function_results>\n" + "\n".join(texts) + "\n</function_results>"
+
+
+def _mistral_results(results: Sequence[PromptResult]) -> str:
+    return "".join(
+        f'[TOOL_RESULTS] {{"content": {_quoted(result)}, '
+        f'"call_id": "{mistral_id(result.call_id)}"}}[/TOOL_RESULTS]'
+        for result in results
+    )
+
+
+def _kimi_returns(results: Sequence[PromptResult]) -> str:
+    return "\n\n".join(
+        f"## Return of {kimi_id(result.name, result.number)}\n{_shown(result)}"
+        for result in results
+    )
+
+
+def _cohere_results(results: Sequence[PromptResult]) -> str:
+    texts = ",\n".join(
+        f'{{"tool_call_id": "{result.number}", "results": {{"0": {_quoted(result)}}}, '
+        f'"is_error": {"true" if result.is_error else "null"}}}'
+        for result in results
+    )
+    return f"<|START_TOOL_RESULT|>[\n{texts}\n]<|END_TOOL_RESULT|>"
+
+
+def _observations(results: Sequence[PromptResult]) -> str:
+    return "\n".join(f"Observation: {_shown(result)}" for result in results)
+
+
+TOOL_RESPONSES = ResultForm(
+    _each("<tool_response>\n", "\n</tool_response>"),
+    ("</tool_response>",),
+    f"{_NEXT}one for each call and in the order of the calls, within <tool_response></tool_response> tags.",
+)
+FUNCTION_RESULTS = ResultForm(
+    _function_results,
+    ("</function_results>", "</result>", "</stdout>", "</stderr>"),
+    f"{_NEXT}within <function_results></function_results> tags.",
+)
+DSML_RESULTS = ResultForm(
+    _each("<result>", "</result>", around=("<function_results>\n", "\n</function_results>")),
+    ("</function_results>", "</result>"),
+    f"{_NEXT}within <function_results></function_results> tags, in the order of the calls.",
+)
+DEEPSEEK_OUTPUTS = ResultForm(
+    _each("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>", between=""),
+    ("<｜tool▁output▁end｜>",),
+    f"{_NEXT}one for each call and in the order of the calls.",
+)
+MISTRAL_RESULTS = ResultForm(
+    _mistral_results,
+    (),  # JSON strings keep to themselves what they contain
+    _NEXT + 'each as [TOOL_RESULTS] {"content": ..., "call_id": ...}[/TOOL_RESULTS].',
+)
+KIMI_RETURNS = ResultForm(
+    _kimi_returns, ("## Return of ",), f"{_NEXT}each under a line with the id of its call."
+)
+COHERE_RESULTS = ResultForm(
+    _cohere_results,
+    (),
+    f"{_NEXT}within <|START_TOOL_RESULT|><|END_TOOL_RESULT|>, each with the tool_call_id of its call.",
+)
+OBSERVATIONS = ResultForm(_observations, ("\nObservation:",), f"{_NEXT}after `Observation:`.")

@@ -21,8 +21,6 @@ from dragoman.core.fields import Fields, read_float, read_object, read_text
 from dragoman.errors import MalformedJson, UpstreamError
 from dragoman.model.outcome import ErrorKind
 
-__all__ = ("Login", "LoginFile", "auth_path", "login_error", "read_login")
-
 FILE_NAME = "auth.json"
 HOME_VARIABLE = "CODEX_HOME"
 
@@ -126,11 +124,11 @@ def read_login(data: bytes, where: object = FILE_NAME) -> Login:
     if access is None:
         raise login_error(f"{where} holds neither ChatGPT's tokens nor an API key")
     claims = _claims(access)
-    return Login(access, _account(tokens, claims), read_float(claims, "exp"))
+    return Login(access, _account(tokens, claims), read_float(claims.get("exp")))
 
 
 def login_error(problem: str) -> UpstreamError:
-    """What a caller is told, whatever is wrong: what it is, and that logging in again cures it."""
+    """The error for a caller, whatever is wrong: what it is, and that logging in again cures it."""
     error = UpstreamError(f"{problem}; {_HOW}")
     error.kind = _AUTHENTICATION
     error.status = 401
@@ -143,9 +141,9 @@ def _mark(found: stat_result) -> tuple[int, int, int]:
 
 def _account(tokens: Fields, access: Fields) -> str | None:
     """The file says it; older ones leave it to the tokens."""
-    told = _text(tokens, "account_id") or _text(read_object(access.get(_CLAIMS)), _ACCOUNT)
-    if told is not None:
-        return told
+    account = _text(tokens, "account_id") or _text(read_object(access.get(_CLAIMS)), _ACCOUNT)
+    if account is not None:
+        return account
     identity = _claims(_text(tokens, "id_token") or "")
     return _text(read_object(identity.get(_CLAIMS)), _ACCOUNT)
 
@@ -163,5 +161,5 @@ def _claims(token: str) -> Fields:
 
 def _text(fields: Fields, key: str) -> str | None:
     """A value that can stand in a header."""
-    value = (read_text(fields, key) or "").strip()
+    value = (read_text(fields.get(key)) or "").strip()
     return value if value and value.isascii() and value.isprintable() else None

@@ -11,16 +11,13 @@ from time import time
 from msgspec import structs
 
 from dragoman._json import as_object, loads
+from dragoman.config.settings import CHATGPT_CODEX_URL, UpstreamSettings
 from dragoman.core.secrets import Secrets
 from dragoman.errors import MalformedJson, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
 from dragoman.upstream.chatgpt_codex.credentials import Login, LoginFile, login_error
-from dragoman.upstream.chatgpt_codex.shaping import BASE_URL
-from dragoman.upstream.http import HttpUpstream, Probe
-from dragoman.upstream.settings import UpstreamSettings
-
-__all__ = ("ChatGptCodexUpstream",)
+from dragoman.upstream.http.upstream import HttpUpstream, Probe
 
 _API_URL = "https://api.openai.com/v1"
 
@@ -52,7 +49,7 @@ class ChatGptCodexUpstream:
         as_responses = structs.replace(settings, kind="responses", also=(), api_key=None)
         self._backend = HttpUpstream(name, as_responses, key=None)
         self._api = self._backend
-        if settings.base_url == BASE_URL:
+        if settings.base_url == CHATGPT_CODEX_URL:
             public = structs.replace(as_responses, base_url=_API_URL)
             self._api = HttpUpstream(name, public, key=None)
         self._logins = LoginFile(auth_file, now)
@@ -130,7 +127,7 @@ class ChatGptCodexUpstream:
 
 
 def _session(request: UpstreamRequest) -> str | None:
-    """Requests of one conversation should meet the same cache: they are told together by the key that they share."""
+    """Requests of one conversation should meet the same cache: the key that they share identifies them."""
     if any(name in request.headers for name in _SESSION) or _CACHE_KEY not in request.body:
         return None
     try:

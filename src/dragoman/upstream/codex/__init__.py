@@ -1,5 +1,6 @@
-"""Upstream `codex`: a supervised `codex app-server` child, spoken to in JSON-RPC over its pipes.
+"""Upstream `codex`: a supervised `codex app-server` child, by JSON-RPC over its pipes.
 
-upstream  a request becomes a turn, or goes on with one that is held
-child     one app-server: its messages and its turns; `seat` supervises it, `process` is the program itself
+upstream       makes a request a turn, or continues a paused one (`paused_turns`)
+supervisor     keeps a child running; `process` is the program itself
+child, turn    one app-server and its messages; one turn and its answers
 """

@@ -1,30 +1,38 @@
-"""One running `codex app-server`: its handshake, its requests and ours, and whose message is whose.
+"""One running `codex app-server`: its handshake, its requests and ours, and which turn each message belongs to.
 
-A child serves many threads at once over one pipe. It lives from `start` to its end, of its own or by `close`; what was
-going on then fails. When it is started again is `seat`'s to say.
+A child serves many threads at once over one pipe. It lives from `start` until it ends by itself or by `close`; what was
+going on then fails. `supervisor` decides when it is started again.
+
+A thread is started without anything of Codex's own or of this machine (`thread_params`). MCP servers of the operator's
+Codex would offer their tools to the model and run them here, so each is switched off by its name. Codex's own retries are
+switched off where that is allowed: Codex starts an answer again after parts of it were sent, and the gateway has its own
+policy. Requests of the app-server that are not calls of a client's tools should not come then. One that does is declined:
+never granted, and never left open, because the turn would wait for ever (`decline`).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import cast
 
 from msgspec import Struct
 
 from dragoman._json import Raw, as_object, loads
+from dragoman.dialects.codex import SWITCHED_OFF
 from dragoman.errors import FrameTooLarge, MalformedJson, UpstreamError
 from dragoman.upstream.codex import jsonrpc
-from dragoman.upstream.codex.jsonrpc import MAX_LINE_BYTES, LineSplitter, Message, read_message
-from dragoman.upstream.codex.limits import has_limits
-from dragoman.upstream.codex.opening import overrides_of
-from dragoman.upstream.codex.process import GRACE_SECONDS, Process, spawn
-from dragoman.upstream.codex.refusals import decline
-from dragoman.upstream.codex.stderr import Murmur
-from dragoman.upstream.codex.turn import Turn
-from dragoman.upstream.codex.watch import TOOL_CALL
-
-__all__ = ("Child", "Launch")
+from dragoman.upstream.codex.jsonrpc import (
+    MAX_LINE_BYTES,
+    LineSplitter,
+    Message,
+    answer,
+    read_message,
+    refusal,
+)
+from dragoman.upstream.codex.process import GRACE_SECONDS, Process, StderrLog, spawn
+from dragoman.upstream.codex.turn import TOOL_CALL, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +74,7 @@ class Child:
         self._numbers = 0
         self._asked: dict[int, asyncio.Future[Message]] = {}
         self._late: dict[int, Callable[[Message], None]] = {}
-        self._murmur = Murmur()
+        self._murmur = StderrLog()
         self._garbage = 0
         self._tasks = [
             asyncio.create_task(self._listen()),
@@ -109,7 +117,7 @@ class Child:
     ) -> _Result:
         """Ask the child something.
 
-        on_late: told an answer that comes when nobody waits for it any more.
+        on_late: called with an answer that comes when nobody waits for it any more.
 
         Raises:
             UpstreamError: it refuses, is gone, or does not answer.
@@ -319,3 +327,113 @@ def _is_damaged(line: bytes) -> bool:
     except MalformedJson:
         return True
     return False
+
+
+METHOD_NOT_FOUND = -32601
+
+_ANSWERS: Mapping[str, object] = {
+    "item/commandExecution/requestApproval": {"decision": "decline"},
+    "item/fileChange/requestApproval": {"decision": "decline"},
+    "item/permissions/requestApproval": {"permissions": {}, "scope": "turn"},
+    "mcpServer/elicitation/request": {"action": "decline", "content": None, "_meta": None},
+    # Of the first protocol.
+    "applyPatchApproval": {"decision": "denied"},
+    "execCommandApproval": {"decision": "denied"},
+}
+
+
+def decline(method: str, number: bytes) -> bytes:
+    """The line that answers such a request."""
+    known = _ANSWERS.get(method)
+    if known is not None:
+        return answer(number, known)
+    return refusal(number, METHOD_NOT_FOUND, f"{method[:100]}: not served by this gateway")
+
+
+_Json = dict[str, object]
+
+_NAMES = {
+    "usedPercent": "used-percent",
+    "windowDurationMins": "window-minutes",
+    "resetsAt": "reset-at",
+}
+
+
+def has_limits(line: bytes) -> bool:
+    """Whether a report says anything: without limits of its provider Codex sends one of nulls."""
+    return any(_headers(line))
+
+
+def limit_headers(line: bytes | None) -> dict[str, str]:
+    """Headers for the last report of the child, if there was one."""
+    return {} if line is None else dict(_headers(line))
+
+
+def _headers(line: bytes) -> Iterator[tuple[str, str]]:
+    limits = _table(_table(_read(line).get("params")).get("rateLimits"))
+    for window in ("primary", "secondary"):
+        for key, value in _table(limits.get(window)).items():
+            if key in _NAMES and isinstance(value, int | float):
+                yield (
+                    f"x-codex-{window}-{_NAMES[key]}",
+                    f"{value:g}" if key == "usedPercent" else str(value),
+                )
+    credits_ = _table(limits.get("credits"))
+    for key, name in (("hasCredits", "has-credits"), ("unlimited", "unlimited")):
+        if isinstance(credits_.get(key), bool):
+            yield f"x-codex-credits-{name}", str(credits_[key])
+    if isinstance(credits_.get("balance"), str):
+        yield "x-codex-credits-balance", str(credits_["balance"])
+
+
+def _read(line: bytes) -> _Json:
+    try:
+        return _table(loads(line))
+    except MalformedJson:
+        return {}
+
+
+def _table(value: object) -> _Json:
+    return cast("_Json", value) if isinstance(value, dict) else {}
+
+
+def overrides_of(config: Mapping[str, Raw]) -> _Json:
+    """The settings of every thread of a child, by their dotted names. `config`: the answer to `config/read`."""
+    overrides: _Json = dict(SWITCHED_OFF)
+    # As tables, which are merged with the operator's: a name may have dots.
+    overrides["mcp_servers"] = {name: {"enabled": False} for name in _object(config, "mcp_servers")}
+    provider = cast("object", loads(bytes(config.get("model_provider", b"null"))))
+    # Only providers that the operator has described may be changed; the one for OpenAI itself may not.
+    if isinstance(provider, str) and provider in _object(config, "model_providers"):
+        off = {"request_max_retries": 0, "stream_max_retries": 0}
+        overrides["model_providers"] = {provider: off}
+    return overrides
+
+
+def thread_params(thread: Raw, overrides: Mapping[str, object], folder: str) -> _Json:
+    """The parameters of `thread/start`. `thread`: what the request asks for; `folder`: an empty one."""
+    asked = as_object(bytes(thread))
+    own = _object(asked, "config")
+    return {
+        **asked,
+        "cwd": folder,
+        "ephemeral": True,
+        "approvalPolicy": "never",
+        "sandbox": "read-only",
+        # Without an environment nothing can run, not even a tool of Codex's that is still there.
+        "environments": [],
+        "experimentalRawEvents": True,
+        "config": {**overrides, **own},
+    }
+
+
+def tool_names(thread: Raw) -> list[str]:
+    """The names under which a request offers its tools."""
+    tools = as_object(bytes(thread)).get("dynamicTools")
+    entries = cast("list[_Json]", loads(bytes(tools)) if tools is not None else [])
+    return [str(entry["name"]) for entry in entries]
+
+
+def _object(fields: Mapping[str, Raw], key: str) -> dict[str, Raw]:
+    data = bytes(fields.get(key, b""))
+    return as_object(data) if data.startswith(b"{") else {}

@@ -10,17 +10,6 @@ from msgspec import Struct
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, loads, typed_decoder
 from dragoman.errors import FrameTooLarge, MalformedJson
 
-__all__ = (
-    "MAX_LINE_BYTES",
-    "LineSplitter",
-    "Message",
-    "answer",
-    "notification",
-    "read_message",
-    "refusal",
-    "request",
-)
-
 # Images that a client sends come back in the child's reports as base64; a body of ours may have 64 MiB.
 MAX_LINE_BYTES = 128 * 1024 * 1024
 

@@ -1,16 +1,18 @@
-"""A child process with three pipes: started in a session of its own, ended with all that it has started."""
+"""A child process with three pipes: started in a session of its own, ended with all that it has started.
+
+What it writes to its standard error is logged line by line, cut, and no more than a reader can take (`StderrLog`). The log
+itself hides secrets.
+"""
 
 import asyncio
 import os
 import signal
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from dragoman.config.settings import CODEX_INSTALL_HINT
 from dragoman.errors import UpstreamError
-
-__all__ = ("INSTALL_HINT", "Process", "spawn")
-
-INSTALL_HINT = "install it with `npm install -g @openai/codex`, or say in `command` where it is"
 
 # An app-server ends some 30 ms after its input; more is for a machine that is busy.
 GRACE_SECONDS = 3.0
@@ -99,7 +101,7 @@ async def spawn(
         )
     except FileNotFoundError as error:
         raise _unusable(
-            f"upstream {name!r}: expected the program {command[0]!r}, found none; {INSTALL_HINT}"
+            f"upstream {name!r}: expected the program {command[0]!r}, found none; {CODEX_INSTALL_HINT}"
         ) from error
     except OSError as error:
         raise _unusable(
@@ -112,3 +114,42 @@ def _unusable(message: str) -> UpstreamError:
     error = UpstreamError(message)
     error.status = 503
     return error
+
+
+# A log line of Codex has some 200 characters; a backtrace a few hundred lines.
+MAX_LINE = 1000
+LINES_PER_SPELL = 100
+SPELL_SECONDS = 10.0
+# The last words of a child that dies are in the error message.
+REMEMBERED = 3
+
+
+class StderrLog:
+    """`feed` gives the lines to log."""
+
+    def __init__(self) -> None:
+        self.last: deque[str] = deque(maxlen=REMEMBERED)
+        self._rest = b""
+        self._spell = float("-inf")
+        self._count = 0
+        self._unsaid = 0
+
+    def feed(self, data: bytes, now: float) -> list[str]:
+        *lines, rest = (self._rest + data).split(b"\n")
+        # A line without an end is cut here, so that its bytes are not gathered for ever.
+        self._rest = rest[:MAX_LINE] if len(rest) > MAX_LINE else rest
+        return [said for line in lines if line.strip() for said in self._say(line, now)]
+
+    def _say(self, line: bytes, now: float) -> list[str]:
+        text = line[:MAX_LINE].decode("utf-8", "replace").strip()
+        self.last.append(text)
+        said: list[str] = []
+        if now - self._spell >= SPELL_SECONDS:
+            if self._unsaid:
+                said.append(f"({self._unsaid} lines are not shown)")
+            self._spell, self._count, self._unsaid = now, 0, 0
+        self._count += 1
+        if self._count > LINES_PER_SPELL:
+            self._unsaid += 1
+            return said
+        return [*said, text]

@@ -1,30 +1,51 @@
-"""One turn of Codex, told to clients as one or several answers.
+"""One turn of Codex, which clients see as one or several answers.
 
     RUNNING ──calls wait──► PAUSED ──results come──► RUNNING ──turn/completed──► OVER
        └────────────── interrupted, lost or failed ──────────────► OVER
 
-The child puts messages in as they come; whoever tells the answer takes them out. What comes while the turn is paused
-belongs to the next answer. Nothing is given out until there is something for the client to hear, so that a turn that
-fails before may be tried elsewhere.
+The child puts messages in as they come; a `CodexReply` takes them out as frames, until the turn ends or pauses. What comes
+while the turn is paused belongs to the next answer. Nothing is given out until there is something that a client sees, so
+that a turn that fails before may be tried elsewhere.
+
+`PauseDetector` says when the answer to a client ends although the turn does not:
+
+    rawResponseItem/completed of a call ──► the call is expected
+    item/tool/call ──────────────────────► it waits for its result
+    rawResponse/completed ───────────────► the model response is over: no further parallel call will come
+
+The answer may end (`may_pause`) when calls wait, the response that made them is over, and all calls expected of it have
+come. The order of the last two messages is not fixed. A model that writes programs makes calls outside any response;
+those wait by themselves. If the model's connection is cut after a call, Codex says nothing until the call is answered: a
+caller that has waited long enough may end the answer with `is_waiting` alone. Which calls are the client's is decided by
+the names that were offered, as `dialects.codex` does.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
 
-from dragoman._json import dumps
+from dragoman._json import Raw, as_object, dumps, is_strict, loads
 from dragoman.core.failures import error_info
 from dragoman.dialects.codex import ANSWER, PAUSE
 from dragoman.errors import GatewayError, UpstreamError
+from dragoman.upstream.base import Reply
 from dragoman.upstream.codex.jsonrpc import Message
-from dragoman.upstream.codex.watch import Watch
-
-__all__ = ("MAX_BUFFERED", "Line", "Turn")
+from dragoman.upstream.errors import gone_silent, no_answer
 
 # What may wait for a client that reads slowly. Codex's pipe is shared: it cannot be made to wait for one of them.
 MAX_BUFFERED = 64 * 1024 * 1024
 
 _TOLD = ("turn/", "item/", "rawResponse", "thread/tokenUsage/", "account/rateLimits/", "error")
+
+TOOL_CALL = "item/tool/call"
+_INJECTED_TURN = "auto-compact-"
+_ECHOES = frozenset({"userMessage", "hookPrompt"})
+_SPOKEN = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
+_STREAMED = frozenset({"agentMessage", "reasoning"})
+
+# A second parallel call with long arguments is silent for as long as the model writes it. Longer than this, the calls
+# there are go out by themselves: the model's connection may be gone, and Codex would not say so before they are answered.
+SETTLE_SECONDS = 10.0
 
 
 class Line(Protocol):
@@ -54,7 +75,7 @@ class Turn:
         on_end: Callable[["Turn"], None],
     ) -> None:
         self.thread_id = thread_id
-        self.watch = Watch(frozenset(tools))
+        self.watch = PauseDetector(frozenset(tools))
         self.is_paused = False
         self.is_released = False
         self.changed = asyncio.Event()
@@ -100,7 +121,7 @@ class Turn:
             "answerId": f"{self.thread_id}{number}",
             "model": self._model,
             "tools": self._tools,
-            "calls": sorted(self.watch.told),
+            "calls": sorted(self.watch.announced),
         }
         self._early.append(_frame(dumps({"method": ANSWER, "params": params})))
         if limits is not None:
@@ -127,7 +148,7 @@ class Turn:
             self.deliver(message)
 
     def take(self) -> bytes:
-        """What has become ready to be told, or nothing."""
+        """What has become ready to be sent, or nothing."""
         data = b"".join(self._ready)
         self._ready.clear()
         self._size = 0
@@ -145,7 +166,7 @@ class Turn:
         self._on_pause(self)
 
     def fail(self, error: GatewayError) -> None:
-        """The turn cannot go on; whoever tells it raises `error`."""
+        """The turn cannot continue; its reader raises `error`."""
         if self.failure is None and not self.watch.is_over:
             self.failure = error
         self.changed.set()
@@ -189,7 +210,7 @@ class Turn:
         watch = self.watch
         watch.note(message)
         if watch.is_retrying:
-            # What was told cannot be withdrawn; what was not may well be begun anew.
+            # What was sent cannot be withdrawn; what was not may be begun again.
             if watch.is_text_open:
                 self.fail(_of_kind("truncated", "Codex lost the model's answer and begins it anew"))
             return
@@ -238,3 +259,175 @@ def _of_kind(kind: str, message: str) -> UpstreamError:
     error.kind = kind
     error.status = error_info(error).status or error.status
     return error
+
+
+class PauseDetector:
+    """`waiting` are the calls that wait for a result: by their id, the id of the request that asks for it.
+
+    is_heard: the client has something to hear. is_over: the turn has ended, and `is_failed` how. dropped: a tool that
+    Codex did not offer although it was asked to. is_retrying: Codex begins a model response anew.
+    """
+
+    def __init__(self, offered: frozenset[str]) -> None:
+        self.waiting: dict[str, bytes] = {}
+        self.announced: set[str] = set()
+        self.turn_id = ""
+        self.is_heard = False
+        self.is_over = False
+        self.is_failed = False
+        self.is_retrying = False
+        self.is_text_open = False
+        self.dropped: str | None = None
+        self._offered = offered
+        self._expected: dict[str, str] = {}
+        self._is_response_open = False
+
+    @property
+    def may_pause(self) -> bool:
+        return bool(self.waiting) and not self._is_response_open and not self._expected
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self.waiting)
+
+    def answered(self) -> None:
+        """The calls that wait have been answered, and the turn goes on with another answer."""
+        self.waiting = {}
+        self.is_heard = self.is_text_open = False
+
+    def note(self, message: Message) -> None:
+        """Take the next message of the turn."""
+        self.is_retrying = False
+        match message.method:
+            case (
+                "item/agentMessage/delta"
+                | "item/reasoning/summaryTextDelta"
+                | "item/reasoning/textDelta"
+            ):
+                self.is_heard = self.is_text_open = self._is_response_open = True
+            case "rawResponseItem/completed":
+                self._raw_item(message.params())
+            case "rawResponse/completed":
+                self._is_response_open = self.is_text_open = False
+            case "item/started" | "item/completed":
+                self._item(message.method, _object(message.params(), "item"))
+            case "item/tool/call":
+                self._call(message)
+            case "error":
+                self.is_retrying = bytes(message.params().get("willRetry", b"")) == b"true"
+            case "turn/started":
+                self.turn_id = _text(_object(message.params(), "turn"), "id")
+            case "turn/completed":
+                self.is_over = True
+                self.is_failed = _text(_object(message.params(), "turn"), "status") == "failed"
+            case _:
+                pass
+
+    def _raw_item(self, params: dict[str, Raw]) -> None:
+        if _text(params, "turnId").startswith(_INJECTED_TURN):
+            return
+        item = _object(params, "item")
+        kind = _text(item, "type")
+        if kind == "function_call_output":
+            name = self._expected.pop(_text(item, "call_id"), None)
+            if name is not None:
+                # Answered, and nobody was asked: Codex has a tool of that name itself.
+                self.dropped = name
+        elif kind in _SPOKEN and not (kind == "message" and _text(item, "role") != "assistant"):
+            self.is_heard = self._is_response_open = True
+            if kind == "function_call":
+                self._expect(item)
+
+    def _expect(self, item: dict[str, Raw]) -> None:
+        name, call_id = _text(item, "name"), _text(item, "call_id")
+        is_plain = _text(item, "namespace") in ("", "functions")
+        if is_plain and name in self._offered and is_strict(_text(item, "arguments")):
+            if call_id not in self.waiting:
+                self._expected[call_id] = name
+            self.announced.add(call_id)
+
+    def _item(self, method: str, item: dict[str, Raw]) -> None:
+        kind = _text(item, "type")
+        if kind in _ECHOES:
+            return
+        if kind == "dynamicToolCall" and method == "item/completed":
+            self.waiting.pop(_text(item, "id"), None)
+            self._expected.pop(_text(item, "id"), None)
+            return
+        self.is_heard = True
+        if kind in _STREAMED:
+            self.is_text_open = self._is_response_open = True
+
+    def _call(self, message: Message) -> None:
+        call_id = _text(message.params(), "callId")
+        self.is_heard = True
+        self.waiting[call_id] = message.id
+        self.announced.add(call_id)
+        self._expected.pop(call_id, None)
+
+
+def _object(fields: dict[str, Raw], key: str) -> dict[str, Raw]:
+    data = bytes(fields.get(key, b""))
+    return as_object(data) if data.startswith(b"{") else {}
+
+
+def _text(fields: dict[str, Raw], key: str) -> str:
+    value = cast("object", loads(bytes(fields.get(key, b"null"))))
+    return value if isinstance(value, str) else ""
+
+
+class CodexReply(Reply):
+    """The reply of a turn. Closing it stops the turn, unless it waits for results or is over."""
+
+    status = 200
+
+    def __init__(
+        self,
+        name: str,
+        turn: Turn,
+        headers: Mapping[str, str],
+        *,
+        first_timeout: float,
+        idle_timeout: float,
+        settle: float,
+    ) -> None:
+        self.headers = headers
+        self._name = name
+        self._turn: Turn | None = turn
+        self._first_timeout = first_timeout
+        self._idle_timeout = idle_timeout
+        self._settle = settle
+        self._has_read = False
+
+    async def read(self) -> bytes:
+        while (turn := self._turn) is not None:
+            data = turn.take()
+            if data:
+                self._has_read = True
+                return data
+            if turn.failure is not None:
+                self._turn = None
+                raise turn.failure
+            if turn.is_answer_over:
+                self.close()
+                break
+            await self._wait(turn)
+        return b""
+
+    async def _wait(self, turn: Turn) -> None:
+        patience = self._idle_timeout if self._has_read else self._first_timeout
+        is_settling = turn.watch.is_waiting and self._settle < patience
+        try:
+            async with asyncio.timeout(self._settle if is_settling else patience):
+                await turn.changed.wait()
+        except TimeoutError:
+            if is_settling:
+                turn.pause()
+                return
+            make = gone_silent if self._has_read else no_answer
+            turn.fail(make(self._name, patience))
+
+    def close(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None and not turn.is_paused:
+            turn.abandon()

@@ -3,7 +3,7 @@
     a request ──► does it continue a held turn?  ──yes──► its results are answered, the same turn streams on
                                                 └──no───► a fresh thread: its history injected, a turn started
 
-Both ways lead to the same conversation with the model. A turn whose calls the client has been told of is held, for a
+Both ways lead to the same conversation with the model. A turn whose calls the client has received is held, for a
 time; every other thread is forgotten when its answer ends.
 """
 
@@ -15,24 +15,25 @@ import time
 from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, loads
+from dragoman.config.secrets import hidden_from_clients
+from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.codex import jsonrpc
-from dragoman.upstream.codex.child import Child, Launch
-from dragoman.upstream.codex.continuation import Asked, Continuation, digests, read_asked
-from dragoman.upstream.codex.held import HeldTurns, Waiting
+from dragoman.upstream.codex.child import Child, Launch, limit_headers, thread_params, tool_names
 from dragoman.upstream.codex.jsonrpc import Message
-from dragoman.upstream.codex.limits import limit_headers
-from dragoman.upstream.codex.opening import thread_params, tool_names
-from dragoman.upstream.codex.reply import SETTLE_SECONDS, CodexReply
-from dragoman.upstream.codex.seat import Seat
-from dragoman.upstream.codex.turn import Turn
-from dragoman.upstream.http import Probe
-from dragoman.upstream.secrets import hidden_from_clients
-from dragoman.upstream.settings import UpstreamSettings
-
-__all__ = ("CodexUpstream", "child_environment")
+from dragoman.upstream.codex.paused_turns import (
+    Asked,
+    Continuation,
+    PausedTurns,
+    Waiting,
+    digests,
+    read_asked,
+)
+from dragoman.upstream.codex.supervisor import Supervisor
+from dragoman.upstream.codex.turn import SETTLE_SECONDS, CodexReply, Turn
+from dragoman.upstream.http.upstream import Probe
 
 # Keys of this gateway's own callers, which are none of the child's business.
 _PRIVATE = frozenset({"DRAGOMAN_API_KEYS", "DRAGOMAN_UPSTREAM_KEY"})
@@ -52,8 +53,8 @@ class CodexUpstream:
         self._settings = settings
         self._environ = os.environ if environ is None else environ
         self._folder: str | None = None
-        self._seats: list[Seat] = []
-        self._held: HeldTurns[_Held] = HeldTurns(settings.held_ttl, settings.held_max)
+        self._seats: list[Supervisor] = []
+        self._held: PausedTurns[_Held] = PausedTurns(settings.held_ttl, settings.held_max)
         self._sweeping: asyncio.TimerHandle | None = None
 
     def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 - whoever asks, Codex speaks its own
@@ -74,8 +75,8 @@ class CodexUpstream:
         asked = read_asked(request.body)
         found = self._held.take(asked)
         if found is not None:
-            held, told = found
-            if await self._continue(held, told, asked):
+            held, more = found
+            if await self._continue(held, more, asked):
                 return self._reply(held.child, held.turn)
         return await self._begin(asked)
 
@@ -149,33 +150,33 @@ class CodexUpstream:
         model = loads(bytes(result.get("model", b'""')))
         return thread_id, model if isinstance(model, str) else ""
 
-    async def _continue(self, held: "_Held", told: Continuation, asked: Asked) -> bool:
+    async def _continue(self, held: "_Held", more: Continuation, asked: Asked) -> bool:
         """Answer the calls of a held turn. False if that is not possible after all."""
         turn, child = held.turn, held.child
         waiting = turn.watch.waiting
-        is_told = False
+        is_sent = False
         try:
-            if told.steer:
+            if more.steer:
                 params = {
                     "threadId": turn.thread_id,
                     "expectedTurnId": turn.turn_id,
-                    "input": told.steer,
+                    "input": more.steer,
                 }
                 await child.request("turn/steer", params)
             if turn.is_paused and not child.ended.is_set():
                 held.remember(asked)
                 lines = [
-                    jsonrpc.answer(number, told.results[call_id])
+                    jsonrpc.answer(number, more.results[call_id])
                     for call_id, number in waiting.items()
                 ]
                 turn.answer(lines, child.limits)
-                is_told = True
+                is_sent = True
         except UpstreamError:
             return False
         finally:
-            if not is_told:
+            if not is_sent:
                 turn.abandon()
-        return is_told
+        return is_sent
 
     def _hold(self, held: "_Held") -> None:
         now = time.monotonic()
@@ -215,7 +216,7 @@ class CodexUpstream:
 
     # --- children ----------------------------------------------------------------------------------------------------
 
-    def _all_seats(self) -> list[Seat]:
+    def _all_seats(self) -> list[Supervisor]:
         if not self._seats:
             launch = Launch(
                 name=self.name,
@@ -224,7 +225,7 @@ class CodexUpstream:
                 folder=self._empty_folder(),
                 patience=self._settings.connect_timeout,
             )
-            self._seats = [Seat(launch) for _ in range(self._settings.children)]
+            self._seats = [Supervisor(launch) for _ in range(self._settings.children)]
         return self._seats
 
     def _empty_folder(self) -> str:

@@ -19,24 +19,20 @@ from typing import cast
 from msgspec import Struct, structs
 
 from dragoman._json import Raw, loads
-from dragoman.core.names import satisfies
-from dragoman.core.pointers import resolve
+from dragoman.core.schemas import resolve, satisfies
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
-from dragoman.upstream.rehearsal.harmless import is_harmless_word, needs_care, safe_argv
-from dragoman.upstream.rehearsal.merging import (
+from dragoman.upstream.rehearsal.schema import (
     Schema,
+    choose_number,
     list_in,
     merge,
     number_in,
     schema_in,
     types_of,
 )
-from dragoman.upstream.rehearsal.numbers import choose_number
-from dragoman.upstream.rehearsal.strings import StringMaker
+from dragoman.upstream.rehearsal.strings import StringMaker, is_harmless_word, needs_care, safe_argv
 from dragoman.upstream.rehearsal.words import Words, split_name
-
-__all__ = ("arguments_for", "value_for")
 
 # Real schemas are three or four deep. Below the first bound null and the empty list are preferred, below the second
 # nothing is made any more.

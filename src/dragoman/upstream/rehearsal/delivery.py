@@ -1,9 +1,11 @@
-"""An answer as the bytes that arrive one after the other, and how they end. Pure.
+"""An answer as pieces of a dialect's bytes, how it ends, and the reply that is read piece by piece.
 
-The dialect's own encoder writes them; this module decides what a single piece is. Texts are told in small deltas, a
+The dialect's own encoder writes the bytes; this module decides what a single piece is. Texts come in small deltas, and a
 piece is what one event puts on the wire. Interrupted answers end in the middle of their last part.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
@@ -14,6 +16,7 @@ from dragoman.core.failures import status_of
 from dragoman.core.fold import fold, unfold
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.registry import Codec
+from dragoman.errors import UpstreamError
 from dragoman.model.events import (
     Event,
     Failed,
@@ -27,12 +30,11 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, Outcome, Usage
 from dragoman.model.parts import Call
+from dragoman.upstream.base import Reply
+from dragoman.upstream.rehearsal.answer import CHARACTERS
 from dragoman.upstream.rehearsal.scenarios import Ending, Scenario
-from dragoman.upstream.rehearsal.tokens import CHARACTERS
 
-__all__ = ("Delivery", "deliver_body", "deliver_error", "deliver_stream", "tell")
-
-# A delta is a token or so; a long text is told in larger ones, so that 300 KB do not become 75,000 frames.
+# A delta is a token or so; a long text is written in larger ones, so that 300 KB do not become 75,000 frames.
 MAX_DELTAS = 500
 # What a socket commonly gives at one read.
 BODY_PIECE = 65_536
@@ -66,7 +68,7 @@ def deliver_stream(
     outcome: Outcome, codec: Codec, context: EncodeContext, scenario: Scenario
 ) -> Delivery:
     """An answer as a stream."""
-    events = list(tell(outcome))
+    events = list(events_of(outcome))
     ending = scenario.ending
     if ending != "whole":
         events = events[: _middle(events)]
@@ -102,7 +104,7 @@ def deliver_body(
     )
 
 
-def tell(outcome: Outcome) -> Iterator[Event]:
+def events_of(outcome: Outcome) -> Iterator[Event]:
     """The events of an answer, with its texts in small deltas and what was read counted at the start."""
     for event in unfold(outcome):
         match event:
@@ -122,13 +124,13 @@ def _middle(events: Sequence[Event]) -> int:
     """How many events make half of the last part that has deltas, or of a call that has none."""
     started = [event.part for event in events if isinstance(event, PartStarted)]
     last = started[-1] if started else 0
-    told = [
+    written = [
         index
         for index, event in enumerate(events)
         if isinstance(event, PartStarted | TextDelta | ReasoningDelta | InputDelta)
         and event.part == last
     ]
-    return told[len(told) // 2] + 1 if told else 1
+    return written[len(written) // 2] + 1 if written else 1
 
 
 def _failure(events: Sequence[Event]) -> Iterator[Event]:
@@ -148,13 +150,13 @@ def _frames(
     events: Iterable[Event], codec: Codec, context: EncodeContext, *, interleaved: bool
 ) -> list[bytes]:
     encoder = codec.encoder(context)
-    told = [(event, encoder.encode(event)) for event in events]
+    written = [(event, encoder.encode(event)) for event in events]
     if interleaved:
-        return _renumber(_interleave(told))
-    return [data for _, data in told if data]
+        return _renumber(_interleave(written))
+    return [data for _, data in written if data]
 
 
-def _interleave(told: Sequence[tuple[Event, bytes]]) -> list[bytes]:
+def _interleave(written: Sequence[tuple[Event, bytes]]) -> list[bytes]:
     """The frames of the calls dealt like cards: the first of each, then the second of each.
 
     No encoder of ours writes calls that overlap, and servers do send them, so the frames are put out of order after
@@ -162,12 +164,12 @@ def _interleave(told: Sequence[tuple[Event, bytes]]) -> list[bytes]:
     """
     hands: dict[int, list[bytes]] = {
         event.part: []
-        for event, _ in told
+        for event, _ in written
         if isinstance(event, PartStarted) and isinstance(event.header, Call)
     }
     before: list[bytes] = []
     after: list[bytes] = []
-    for event, data in told:
+    for event, data in written:
         part = event.part if isinstance(event, PartStarted | InputDelta | PartEnded) else -1
         if part in hands:
             hands[part].append(data)
@@ -192,3 +194,54 @@ def _renumber(frames: Sequence[bytes]) -> list[bytes]:
             number += 1
             out.append(head + b"data: " + dumps(fields) + b"\n\n")
     return out
+
+
+class RehearsalReply(Reply):
+    """A delivery: each read gives the next piece, after its delay."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.status = delivery.status
+        self.headers = delivery.headers
+        self._delivery = delivery
+        self._pieces = deque(delivery.pieces)
+        self._closed = asyncio.Event()
+
+    async def read(self) -> bytes:
+        """The next piece; empty at the end.
+
+        Raises:
+            UpstreamError: kind `truncated`: the scenario cuts the connection, or the reply was closed.
+        """
+        ending = self._delivery.ending
+        if self._pieces:
+            # Others get their turn between two pieces, as they would if these came from a socket.
+            await self._wait(self._delivery.delay)
+        elif ending == "stall":
+            await self._closed.wait()
+        if self._closed.is_set():
+            raise _truncated("the reply was closed before it was read to its end")
+        if self._pieces:
+            return self._pieces.popleft()
+        if ending == "cut":
+            raise _truncated("the rehearsal cut the connection, as it was asked to")
+        return b""
+
+    def close(self) -> None:
+        """Wakes whoever is reading, at once. May be called twice."""
+        self._closed.set()
+
+    async def _wait(self, delay: float) -> None:
+        if not delay:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(delay):
+                await self._closed.wait()
+        except TimeoutError:
+            pass
+
+
+def _truncated(message: str) -> UpstreamError:
+    error = UpstreamError(message)
+    error.kind = "truncated"
+    return error

@@ -11,8 +11,6 @@ from msgspec import Struct
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import ErrorKind
 
-__all__ = ("ORDINARY", "SCENARIOS", "Ending", "Scenario", "find_scenario")
-
 Ending = Literal["whole", "cut", "silent", "stall", "error"]
 """How an answer ends: as it should; by a cut connection; without its terminal; never; by an error in the stream."""
 

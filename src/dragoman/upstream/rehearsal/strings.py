@@ -1,15 +1,27 @@
-"""A string that a schema allows, from the user's words where that does no harm. Pure."""
+"""A string that a schema allows, from the user's words where that does no harm. Pure.
 
+Real agents carry out what the rehearsal calls: Codex runs commands, Claude Code edits files. So
+
+- a command is always `echo rehearsal`, code is a string, SQL is `SELECT 1`, a formula is `1 + 1`;
+- a tool whose name says that it changes or runs something never gets the user's words or paths: its strings are
+  placeholders, and its paths lie below a device, where nothing can be made, changed or removed;
+- such a tool is called only if the user names it, or if there is no other.
+
+A name is all there is to go by: a tool called `lookup` that deletes things is taken for what it says.
+
+For the `pattern` of a schema a text is made from the regular expression, never tried against it: a client's pattern may
+take a matcher exponential time, and this takes time linear in what it writes. Literals, escapes, classes, groups,
+alternatives and quantifiers are understood; for look-around, back references and flags there is no text.
+"""
+
+import string
 from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dragoman.upstream.rehearsal.harmless import NOWHERE, PLACEHOLDER, is_path_name, safe_text
-from dragoman.upstream.rehearsal.merging import Schema, list_in, number_in
-from dragoman.upstream.rehearsal.patterns import example
+from dragoman.model.request import Tool
+from dragoman.upstream.rehearsal.schema import Schema, list_in, number_in
 from dragoman.upstream.rehearsal.words import Words, split_name, vocabulary
-
-__all__ = ("MAX_STRING", "StringMaker")
 
 # A schema may demand a string of any length; past this it gets a shorter one.
 MAX_STRING = 100_000
@@ -141,3 +153,249 @@ def _fit(text: str, schema: Schema) -> str:
     if len(text) < least:
         text += (f" {PLACEHOLDER}" * (1 + least // (1 + len(PLACEHOLDER))))[: least - len(text)]
     return text if most is None or most < 0 else text[: int(most)]
+
+
+# Longer than any id or code that a schema describes; a pattern that demands more is left unanswered.
+MAX_EXAMPLE = 4096
+# Groups in groups: past this depth a pattern is given up.
+MAX_DEPTH = 32
+
+_WORD = string.ascii_lowercase + string.ascii_uppercase + string.digits + "_"
+_CLASSES = {"d": "1" + string.digits, "w": _WORD, "s": " "}
+_OUTSIDE = {"D": "a", "W": " ", "S": "a"}
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
+_ANCHORS = {"b", "B", "A", "Z", "z"}
+_ANY = "a" + string.ascii_letters + string.digits + " -_.,"
+_PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F))
+
+
+def example(pattern: str, min_length: int = 0) -> str | None:
+    """A text the pattern matches, at least so long if the pattern lets it; None if the pattern is not understood.
+
+    Where a text must be longer, what may be repeated without end is repeated more often.
+    """
+    try:
+        text = _Writer(pattern, 0).write()
+        return text if len(text) >= min_length else _Writer(pattern, min_length).write()
+    except _NotUnderstood:
+        return None
+
+
+class _NotUnderstood(Exception):
+    """The pattern has something in it that is not known here."""
+
+
+class _Writer:
+    """Writes while it reads: each piece of the pattern becomes the text it stands for."""
+
+    def __init__(self, pattern: str, more: int) -> None:
+        self._pattern = pattern
+        self._at = 0
+        self._more = more  # how many characters the first endless repetition adds
+        self._size = 0
+
+    def write(self) -> str:
+        text = self._alternatives(0)
+        if self._at < len(self._pattern):
+            raise _NotUnderstood
+        return text
+
+    def _peek(self) -> str:
+        return self._pattern[self._at : self._at + 1]
+
+    def _take(self) -> str:
+        taken = self._peek()
+        if not taken:
+            raise _NotUnderstood
+        self._at += 1
+        return taken
+
+    def _alternatives(self, depth: int) -> str:
+        """The first of the alternatives; the others are read over."""
+        if depth > MAX_DEPTH:
+            raise _NotUnderstood
+        text = self._sequence(depth)
+        while self._peek() == "|":
+            self._at += 1
+            more, self._more = self._more, 0
+            self._sequence(depth)
+            self._more = more
+        return text
+
+    def _sequence(self, depth: int) -> str:
+        out: list[str] = []
+        while self._peek() not in ("", "|", ")"):
+            out.append(self._repeated(self._atom(depth)))
+        return "".join(out)
+
+    def _atom(self, depth: int) -> str:
+        sign = self._take()
+        match sign:
+            case "^" | "$":
+                return ""
+            case ".":
+                return "a"
+            case "(":
+                return self._group(depth)
+            case "[":
+                return self._class()
+            case "\\":
+                return self._escape()[:1]
+            case "*" | "+" | "?":
+                raise _NotUnderstood
+            case _:
+                return sign
+
+    def _group(self, depth: int) -> str:
+        if self._peek() == "?":
+            self._at += 1
+            sign = self._take()
+            if sign == "P" or (sign == "<" and self._peek() not in ("=", "!")):
+                name, closing, _ = self._pattern[self._at :].partition(">")
+                if not closing or name.startswith(("=", ">")):
+                    raise _NotUnderstood
+                self._at += len(name) + 1
+            elif sign != ":":
+                raise _NotUnderstood  # look-around, flags, comments
+        text = self._alternatives(depth + 1)
+        self._take()  # the closing parenthesis; where there is none the pattern is at its end
+        return text
+
+    def _escape(self) -> str:
+        """The characters an escape stands for, the likeliest first; none for an anchor."""
+        sign = self._take()
+        if sign in _ANCHORS:
+            return ""
+        if sign in "123456789" or sign in "pPkuxcN":
+            raise _NotUnderstood  # back references, properties, numbers of characters
+        return _CLASSES.get(sign) or _OUTSIDE.get(sign) or _CONTROLS.get(sign) or sign
+
+    def _class(self) -> str:
+        is_negative = self._peek() == "^"
+        if is_negative:
+            self._at += 1
+        members: list[str] = []
+        while True:
+            sign = self._take()
+            if sign == "]" and members:
+                break
+            chars = self._escape() if sign == "\\" else sign
+            members.append(self._until(chars) if self._is_range(chars) else chars)
+        if not is_negative:
+            return "".join(members)[:1]
+        return next((char for char in _ANY + _PRINTABLE if not any(char in m for m in members)), "")
+
+    def _is_range(self, first: str) -> bool:
+        after = self._pattern[self._at : self._at + 2]
+        return len(first) == 1 and len(after) == 2 and after[0] == "-" and after[1] != "]"
+
+    def _until(self, first: str) -> str:
+        self._at += 1
+        last = self._take()
+        last = self._escape() if last == "\\" else last
+        if len(last) != 1 or last < first:
+            raise _NotUnderstood
+        # Only the first character is ever written, and a negative class needs the printable ones.
+        return "".join(map(chr, range(ord(first), min(ord(last), ord(first) + 0x100) + 1)))
+
+    def _repeated(self, text: str) -> str:
+        least, is_endless = self._quantifier()
+        if is_endless and self._more and text:
+            least += -(-self._more // len(text))
+            self._more = 0
+        self._size += least * len(text)
+        if self._size > MAX_EXAMPLE:
+            raise _NotUnderstood
+        return text * least
+
+    def _quantifier(self) -> tuple[int, bool]:
+        """How often at least, and whether there is no end to it."""
+        least, is_endless = 1, False
+        sign = self._peek()
+        if sign in ("*", "+", "?"):
+            self._at += 1
+            # One of what may be none reads better than nothing: `[a-z]*` is a word.
+            least, is_endless = (0 if sign == "?" else 1), sign != "?"
+        elif sign == "{":
+            counts, closing, _ = self._pattern[self._at + 1 :].partition("}")
+            first, comma, last = counts.partition(",")
+            if not closing or not (first or "0").isdecimal() or (last and not last.isdecimal()):
+                return 1, False  # a brace that is a character of its own
+            if len(first) > 6 or len(last) > 6 or not (first or comma):
+                raise _NotUnderstood
+            self._at += len(counts) + 2
+            least, is_endless = int(first or "0"), bool(comma) and not last
+        if sign in ("*", "+", "?", "{") and self._peek() == "?":
+            self._at += 1  # a lazy quantifier matches the same text
+        return least, is_endless
+
+
+COMMAND = "echo rehearsal"
+PLACEHOLDER = "rehearsal"
+NOWHERE = "/dev/null/rehearsal"
+"""A path that can be neither read nor made nor removed on any Unix: its parent is no directory."""
+
+_EFFECTS = vocabulary(
+    "agent append apply approve ask buy cancel change chmod clear commit copy create cron delete deploy destroy "
+    "disable drop edit enable enter exit fork grant insert install kill merge mkdir modify move notify overwrite patch "
+    "pay post publish purge push put remove rename replace reset restart revoke rm rmdir save schedule send set "
+    "shutdown spawn stop submit task terminate todo transfer truncate uninstall unlink update upload worktree "
+    "write"
+)
+_RUNNERS = vocabulary(
+    "bash cmd code command eval exec execute execution javascript js powershell python repl run script shell sql stdin "
+    "terminal"
+)
+
+_COMMAND_NAMES = vocabulary("argv bash cmd command powershell script shell")
+_CODE_NAMES = vocabulary("code javascript js program python snippet")
+_SQL_NAMES = vocabulary("sql statement")
+_FORMULA_NAMES = vocabulary("expression formula")
+# `command_line` and `python_code_to_run` are commands and code; `country_code` is neither.
+_FILLERS = vocabulary("body exec execute input line raw run source string text to")
+_DATABASE = vocabulary("database db postgre postgres query sql sqlite warehouse")
+_PATH_NAMES = vocabulary(
+    "cwd dir directory file filename filepath folder notebook path root workdir"
+)
+
+
+def has_effects(tool: Tool) -> bool:
+    """Whether a tool's name says that it changes something."""
+    return tool.kind == "apply_patch" or not _EFFECTS.isdisjoint(split_name(tool.name))
+
+
+def needs_care(tool: Tool) -> bool:
+    """Whether a tool must not be given the user's words: it changes something, or runs what it is given."""
+    return has_effects(tool) or not _RUNNERS.isdisjoint(split_name(tool.name))
+
+
+def is_harmless_word(value: object) -> bool:
+    """Whether one of a list of choices names no change: `read` of `read | write`, `GET` of HTTP's methods."""
+    return not isinstance(value, str) or _EFFECTS.isdisjoint(split_name(value))
+
+
+def is_path_name(name: str) -> bool:
+    """Whether a parameter of this name takes a path."""
+    return not _PATH_NAMES.isdisjoint(split_name(name))
+
+
+def safe_text(name: str, tool_name: str) -> str | None:
+    """What a parameter that is carried out is given; None for any other."""
+    words = set(split_name(name))
+    kinds = (
+        (_COMMAND_NAMES, COMMAND),
+        (_CODE_NAMES, f'"{PLACEHOLDER}"'),
+        (_SQL_NAMES, "SELECT 1"),
+        (_FORMULA_NAMES, "1 + 1"),
+    )
+    for hints, text in kinds:
+        if words & hints and words <= hints | _FILLERS | _COMMAND_NAMES | _CODE_NAMES:
+            return text
+    if words == {"query"} and not _DATABASE.isdisjoint(set(split_name(tool_name)) - {"query"}):
+        return "SELECT 1"
+    return None
+
+
+def safe_argv(name: str) -> list[object]:
+    """What a parameter that is a command in pieces is given; nothing for any other."""
+    return [*COMMAND.split()] if safe_text(name, "") == COMMAND else []

@@ -1,14 +1,33 @@
-"""The rehearsal as an upstream: it answers by itself, in whatever dialect it is asked. No network, no key."""
+"""The rehearsal as an upstream: it answers by itself, in the dialect of the request, without network and key.
+
+The same request is answered with the same bytes.
+"""
 
 import asyncio
+from hashlib import blake2b
 
+from dragoman._json import dumps
+from dragoman.core.failures import error_info
+from dragoman.core.ids import Minter
+from dragoman.core.pairing import pair_results
 from dragoman.core.secrets import NO_SECRETS
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.chat import is_legacy
+from dragoman.dialects.registry import Codec, codec
+from dragoman.errors import RequestRefused
+from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.model.parts import Dialect
+from dragoman.model.request import Request
 from dragoman.upstream.base import Reply, UpstreamRequest
-from dragoman.upstream.rehearsal.reply import RehearsalReply
-from dragoman.upstream.rehearsal.stage import perform
-
-__all__ = ("RehearsalUpstream",)
+from dragoman.upstream.rehearsal.answer import Scene, check_seals, compose, count_request
+from dragoman.upstream.rehearsal.delivery import (
+    Delivery,
+    RehearsalReply,
+    deliver_body,
+    deliver_error,
+    deliver_stream,
+)
+from dragoman.upstream.rehearsal.scenarios import Scenario, find_scenario
 
 # Bytes of a request. It is read as a model would read it, in the gateway's own process: a long one in a thread.
 _LARGE = 256 * 1024
@@ -38,3 +57,70 @@ class RehearsalUpstream:
 
     async def close(self) -> None:
         """There is nothing to give back."""
+
+
+# Short, so that whoever waits for it does not wait long, and not nought, so that it can be seen to be kept.
+RETRY_AFTER = 1.0
+
+
+def perform(request: UpstreamRequest) -> Delivery:
+    """The answer to a request, or the error that it deserves."""
+    spoken = codec(request.dialect)
+    seed = blake2b(request.body, digest_size=16).hexdigest()
+    try:
+        delivery = _answer(request, spoken, seed)
+    except RequestRefused as error:
+        delivery = deliver_error(error_info(error), spoken)
+    name = "request-id" if request.dialect == "messages" else "x-request-id"
+    return Delivery(
+        delivery.status,
+        {**delivery.headers, name: Minter(f"{seed} request")("req_")},
+        delivery.pieces,
+        delivery.ending,
+        delivery.delay,
+    )
+
+
+def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
+    asked = spoken.decode_request(request.body)
+    if request.operation == "count_tokens":
+        body = dumps({"input_tokens": count_request(asked)})
+        return Delivery(200, {"content-type": "application/json"}, (body,))
+    if request.operation != "generate":
+        raise RequestRefused(
+            f"operation: expected generate or count_tokens, got {request.operation!r}"
+        )
+    scenario = find_scenario(request.model or asked.model)
+    if scenario.error is not None:
+        return deliver_error(_ordered(scenario, scenario.error), spoken)
+    check_seals(asked)
+    if scenario.strict:
+        _check_pairs(asked)
+    outcome = compose(Scene(asked, request.dialect, scenario, seed))
+    context = EncodeContext(
+        seed=f"{seed} items",
+        include_usage=asked.include_usage is True or not request.stream,
+        legacy_functions=any(map(is_legacy, asked.tools)),
+    )
+    deliver = deliver_stream if request.stream else deliver_body
+    return deliver(outcome, spoken, context, scenario)
+
+
+def _ordered(scenario: Scenario, error: tuple[int, ErrorKind]) -> ErrorInfo:
+    """The error that a scenario consists of."""
+    status, kind = error
+    return ErrorInfo(
+        kind=kind,
+        message=f"{scenario.name}: {scenario.about}",
+        status=status,
+        retry_after=RETRY_AFTER if kind == "rate_limit" else None,
+    )
+
+
+def _check_pairs(asked: Request) -> None:
+    _, repairs = pair_results(asked.turns)
+    if repairs:
+        found = "; ".join(f"{repair.rule} at {repair.where}" for repair in repairs)
+        raise RequestRefused(
+            f"expected every call to have one result and every result its call: {found}"
+        )

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-__all__ = ("MAX_TEXT", "Words", "read_words", "split_name", "stems", "vocabulary")
-
 # A prompt may be a whole file; what a person says is found in its beginning.
 MAX_TEXT = 20_000
 # Past this a name is no name but a passage.

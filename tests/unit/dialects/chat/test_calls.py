@@ -3,7 +3,7 @@
 import pytest
 
 from chat_help import DONE, Reading, call, chunk, finish, read, sse
-from dragoman.core.calls import judge
+from dragoman.core.call_input import judge
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.chat import ChatReader
 from dragoman.model.events import (

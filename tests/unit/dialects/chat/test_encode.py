@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from chat_help import DONE, call, chunk, finish, frames, payloads, read
 from dragoman._json import Raw
-from dragoman.core.serial import Serializer
+from dragoman.core.serialize import Serializer
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat import ChatEncoder
 from dragoman.errors import LocalProtocolError

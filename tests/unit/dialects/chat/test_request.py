@@ -18,7 +18,7 @@ from chat_requests import (
     messages,
 )
 from dragoman._json import Raw
-from dragoman.core.results import ERROR_MARK
+from dragoman.core.pairing import ERROR_MARK
 from dragoman.dialects.chat import (
     DEFAULT_TARGET,
     NORMALISED,

@@ -22,7 +22,7 @@ from chat_requests import (
 )
 from dragoman._json import Raw
 from dragoman.core.aliases import IdLimits
-from dragoman.core.results import ERROR_MARK
+from dragoman.core.pairing import ERROR_MARK
 from dragoman.dialects.chat import (
     DEFAULT_TARGET,
     LOSSES,

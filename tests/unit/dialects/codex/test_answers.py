@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
+from codex_reading import Message, note, raw_item, read_all
 from dragoman._json import dumps
 from dragoman.core.fold import fold
-from dragoman.dialects.codex import ANSWER, PAUSE, CodexReader, decode_error, read_body, read_plain
+from dragoman.dialects.codex import ANSWER, PAUSE, CodexReader, decode_error, read_body, read_typed
 from dragoman.dialects.registry import UPSTREAM_CODECS, codec, upstream_codec
 from dragoman.errors import ConfigError
 from dragoman.model.events import Event
 from dragoman.model.parts import Call, Opaque, Text
-
-from .reading import Message, note, raw_item, read_all
 
 
 def answer(**params: Any) -> Message:
@@ -137,7 +136,7 @@ def test_messages_that_come_at_once_are_read_alike() -> None:
     assert isinstance(part, Text)
     assert part.text == "Hi."
     assert read_body(b"").problems[0].kind == "cut_stream"
-    assert read_plain(b"{}") is None
+    assert read_typed(b"{}") is None
 
 
 def test_codex_is_a_dialect_of_upstreams_only() -> None:

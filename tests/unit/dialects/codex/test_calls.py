@@ -2,6 +2,7 @@
 
 import pytest
 
+from codex_reading import completed, note, raw_item, read, read_all, started, turn_completed
 from dragoman._json import raw
 from dragoman.core.fold import fold
 from dragoman.dialects.base import DecodeContext
@@ -9,8 +10,6 @@ from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, Started
 from dragoman.model.parts import Call, Opaque, Result, Text
 from dragoman.model.request import Tool
-
-from .reading import completed, note, raw_item, read, read_all, started, turn_completed
 
 ARGUMENTS = {"city": "Paris"}
 ITEM = started("dynamicToolCall", "c", tool="f", arguments=ARGUMENTS)
@@ -126,14 +125,14 @@ def test_missing_id_is_made() -> None:
     assert [kind for kind, _ in found] == ["missing_id"]
     reader = CodexReader(DecodeContext(seed="s"))
     read_all(reader, [started("dynamicToolCall", "", tool="f")] * 2)
-    assert [kind for kind, _ in reader.found] == ["missing_id", "missing_id"]
+    assert [kind for kind, _ in reader.problems] == ["missing_id", "missing_id"]
 
 
 def test_missing_name_is_the_only_tool() -> None:
     reader = CodexReader(DecodeContext(tools=(Tool(name="f"),)))
     events = read_all(reader, [started("dynamicToolCall", "c", arguments={})])
     assert [call.name for call in calls(events)] == ["f"]
-    assert [kind for kind, _ in reader.found] == ["missing_name"]
+    assert [kind for kind, _ in reader.problems] == ["missing_name"]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +149,7 @@ def test_name_that_cannot_be_told_fails_the_stream(message: dict[str, object]) -
     assert isinstance(events[-1], Failed)
     assert events[-1].error.kind == "protocol"
     assert reader.over
-    assert [kind for kind, _ in reader.found] == ["nameless_call"]
+    assert [kind for kind, _ in reader.problems] == ["nameless_call"]
 
 
 def test_call_of_a_tool_that_was_not_offered_is_codexs_own() -> None:

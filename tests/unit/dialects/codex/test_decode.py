@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codex_reading import completed, note, raw_item, read, read_all, started, turn_completed
 from dragoman._json import dumps
 from dragoman.core.drafts import find_disagreements
 from dragoman.core.fold import fold
@@ -33,8 +34,6 @@ from dragoman.model.outcome import ErrorInfo, Outcome, Usage
 from dragoman.model.parts import Call, Opaque, Reasoning, Seal, Text
 from dragoman.sse import Frame
 
-from .reading import completed, note, raw_item, read, read_all, started, turn_completed
-
 FIXTURE = Path(__file__).parent / "fixtures" / "parallel_calls.jsonl"
 TRANSCRIPTS = Path(__file__).parents[5] / "shared" / "codex" / "transcripts"
 
@@ -56,7 +55,7 @@ def text_of(outcome: Outcome) -> list[str]:
 def test_recorded_turn_folds_to_its_answer() -> None:
     reader, events = read_fixture()
     assert is_grammatical(events)
-    assert reader.found == []
+    assert reader.problems == []
     assert reader.over
     outcome = fold(events)
     assert (outcome.response_id, outcome.created, outcome.completed) == ("u1", 1800000000, True)
@@ -293,9 +292,9 @@ def test_uncommon_text_deltas_are_read_with_care() -> None:
     assert reader.read_line(DELTA.replace(b'"t"', b'"t2"') % (b"m", b"x")) == ()
     assert reader.read_line(DELTA % (b"m", b"\\ud83d")) == ()
     assert reader.read_line(DELTA % (b"m", b"\\ude00")) == (TextDelta(0, "😀"),)
-    assert reader.found == []
+    assert reader.problems == []
     assert len(reader.read_line(DELTA % (b"r", b"x"))) == 3
-    assert [kind for kind, _ in reader.found] == ["missing_start", "restarted_item"]
+    assert [kind for kind, _ in reader.problems] == ["missing_start", "restarted_item"]
     with pytest.raises(MalformedJson):
         reader.read_line(DELTA[:-1] % (b"m", b"x"))
 
@@ -630,7 +629,7 @@ def test_recorded_transcripts_fold_to_clean_answers() -> None:
             assert is_grammatical(events), path.name
             outcome = fold(events)
             is_cut = path.name == "hold_disconnect.jsonl"
-            assert [kind for kind, _ in reader.found] == ["cut_stream"] * is_cut, path.name
+            assert [kind for kind, _ in reader.problems] == ["cut_stream"] * is_cut, path.name
             assert outcome.completed or outcome.error is not None, path.name
             for part in (part for choice in outcome.choices for part in choice.parts):
                 if isinstance(part, Call):
@@ -640,7 +639,4 @@ def test_recorded_transcripts_fold_to_clean_answers() -> None:
 
 def test_no_frame_is_understood_without_being_read() -> None:
     reader = CodexReader()
-    assert reader.quick(b'data: {"method":"x"}', b'{"method":"x"}') is None
-    assert reader.quick_many(b"data: ", [b'{"method":"x"}'], []) == 0
-    assert reader.quick_run([b'{"method":"x"}']) is None
-    assert not reader.prolong(TextDelta(0, "x"), ["y"])
+    assert reader.find_delta(b"data: ", b'{"method":"x"}') is None

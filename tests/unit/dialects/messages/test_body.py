@@ -9,7 +9,7 @@ from anthropic.types.beta import BetaMessage
 from msgspec.structs import replace
 
 from dragoman._json import Raw
-from dragoman.core.calls import judge
+from dragoman.core.call_input import judge
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
@@ -41,8 +41,7 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import Tool
-
-from .streams import (
+from messages_streams import (
     MESSAGE,
     block_delta,
     block_start,

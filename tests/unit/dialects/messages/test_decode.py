@@ -31,8 +31,7 @@ from dragoman.model.parts import (
     Seal,
     Text,
 )
-
-from .streams import (
+from messages_streams import (
     MESSAGE,
     START,
     answer,

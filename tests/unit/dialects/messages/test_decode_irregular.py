@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dragoman._json import Raw
-from dragoman.core.calls import judge
+from dragoman.core.call_input import judge
 from dragoman.dialects.base import DecodeContext, StreamDecoder
 from dragoman.dialects.messages import MessagesReader
 from dragoman.model.events import (
@@ -21,8 +21,7 @@ from dragoman.model.events import (
 )
 from dragoman.model.parts import Call, Opaque, Reasoning, Seal, Text
 from dragoman.model.request import Tool
-
-from .streams import (
+from messages_streams import (
     MESSAGE,
     START,
     answer,

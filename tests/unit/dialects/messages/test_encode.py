@@ -48,8 +48,7 @@ from dragoman.model.parts import (
     Seal,
     Text,
 )
-
-from .streams import (
+from messages_streams import (
     answer,
     block_delta,
     block_start,

@@ -20,8 +20,7 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, FinishReason
 from dragoman.model.parts import Call, PartStatus, Reasoning, Text
-
-from .streams import data_of, encode
+from messages_streams import data_of, encode
 
 STARTED = Started("msg_1", "claude")
 ERROR = ErrorInfo(kind="truncated", message="the stream ended")

@@ -26,9 +26,8 @@ from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, PartStatus, Reasoning, Refusal, Text
+from messages_streams import answer, block_delta, block_start, block_stop, encode, tool_use
 from strategies import Kind, events, json_values
-
-from .streams import answer, block_delta, block_start, block_stop, encode, tool_use
 
 generously = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = NameMap(limits=DEFAULT_TARGET.names)

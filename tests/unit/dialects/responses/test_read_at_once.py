@@ -63,7 +63,7 @@ def test_a_regular_usage_read_at_once_has_the_same_counts(counts: bytes, expecte
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        (b'{"input_tokens":5,"output_tokens":6.0,"total_tokens":true}', Usage(input=5)),
+        (b'{"input_tokens":5,"output_tokens":6.0,"total_tokens":true}', Usage(input=5, output=6)),
         (b'{"input_tokens":5,"input_tokens_details":null}', Usage(input=5)),
         (b"{}", None),
         (b"null", None),

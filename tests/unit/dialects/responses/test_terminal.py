@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.dialects.responses import (
     change_status,
-    fail_terminal,
+    fail_relayed,
     failed_event,
     is_waiting,
     read_opening,
@@ -99,7 +99,7 @@ def test_a_failure_takes_the_place_and_the_number_of_the_end() -> None:
     waiting = frame("response.required_action", 2, response=response("incomplete"))
     body = response("incomplete", required_action={"type": "x"})
     last = DELTA + waiting + b": ping\n\n" + frame("response.completed", 3, response=body)
-    told = fail_terminal(last, ERROR)
+    told = fail_relayed(last, ERROR)
     assert told.startswith(DELTA + b": ping\n\nevent: response.failed\n")
     event = json.loads(told.rpartition(b"data: ")[2])
     assert event["sequence_number"] == 2
@@ -110,7 +110,7 @@ def test_a_failure_takes_the_place_and_the_number_of_the_end() -> None:
 
 def test_an_end_without_a_number_gets_one() -> None:
     end = b'data: {"type":"response.completed","response":{"id":"resp_1"}}\n\n'
-    event = json.loads(fail_terminal(end, ERROR).rpartition(b"data: ")[2])
+    event = json.loads(fail_relayed(end, ERROR).rpartition(b"data: ")[2])
     assert event["sequence_number"] == 0
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.engine.builtin import Root, apply_patch_tool, freeform_patch_tool
-from dragoman.engine.builtin.patches import Chunk, apply_chunks, read_patch
+from dragoman.engine.builtin.apply_patch import Chunk, apply_chunks, read_patch
 from dragoman.errors import ToolError
 from running_tools import call_of, error_of, run_tool, said
 

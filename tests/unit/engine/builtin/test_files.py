@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.engine.builtin import Root, edit_tool, read_tool, write_tool
-from dragoman.engine.builtin.rooted import MAX_FILE
+from dragoman.engine.builtin.root import MAX_FILE
 from dragoman.engine.tools import Invocation
 from dragoman.engine.validation import check_arguments
 from dragoman.errors import ToolError

@@ -7,7 +7,7 @@ from dragoman._json import dumps_document
 from dragoman.engine.approval import read_policy
 from dragoman.engine.builtin import TerminalOptions, say_yes, terminal_tools
 from dragoman.engine.events import CallReported, CallSettled, EngineEvent, RunEnded
-from dragoman.engine.runner import Engine
+from dragoman.engine.run import Engine
 from dragoman.model.parts import Call, CallKind, Result, Text
 from dragoman.model.request import Request, Turn
 from engine_models import Script, answer_calls, answer_text

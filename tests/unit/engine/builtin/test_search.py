@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.engine.builtin import Root, glob_tool, grep_tool, matcher
-from dragoman.engine.builtin import grep as grep_module
-from dragoman.engine.builtin.ignoring import rules_of
-from dragoman.engine.builtin.walking import Walk
+from dragoman.engine.builtin import Root, glob_tool, grep_tool, search
+from dragoman.engine.builtin.walk import Walk, read_ignore_rules
 from dragoman.engine.tools import Invocation
 from running_tools import call_of, error_of, open_files, processes_with, run_tool, said
 
@@ -158,19 +156,19 @@ def test_an_expression_that_needs_too_much_memory_is_told(
 ) -> None:
     program = tree / "dies.py"
     program.write_text("raise MemoryError\n", encoding="utf-8")
-    monkeypatch.setattr(matcher, "_PROGRAM", program)
+    monkeypatch.setattr(search, "_PROGRAM", program)
     assert "too much memory" in error_of(grep_tool(Root(tree)), pattern="alpha")
 
 
 def test_files_that_are_too_large_are_counted(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grep_module, "MAX_FILE", 10)
+    monkeypatch.setattr(search, "MAX_FILE", 10)
     assert "larger than 10 bytes" in said(run_tool(grep_tool(Root(tree)), pattern="alpha"))
 
 
 def test_an_expression_that_never_ends_is_ended(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grep_module, "SECONDS", 0.5)
+    monkeypatch.setattr(search, "SECONDS", 0.5)
     (tree / "trap.txt").write_text("a" * 60 + "!\n", encoding="utf-8")
     began = time.monotonic()
     assert "took more than 0.5 s" in error_of(grep_tool(Root(tree)), pattern="^(a+)+$")
@@ -250,12 +248,12 @@ def test_a_tree_too_deep_ends_somewhere(tmp_path: Path) -> None:
     ],
 )
 def test_ignore_rules_are_gits(rules: str, path: str, is_folder: bool, is_out: bool) -> None:
-    ignored = rules_of(rules, 0, None)
-    assert ignored.leaves_out(path.split("/"), is_folder=is_folder) is is_out
+    ignored = read_ignore_rules(rules, 0, None)
+    assert ignored.excludes(path.split("/"), is_folder=is_folder) is is_out
 
 
 def test_deeper_rules_count_first() -> None:
-    above = rules_of("*.txt", 0, None)
-    below = rules_of("!a.txt", 1, above)
-    assert not below.leaves_out(["d", "a.txt"], is_folder=False)
-    assert below.leaves_out(["d", "b.txt"], is_folder=False)
+    above = read_ignore_rules("*.txt", 0, None)
+    below = read_ignore_rules("!a.txt", 1, above)
+    assert not below.excludes(["d", "a.txt"], is_folder=False)
+    assert below.excludes(["d", "b.txt"], is_folder=False)

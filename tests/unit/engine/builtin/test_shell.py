@@ -14,12 +14,10 @@ from dragoman.engine.builtin import (
     Sandbox,
     ShellTool,
     find_sandbox,
-    processes,
     shell,
     without_sandbox,
 )
-from dragoman.engine.builtin.bounded import BoundedOutput
-from dragoman.engine.builtin.environment import command_environment, is_secret
+from dragoman.engine.builtin.shell import BoundedOutput, command_environment, is_secret
 from dragoman.engine.tools import Invocation
 from running_tools import call_of, error_of, open_files, processes_with, run_tool, said, stuck
 
@@ -118,7 +116,7 @@ wait
 def test_nothing_is_left_of_a_stubborn_family(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(shell, "GRACE_SECONDS", 0.2)
     for sandbox in around(tmp_path):
         output = run_tool(shell_below(tmp_path, sandbox), command=STUBBORN, timeout=0.5)
         assert "started" in said(output)
@@ -203,7 +201,7 @@ def test_a_flooding_command_keeps_its_head_and_its_tail(tmp_path: Path) -> None:
 def test_a_command_that_floods_without_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "MAX_FLOOD", 1_000_000)
+    monkeypatch.setattr(shell, "MAX_FLOOD", 1_000_000)
     output = run_tool(shell_below(tmp_path), command="yes flood-of-words-0731")
     assert "wrote too much" in said(output)
     assert not stuck("flood-of-words-0731")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from dragoman.engine.mcp.results import MAX_BLOCKS, MAX_TEXT
+from dragoman.config.settings import McpServerSettings
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.mcp.settings import McpServerSettings
+from dragoman.engine.mcp.tools import MAX_BLOCKS, MAX_TEXT
 from dragoman.engine.tools import Invocation
 from dragoman.errors import ConfigError, ToolError
 from dragoman.model.parts import Call
@@ -316,7 +316,7 @@ def test_tools_of_servers_that_were_left_are_refused_at_once(tmp_path: Path) -> 
         async with McpServers([rough("crashes", tmp_path)]) as servers:
             tool = tool_named(servers, "work")
         assert not servers.tools()
-        with pytest.raises(ToolError, match="'rough' is not there: it was stopped"):
+        with pytest.raises(ToolError, match="'rough' is not available: it was stopped"):
             await tool.run(Invocation(Call(call_id="call_1", name="work"), lambda text: None))
 
     played(main())

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import structs
 
+from dragoman.config.settings import McpServerSettings
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ToolError
 from mcp_help import PATIENCE, QUICK, call_tool, played, said, served_workshop, until
 
@@ -120,7 +120,7 @@ def test_missing_variable_of_a_header_is_reported_by_its_name() -> None:
         (response("not json"), "Failed to parse"),
         (response('{"jsonrpc":"2.0","id":3,"result":[1]}'), "Failed to parse"),
         (response("{}", "500 Oh"), "refused"),
-        (response("{}", more="content-encoding: gzip\r\n"), "not packed"),
+        (response("{}", more="content-encoding: gzip\r\n"), "not compressed"),
         (
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n",
             "'odd' broke off the answer",

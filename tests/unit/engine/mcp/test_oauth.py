@@ -11,8 +11,8 @@ import pytest
 from msgspec import structs
 
 from dragoman._json import loads
+from dragoman.config.settings import OAuthSettings
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.mcp.settings import OAuthSettings
 from dragoman.errors import ToolError
 from mcp_help import PATIENCE, call_tool, played, said, until
 from oauth_server import Browser, Guarded, guarded

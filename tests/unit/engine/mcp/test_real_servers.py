@@ -15,8 +15,8 @@ import pytest
 from msgspec import structs
 
 from dragoman._json import loads
+from dragoman.config.settings import McpServerSettings
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.mcp.settings import McpServerSettings
 from dragoman.errors import ToolError
 from dragoman.model.parts import Media, Text
 from loops import LOOPS, play

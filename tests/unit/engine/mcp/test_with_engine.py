@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dragoman.engine.events import CallReported, CallSettled, EngineEvent
 from dragoman.engine.mcp.servers import McpServers
-from dragoman.engine.runner import Engine
+from dragoman.engine.run import Engine
 from dragoman.model.parts import Call
 from engine_models import Script, answer_calls, answer_text, ask, texts_of
 from mcp_help import PATIENCE, played, recorded, rough, until, workshop

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dragoman.textcalls.prompting import PROMPT_FORMATS
-from dragoman.textcalls.prompting.losses import LOSSES
+from dragoman.textcalls.prompting.prompt import LOSSES
 
 PAGE = Path(__file__).parents[4] / "docs" / "prompted-tools.md"
 
@@ -19,5 +19,5 @@ def test_every_format_is_listed() -> None:
 
 
 def test_every_loss_is_listed_with_what_is_done_and_why() -> None:
-    listed = {row[0].strip("`"): (row[1], row[2]) for row in rows("What a prompt cannot say")}
+    listed = {row[0].strip("`"): (row[1], row[2]) for row in rows("What a prompt cannot express")}
     assert listed == {code: (rule.action, rule.meaning) for code, rule in LOSSES.items()}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from dragoman._json import Raw, loads
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request, Tool, Turn
+from dragoman.textcalls.findings import TextScan
 from dragoman.textcalls.formats import BUILT_IN
 from dragoman.textcalls.prompting import PROMPT_FORMATS, PromptedRequest, prompt_tools
-from dragoman.textcalls.whole import TextScan, scan_text
+from dragoman.textcalls.scanner import scan_text
 
 Json = dict[str, object]
 

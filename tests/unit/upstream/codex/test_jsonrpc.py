@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dragoman._json import Raw
 from dragoman.errors import FrameTooLarge
+from dragoman.upstream.codex.child import decline
 from dragoman.upstream.codex.jsonrpc import (
     LineSplitter,
     Message,
@@ -17,7 +18,6 @@ from dragoman.upstream.codex.jsonrpc import (
     refusal,
     request,
 )
-from dragoman.upstream.codex.refusals import decline
 
 
 @given(st.lists(st.binary().map(lambda line: line.replace(b"\n", b""))), st.data())

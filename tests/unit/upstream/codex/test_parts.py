@@ -5,12 +5,17 @@ import json
 import pytest
 
 from dragoman._json import Raw, as_object
-from dragoman.upstream.codex.limits import has_limits, limit_headers
-from dragoman.upstream.codex.opening import overrides_of, thread_params, tool_names
-from dragoman.upstream.codex.restart import LONGEST_WAIT, wait_before
-from dragoman.upstream.codex.stderr import LINES_PER_SPELL, MAX_LINE, SPELL_SECONDS, Murmur
+from dragoman.config.settings import UpstreamSettings
+from dragoman.upstream.codex.child import (
+    has_limits,
+    limit_headers,
+    overrides_of,
+    thread_params,
+    tool_names,
+)
+from dragoman.upstream.codex.process import LINES_PER_SPELL, MAX_LINE, SPELL_SECONDS, StderrLog
+from dragoman.upstream.codex.supervisor import LONGEST_WAIT, wait_before
 from dragoman.upstream.codex.upstream import child_environment
-from dragoman.upstream.settings import UpstreamSettings
 
 
 def test_retries_of_a_provider_that_may_not_be_changed_stay() -> None:
@@ -35,7 +40,7 @@ def test_waits_grow_and_end() -> None:
 
 
 def test_murmur_is_cut_counted_and_remembered() -> None:
-    murmur = Murmur()
+    murmur = StderrLog()
     assert murmur.feed(b"one\ntw", 0.0) == ["one"]
     assert murmur.feed(b"o\n\n \n", 0.0) == ["two"]
     assert murmur.feed(b"x" * 5000, 0.0) == []

@@ -19,14 +19,7 @@ from codex_app_server import (
     reasoning,
     text,
 )
-from dragoman.errors import UpstreamError
-from dragoman.model.events import Started
-from dragoman.model.parts import Text
-from dragoman.model.request import Request, Tool, ToolChoice, Turn
-from dragoman.upstream.codex.upstream import CodexUpstream
-from loops import LOOPS, play
-
-from .asking import (
+from codex_asking import (
     answer_of,
     asked,
     calls_of,
@@ -38,6 +31,12 @@ from .asking import (
     until,
     with_results,
 )
+from dragoman.errors import UpstreamError
+from dragoman.model.events import Started
+from dragoman.model.parts import Text
+from dragoman.model.request import Request, Tool, ToolChoice, Turn
+from dragoman.upstream.codex.upstream import CodexUpstream
+from loops import LOOPS, play
 
 ONE_CALL = [[text("Let me look."), call("call_1", "get", '{"x":  1.0}')], [text("It is 1.")]]
 TWO_CALLS = [

@@ -11,8 +11,7 @@ from dragoman._json import Raw, dumps
 from dragoman.model.request import Tool
 from dragoman.upstream.rehearsal.arguments import MAX_ITEMS, arguments_for, value_for
 from dragoman.upstream.rehearsal.words import read_words
-
-from .checker import FORMATS, Json, is_valid
+from rehearsal_checker import FORMATS, Json, is_valid
 
 NOTHING_SAID = read_words("")
 

@@ -11,11 +11,10 @@ from dragoman.model.events import Failed
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Dialect, Reasoning, Refusal, Seal
 from dragoman.upstream.base import UpstreamRequest
-from dragoman.upstream.rehearsal.calls import LARGE
 from dragoman.upstream.rehearsal.scenarios import SCENARIOS
-from dragoman.upstream.rehearsal.stage import perform
-
-from .asking import (
+from dragoman.upstream.rehearsal.tools import LARGE
+from dragoman.upstream.rehearsal.upstream import perform
+from rehearsal_asking import (
     CLOCK,
     DIALECTS,
     WEATHER,

@@ -7,8 +7,7 @@ import pytest
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Upstream, UpstreamRequest
 from dragoman.upstream.rehearsal import RehearsalUpstream
-
-from .asking import DIALECTS, WEATHER, ask, body, read_all, said_by
+from rehearsal_asking import DIALECTS, WEATHER, ask, body, read_all, said_by
 
 
 def make() -> Upstream:

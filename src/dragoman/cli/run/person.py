@@ -1,0 +1,416 @@
+"""The person at the terminal: the lines they type, their approval of calls, and what MCP servers ask of them.
+
+The terminal edits the line. Reading waits on the event loop, so that everything else goes on and a wait can be ended.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import webbrowser
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from dragoman._json import as_object, loads, repeats_names
+from dragoman.cli.run.live_screen import LiveScreen
+from dragoman.engine.approval import Approval
+from dragoman.engine.builtin.gate import Ask, Consent
+from dragoman.engine.mcp.host import Answer, Field, Form, Link, read_value
+from dragoman.errors import MalformedJson
+from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.terminal_text import cells, exact, excerpt, visible_line, wrapped
+from dragoman.model.parts import Call
+
+_PROMPT = "> "
+# Nobody types so fast, and pasted lines arrive much faster.
+_PASTE_SECONDS = 0.03
+_LEAST_ROWS = 8  # of a page, even on a very small screen
+_PAGE_WORDS = {"": "next", "r": "rest", "rest": "rest", "n": "no", "no": "no"}
+_READ_SIZE = 65536  # terminals return one line at a time, of at most 4,096 bytes
+
+
+class TypedLines:
+    """Reads lines from one terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pieces: list[bytes] = []
+        self._ending: asyncio.TimerHandle | None = None
+
+    async def read(self, *, pasted: bool = False) -> str | None:
+        """The next line without its end; None if the person has ended the input (Ctrl-D).
+
+        pasted: lines that arrive together count as one.
+        """
+        loop = asyncio.get_running_loop()
+        self._pieces.clear()
+        done: asyncio.Future[str | None] = loop.create_future()
+        loop.add_reader(self._descriptor, self._take, done, _PASTE_SECONDS if pasted else 0.0)
+        try:
+            return await done
+        finally:
+            loop.remove_reader(self._descriptor)
+            if self._ending is not None:
+                self._ending.cancel()
+
+    def forget(self) -> None:
+        """Discard what was typed before the question: it cannot be the answer."""
+        with suppress(ImportError, OSError):
+            import termios  # noqa: PLC0415 - not on every system
+
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+    def _take(self, done: "asyncio.Future[str | None]", patience: float) -> None:
+        if done.done():  # the line is complete; later input is for the next read
+            return
+        try:
+            data = os.read(self._descriptor, _READ_SIZE)
+        except OSError:  # the terminal is gone
+            data = b""
+        self._pieces.append(data)
+        if self._ending is not None:
+            self._ending.cancel()
+        if not data or (not patience and data.endswith(b"\n")):
+            self._end(done)
+        elif data.endswith(b"\n"):
+            self._ending = asyncio.get_running_loop().call_later(patience, self._end, done)
+
+    def _end(self, done: "asyncio.Future[str | None]") -> None:
+        if not done.done():
+            line = b"".join(self._pieces)
+            done.set_result(line.decode("utf-8", "replace").rstrip("\r\n") if line else None)
+
+
+class Person:
+    """The person at the terminal, who is asked one question at a time."""
+
+    def __init__(self, screen: LiveScreen, lines: TypedLines) -> None:
+        self._screen = screen
+        self._lines = lines
+        self._turn = asyncio.Lock()  # held while waiting for an answer: there is one terminal
+
+    async def next_question(self) -> str | None:
+        """The next prompt; None: the person has ended the input."""
+        self._screen.show(())
+        self._screen.ask(_PROMPT)
+        try:
+            line = await self._lines.read(pasted=True)
+        finally:
+            self._screen.answered()
+        if line is None:
+            self._screen.show(())
+        return line
+
+    def remind(self) -> None:
+        """Handle Ctrl-C while nothing is running."""
+        self._screen.answered()
+        self._screen.say("\n")
+        self._screen.show((Span("Ctrl-C again quits, and so does Ctrl-D", "faint"),))
+        self._screen.ask(_PROMPT)
+
+    @property
+    def width(self) -> int:
+        return self._screen.width
+
+    def show(self, *lines: Line) -> None:
+        """Show lines, whatever else is on the screen."""
+        self._screen.show(*lines)
+
+    async def choose(self, words: Mapping[str, str], prompt: str, *lines: Line) -> str | None:
+        """Ask for one of several answers, by any of their words; None if the person ends the input.
+
+        Lines that do not fit on the screen are shown page by page, and the question comes after the last page: before that
+        only `no` answers it. Nothing else is written between the pages.
+        """
+        async with self._turn:
+            self._lines.forget()
+            pages = _pages(lines, self._screen.width, max(self._screen.height - 2, _LEAST_ROWS))
+            try:
+                for number, page in enumerate(pages[:-1], 1):
+                    typed = await self._turn_page(number, len(pages), page)
+                    if typed != "next":
+                        if typed != "rest":
+                            return words.get(typed or "")
+                        rest = tuple(line for each in pages[number:] for line in each)
+                        return await self._choose(words, prompt, rest)
+                return await self._choose(words, prompt, pages[-1])
+            except BaseException:
+                self._screen.say("\n")
+                raise
+            finally:
+                self._screen.answered()
+
+    async def _turn_page(self, number: int, count: int, page: Sequence[Line]) -> str | None:
+        """Show a page. Returns `next`, `rest`, `no`, or None at the end of the input."""
+        prompt = f"-- page {number} of {count}: Enter for the next, [r] for the rest of it, [n]o: "
+        while True:
+            self._screen.ask(prompt, *page)
+            line = await self._lines.read()
+            if line is None or line.strip().lower() in _PAGE_WORDS:
+                return None if line is None else _PAGE_WORDS[line.strip().lower()]
+
+    async def _choose(
+        self, words: Mapping[str, str], prompt: str, lines: Sequence[Line]
+    ) -> str | None:
+        while True:
+            self._screen.ask(prompt, *lines)
+            line = await self._lines.read()
+            if line is None or line.strip().lower() in words:
+                return None if line is None else words[line.strip().lower()]
+
+    async def fill_in(self, prompt: str, read: Callable[[str], object], *lines: Line) -> object:
+        """Ask for a line and return `read(line)`; ask again while that raises ValueError.
+
+        Raises:
+            EOFError: the person has ended the input.
+        """
+        async with self._turn:
+            self._lines.forget()
+            while True:
+                line = await self._typed(prompt, *lines)
+                if line is None:
+                    raise EOFError
+                try:
+                    return read(line)
+                except ValueError as error:
+                    lines = ((Span(f"    {visible_line(str(error))}", "bad"),),)
+
+    async def _typed(self, prompt: str, *lines: Line) -> str | None:
+        self._screen.ask(prompt, *lines)
+        try:
+            return await self._lines.read()
+        except BaseException:
+            self._screen.say("\n")
+            raise
+        finally:
+            self._screen.answered()
+
+
+def _pages(lines: Sequence[Line], width: int, height: int) -> list[list[Line]]:
+    """The lines divided into pages; at least one."""
+    pages: list[list[Line]] = [[]]
+    room = height
+    for line in lines:
+        rows = max(1, -(-sum(cells(span.text) for span in line) // width))
+        if rows > room and pages[-1]:
+            pages.append([])
+            room = height
+        pages[-1].append(line)
+        room -= rows
+    return pages
+
+
+_INDENT = "    "
+_NAMES = {"\t": "tab", "\r": "carriage return", "\x1b": "escape", " ": "space at the end of a line"}
+_WORDS = {
+    "y": "yes",
+    "yes": "yes",
+    "n": "no",
+    "no": "no",
+    "a": "always",
+    "always": "always",
+    "t": "tool",
+    "tool": "tool",
+}
+_ANSWERS: dict[str | None, Consent] = {
+    "yes": True,
+    "no": False,
+    "always": "always",
+    "tool": "tool",
+    None: False,  # the end of the input means no
+}
+
+
+def approval_from(person: Person) -> Ask:
+    """A function that asks the person for approval."""
+
+    async def ask(approval: Approval) -> Consent:
+        name = exact(approval.tool, Counter())
+        prompt = f"allow it? [y]es, [n]o, [a]lways {_this(approval)}, [t] always {name}: "
+        question = tuple(question_of(approval, person.width))
+        return _ANSWERS[await person.choose(_WORDS, prompt, *question)]
+
+    return ask
+
+
+def _this(approval: Approval) -> str:
+    """What `always` allows from now on: for a file tool, any content of the same path."""
+    kinds = {subject.kind for subject in approval.subjects}
+    if kinds == {"command"}:
+        return "this command"
+    if kinds != {"path"}:
+        return "these arguments"
+    return "this path" if len(approval.subjects) == 1 else "these paths"
+
+
+def question_of(approval: Approval, width: int) -> Iterator[Line]:
+    """The question in lines: the whole call, however long, with nothing that could look like something else."""
+    escaped: Counter[str] = Counter()
+    by = ""
+    if approval.unseen:
+        by = f" (the policy cannot see all of it: {exact(approval.unseen, escaped)})"
+    elif approval.rule is not None:
+        by = f" (the policy asks: {exact(str(approval.rule), escaped)})"
+    yield (
+        Span("? ", "title"),
+        Span(exact(approval.tool, escaped), "strong"),
+        Span(f" needs approval{by}", "faint"),
+    )
+    fields = list(_fields(approval.call))
+    room = max(width - len(_INDENT) - 1, 20)
+    for name, text in fields:
+        yield from _field(exact(name.replace("\n", "\\n"), escaped), text, room, escaped)
+    for subject in approval.subjects:
+        # A link may lead to another path than the arguments say.
+        if subject.kind == "path" and not any(subject.text in text for _, text in fields):
+            yield from _field("leads to", subject.text, room, escaped)
+    if escaped:
+        yield from _notice(escaped, room)
+
+
+def _field(name: str, text: str, room: int, escaped: Counter[str]) -> Iterator[Line]:
+    """One field of the call: on its own line, or below it, with `|` before each line and a space before wrapped ones."""
+    lines = [exact(line, escaped) for line in text.split("\n")]
+    label = f"{name}: " if name else ""
+    if len(lines) == 1 and cells(label) + cells(lines[0]) <= room:
+        yield (Span(f"{_INDENT}{label}{lines[0]}"),)
+        return
+    count = f"{len(lines):,} lines" if len(lines) > 1 else "1 line"
+    yield (Span(f"{_INDENT}{label}"), Span(f"{count}, {len(text):,} characters", "faint"))
+    for line in lines:
+        first, *more = wrapped(line, room - 2)
+        yield (Span(f"{_INDENT}| ", "faint"), Span(first))
+        for piece in more:
+            yield (Span(f"{_INDENT}  "), Span(piece))
+
+
+def _notice(escaped: Counter[str], room: int) -> Iterator[Line]:
+    """Which characters are shown as escapes: an escape may also be what stands there."""
+    names = [
+        f"{count:,} × {_NAMES.get(char, f'U+{ord(char):04X}')}" for char, count in escaped.items()
+    ]
+    for piece in wrapped(f"escapes stand for {', '.join(names)}", room):
+        yield (Span(f"{_INDENT}{piece}", "bad"),)
+
+
+def _fields(call: Call) -> Iterator[tuple[str, str]]:
+    """The fields of the call: a text as it is, any other value as the JSON that came."""
+    source = call.input
+    try:
+        members = as_object(source)
+        if repeats_names(source):
+            yield "", source
+            return
+        values = {name: loads(bytes(value)) for name, value in members.items()}
+    except MalformedJson:
+        yield "", source
+        return
+    if not members:
+        yield "", source
+    for name, value in values.items():
+        yield (
+            name,
+            value if isinstance(value, str) else bytes(members[name]).decode("utf-8", "replace"),
+        )
+
+
+_YES_OR_NO = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
+_MOST_LINES = 20
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+
+
+class TerminalHost:
+    """Asks the person for MCP servers. Every question names the server."""
+
+    def __init__(self, person: Person) -> None:
+        self._person = person
+        self._turn = asyncio.Lock()  # held during a form, whose questions belong together
+
+    async def open_login(self, server: str, url: str) -> None:
+        self._person.show(
+            (Span(f"the MCP server {visible_line(server)} wants you to log in: open", "strong"),),
+            (Span(f"  {visible_line(url)}"),),
+        )
+        _open_browser(url)
+
+    async def elicit(self, server: str, question: Form | Link) -> Answer:
+        async with self._turn:
+            try:
+                if isinstance(question, Link):
+                    return await self._visit(server, question)
+                return await self._fill_in(server, question)
+            except EOFError:
+                return Answer(action="cancel")
+
+    async def _visit(self, server: str, link: Link) -> Answer:
+        host = urlsplit(link.url).hostname or ""
+        lines = (
+            *self._heading(server, "asks you to visit an address", link.message),
+            (Span(f"    {visible_line(link.url)}"),),
+        )
+        chosen = await self._choose(f"open {visible_line(host)}? [y]es, [n]o: ", *lines)
+        if chosen == "yes":
+            _open_browser(link.url)
+        return Answer(action="accept" if chosen == "yes" else "decline")
+
+    async def _fill_in(self, server: str, form: Form) -> Answer:
+        heading = self._heading(server, "asks for some values", form.message)
+        if await self._choose("answer it? [y]es, [n]o: ", *heading) == "no":
+            return Answer(action="decline")
+        values: dict[str, object] = {}
+        for field in form.fields:
+
+            def read(text: str, field: Field = field) -> object:
+                return read_value(field, text)
+
+            value = await self._person.fill_in(_prompt(field), read, *_about(field))
+            if value is not None:
+                values[field.name] = value
+        shown = [(Span(f"    {visible_line(f'{key}: {value}')}"),) for key, value in values.items()]
+        if form.fields and await self._choose("send it? [y]es, [n]o: ", *shown) == "no":
+            return Answer(action="decline")
+        return Answer(action="accept", values=values)
+
+    async def _choose(self, prompt: str, *lines: Line) -> str:
+        chosen = await self._person.choose(_YES_OR_NO, prompt, *lines)
+        if chosen is None:
+            raise EOFError
+        return chosen
+
+    def _heading(self, server: str, what: str, message: str) -> tuple[Line, ...]:
+        words = excerpt(message, max(self._person.width - 4, 20), _MOST_LINES).lines
+        return (
+            (
+                Span("? ", "title"),
+                Span(f"the MCP server {visible_line(server)} ", "strong"),
+                Span(what),
+            ),
+            *((Span(f"    {line}"),) for line in words),
+        )
+
+
+def _prompt(field: Field) -> str:
+    hint = {"boolean": " (yes or no)", "integer": " (a whole number)", "number": " (a number)"}
+    usual = "" if field.default is None else f" [{visible_line(str(field.default))}]"
+    needed = " (required)" if field.is_required and field.default is None else ""
+    name = visible_line(field.title or field.name)
+    return f"{name}{hint.get(field.kind, '')}{needed}{usual}: "
+
+
+def _about(field: Field) -> Iterator[Line]:
+    if field.description:
+        yield (Span(f"    {visible_line(field.description)}", "faint"),)
+    for number, (_, shown) in enumerate(field.choices, 1):
+        yield (Span(f"    {number} {visible_line(shown)}"),)
+    if field.kind == "choices":
+        yield (Span("    several, with commas between them", "faint"),)
+
+
+def _open_browser(url: str) -> None:
+    """Open a graphical browser, if there is one. A text browser would take over our terminal."""
+    is_web = urlsplit(url).scheme in ("http", "https")
+    if is_web and (sys.platform == "darwin" or any(os.environ.get(name) for name in _DISPLAYS)):
+        # `webbrowser.open` may wait until the browser is closed, so it gets a thread.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

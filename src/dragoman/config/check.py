@@ -1,0 +1,503 @@
+"""Whether settings can work: what is missing is filled in, what contradicts itself is refused.
+
+`complete` is for settings from anywhere, a file or a program. `check_surroundings` looks at what they refer to on this
+machine, and is asked by whoever is about to serve.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from math import isfinite
+from shutil import which
+from typing import get_args
+from urllib.parse import urlsplit
+
+from msgspec import structs
+
+from dragoman._json import MAX_VALUES
+from dragoman.config.environment import store_engine
+from dragoman.config.mcp import check_names, check_settings
+from dragoman.config.secrets import mask_url
+from dragoman.config.settings import (
+    CHATGPT_CODEX_URL,
+    CODEX_INSTALL_HINT,
+    CONNECTION_HEADERS,
+    PASS_ON,
+    DumpSettings,
+    HostedSettings,
+    ModelLimits,
+    RetrySettings,
+    Route,
+    ServerSettings,
+    Settings,
+    StoreSettings,
+    UpstreamSettings,
+    split_fallback,
+)
+from dragoman.config.values import key_path, suggestion
+from dragoman.dialects.registry import UPSTREAM_CODECS
+from dragoman.dialects.responses.losses import CHATGPT_CODEX_LOSSES
+from dragoman.errors import ConfigError
+from dragoman.model.parts import CallKind
+from dragoman.obsidian.settings import ChatSettings
+from dragoman.obsidian.stage import LOSSES as OBSIDIAN_LOSSES
+from dragoman.textcalls.prompting import PROMPT_FORMATS
+from dragoman.textcalls.prompting.prompt import LOSSES as PROMPT_LOSSES
+from dragoman.textcalls.registry import choose_patterns
+
+__all__ = (
+    "REHEARSAL",
+    "check_surroundings",
+    "complete",
+    "config_error",
+    "is_loopback",
+    "warnings_of",
+)
+
+REHEARSAL = "rehearsal"
+"""The upstream there is when nobody named one."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]+")
+# Of any site: a sandboxed frame, wherever it is, has the origin `null`.
+_ANY_ORIGIN = re.compile(r"\*|null|https?://\*(?::(?:\*|\d+))?")
+_ALLOWED_HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\]")
+# RFC 9110: a field name is a token; a value has visible characters, spaces and tabs. Beyond ASCII servers differ.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_KEY = re.compile(r"[\x21-\x7e]+")
+_HIGHEST_PORT = 65535
+# 16 random letters are some 90 bits. Below that people choose words, which are tried first.
+_SHORTEST_KEY = 16
+# An hour: longer waits are mistakes of unit.
+_LONGEST_WAIT = 3600.0
+
+
+def complete(settings: Settings) -> Settings:
+    """Settings that can be served: with an upstream and with routes. Complete ones come back as they are.
+
+    Raises:
+        ConfigError: they cannot work; every reason is a line of the message.
+    """
+    upstreams = settings.upstreams or {REHEARSAL: UpstreamSettings(kind="rehearsal")}
+    upstreams = {name: _filled_in(upstream) for name, upstream in upstreams.items()}
+    routes = settings.routes
+    if not routes and len(upstreams) == 1:
+        routes = (Route(model="*", upstream=next(iter(upstreams))),)
+    store = settings.store or StoreSettings(url="memory:")
+    completed = structs.replace(settings, upstreams=upstreams, routes=routes, store=store)
+    problems = [
+        *_server(completed.server),
+        *_dump(completed.dump),
+        *_retry(completed.retry),
+        *_chat(completed.chat),
+        *_store(store),
+        *_upstreams(completed),
+        *_routes(completed),
+        *_mcp(completed),
+        *_hosted(completed.hosted),
+    ]
+    if problems:
+        raise config_error(problems)
+    return completed
+
+
+def _filled_in(upstream: UpstreamSettings) -> UpstreamSettings:
+    """What a kind leaves no choice about."""
+    if upstream.kind != "chatgpt-codex":
+        return upstream
+    base_url = upstream.base_url or CHATGPT_CODEX_URL
+    return structs.replace(upstream, base_url=base_url, always_stream=True)
+
+
+def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
+    """The environment variables and files that settings name must be there.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    problems: list[str] = []
+    for name, upstream in settings.upstreams.items():
+        path = key_path("upstreams", name)
+        variable = upstream.api_key_env
+        if variable is not None and not environ.get(variable):
+            problems.append(
+                f"{path}.api_key_env: expected a key in the environment variable {variable}, it is not set"
+            )
+        program = upstream.command[0] if upstream.command else ""
+        if upstream.kind == "codex" and which(program, path=environ.get("PATH")) is None:
+            problems.append(
+                f"{path}.command: expected the program {program!r}, found none on the PATH; {CODEX_INSTALL_HINT}"
+            )
+        if upstream.ca_file is not None and not os.access(upstream.ca_file, os.R_OK):
+            problems.append(f"{path}.ca_file: expected a readable file, got {upstream.ca_file!r}")
+    problems += _mcp_surroundings(settings, environ)
+    if problems:
+        raise config_error(problems)
+
+
+def config_error(problems: list[str]) -> ConfigError:
+    return ConfigError("\n".join(problems))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def warnings_of(settings: Settings) -> list[str]:
+    """What works, but should be otherwise."""
+    server = settings.server
+    return [
+        f"server.api_keys[{index}]: expected at least {_SHORTEST_KEY} characters, got {len(key)}; "
+        "a key that can be guessed is none"
+        for index, key in enumerate(server.api_keys)
+        if len(key) < _SHORTEST_KEY
+    ]
+
+
+def _server(server: ServerSettings) -> Iterator[str]:
+    if not server.host.strip():
+        yield "server.host: expected an address to listen on, got an empty string"
+    elif not is_loopback(server.host) and not server.api_keys:
+        yield (
+            f"server.host: {server.host} can be reached from other machines, and anyone there could use your keys: "
+            "set api_keys in [server] (or DRAGOMAN_API_KEYS), or listen on 127.0.0.1"
+        )
+    if not 0 <= server.port <= _HIGHEST_PORT:
+        yield f"server.port: expected a port from 0 to {_HIGHEST_PORT}, got {server.port}"
+    yield from _callers(server)
+    for name in (
+        *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_values"),
+        *("max_streams", "head_timeout", "body_timeout", "idle_timeout", "send_timeout"),
+        "keep_alive_interval",
+    ):
+        yield from _positive(server, name, "server")
+    if server.max_values > MAX_VALUES:
+        yield f"server.max_values: expected at most {MAX_VALUES}, got {server.max_values}"
+    if not 0 <= server.shutdown_grace <= _LONGEST_WAIT:
+        yield (
+            f"server.shutdown_grace: expected seconds from 0 to {_LONGEST_WAIT:.0f}, "
+            f"got {server.shutdown_grace}"
+        )
+
+
+def _callers(server: ServerSettings) -> Iterator[str]:
+    """Who is served."""
+    for index, key in enumerate(server.api_keys):
+        if not _KEY.fullmatch(key):
+            yield f"server.api_keys[{index}]: expected visible ASCII characters without spaces, got others or none"
+        elif len(key) < _SHORTEST_KEY and not is_loopback(server.host):
+            yield (
+                f"server.api_keys[{index}]: expected at least {_SHORTEST_KEY} characters, got {len(key)}: "
+                f"{server.host} can be reached from other machines, and anyone there could guess it"
+            )
+    for index, origin in enumerate(server.cors_origins):
+        if not _ORIGIN.fullmatch(origin):
+            yield (
+                f'server.cors_origins[{index}]: expected "*" or an origin such as "https://example.org" '
+                f"(no path, no slash at the end), got {origin!r}"
+            )
+        elif _ANY_ORIGIN.fullmatch(origin) and not server.api_keys:
+            yield (
+                f'server.cors_origins[{index}]: "{origin}" without api_keys would let any web page use your upstreams: '
+                "name the origins that you use, or set api_keys in [server] (or DRAGOMAN_API_KEYS)"
+            )
+    for index, host in enumerate(server.allowed_hosts):
+        if not _ALLOWED_HOST.fullmatch(host):
+            yield (
+                f'server.allowed_hosts[{index}]: expected a host\'s name such as "gateway.lan" or "*.example.org" '
+                f'(no scheme, no port), or "*"; got {host!r}'
+            )
+
+
+def _positive(holder: object, name: str, path: str, *, may_be_zero: bool = False) -> Iterator[str]:
+    value: object = getattr(holder, name)
+    if not isinstance(value, int | float):
+        return
+    if not isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
+        least = "0 or more" if may_be_zero else "more than 0"
+        yield f"{path}.{name}: expected {least}, got {value}"
+
+
+def _dump(dump: DumpSettings) -> Iterator[str]:
+    if dump.path is not None and not dump.path.strip():
+        yield "dump.path: expected the name of a file, got an empty string"
+    yield from _positive(dump, "max_bytes", "dump")
+    yield from _positive(dump, "files", "dump")
+
+
+def _store(store: StoreSettings) -> Iterator[str]:
+    try:
+        store_engine(store.url)
+    except ConfigError as error:
+        yield f"store.url: {error.message}"
+    for name in ("ttl", "max_bytes", "max_record_bytes", "pool_size"):
+        yield from _positive(store, name, "store")
+
+
+def _retry(retry: RetrySettings) -> Iterator[str]:
+    yield from _positive(retry, "attempts", "retry")
+    for name in ("base_delay", "max_delay", "max_wait"):
+        yield from _positive(retry, name, "retry", may_be_zero=True)
+
+
+def _chat(chat: ChatSettings) -> Iterator[str]:
+    yield from _positive(chat, "tool_block_max", "chat", may_be_zero=True)
+    grace = chat.stop_after_tools_grace_ms
+    if not 0 <= grace <= _LONGEST_WAIT * 1000:
+        yield f"chat.stop_after_tools_grace_ms: expected milliseconds from 0 to {_LONGEST_WAIT * 1000:.0f}, got {grace}"
+
+
+def _upstreams(settings: Settings) -> Iterator[str]:
+    if len(settings.upstreams) > 1 and not settings.routes:
+        names = list(settings.upstreams)
+        yield (
+            f"routes: expected at least one, there are {len(names)} upstreams ({', '.join(names)}); "
+            f'add for example [[routes]] model = "*" upstream = "{names[0]}"'
+        )
+    for name, upstream in settings.upstreams.items():
+        path = key_path("upstreams", name)
+        if not _NAME.fullmatch(name):
+            yield f"{path}: expected a name of letters, digits, `_`, `.` and `-`"
+        yield from _upstream(upstream, path)
+        if _is_own_address(settings.server, upstream.base_url):
+            yield f"{path}.base_url: {mask_url(upstream.base_url)} is this gateway's own address"
+
+
+def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    yield from _base_url(upstream, path)
+    yield from _credentials(upstream, path)
+    if "codex" in upstream.also:
+        yield f'{path}.also: expected of "chat", "responses", "messages"; got "codex"'
+    if upstream.proxy is not None:
+        yield from _address(upstream.proxy, f"{path}.proxy", may_have_user=True)
+    for name, value in upstream.headers.items():
+        yield from _header(name, value, key_path(f"{path}.headers", name))
+    for name in ("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections"):
+        yield from _positive(upstream, name, path)
+    yield from _codex(upstream, path)
+    yield from _formats(upstream, path)
+    known = sorted(
+        {
+            *PROMPT_LOSSES,
+            *OBSIDIAN_LOSSES,
+            *CHATGPT_CODEX_LOSSES,
+            *(kind for codec in UPSTREAM_CODECS.values() for kind in codec.losses),
+        }
+    )
+    for name in upstream.losses:
+        if name not in known:
+            hint = suggestion(name, known) or f"; known: {', '.join(known)}"
+            yield f"{key_path(f'{path}.losses', name)}: unknown kind of loss{hint}"
+    yield from _limits(upstream.limits, f"{path}.limits")
+    for glob, limits in upstream.models.items():
+        yield from _limits(limits, key_path(f"{path}.models", glob))
+
+
+def _codex(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    """The keys of an app-server that runs here."""
+    for name in ("children", "held_ttl", "held_max"):
+        yield from _positive(upstream, name, path)
+    if upstream.kind == "codex":
+        if not upstream.command or not upstream.command[0].strip():
+            yield f'{path}.command: expected a program and its arguments, such as ["codex", "app-server"]'
+        if upstream.api_key is not None or upstream.api_key_env is not None:
+            yield f"{path}: a codex upstream uses Codex's login; leave api_key and api_key_env out"
+        if upstream.also:
+            yield f"{path}.also: codex app-server speaks its own protocol only; leave it out"
+
+
+def _formats(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    """The formats of calls written as text, by name."""
+    try:
+        if upstream.text_calls and upstream.text_calls != ("auto",):
+            choose_patterns(upstream.text_calls, "", None)
+    except ConfigError as error:
+        yield f"{path}.text_calls: {error.message}"
+    prompted = upstream.prompted_tools
+    if prompted is not None and prompted not in PROMPT_FORMATS:
+        hint = suggestion(prompted, list(PROMPT_FORMATS)) or f"; known: {', '.join(PROMPT_FORMATS)}"
+        yield f"{path}.prompted_tools: no format is called {prompted!r}{hint}"
+
+
+def _header(name: str, value: str, path: str) -> Iterator[str]:
+    if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+        yield f"{path}: expected a header's name and value, in ASCII and without line breaks"
+    elif name.lower() in CONNECTION_HEADERS:
+        yield f"{path}: expected another header; this one is made for each connection"
+
+
+def _base_url(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    if upstream.kind in ("rehearsal", "codex"):
+        if upstream.base_url:
+            what = (
+                "a rehearsal answers by itself"
+                if upstream.kind == "rehearsal"
+                else "codex runs here"
+            )
+            yield f"{path}.base_url: {what} and has no address; leave it out"
+    elif not upstream.base_url:
+        yield f"{path}.base_url: expected an http:// or https:// address, it is missing"
+    else:
+        yield from _address(upstream.base_url, f"{path}.base_url")
+
+
+def _address(url: str, path: str, *, may_have_user: bool = False) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+        parts = urlsplit("")
+    if not usable or url != url.strip():
+        yield f"{path}: expected an address such as http://127.0.0.1:8000/v1, got {mask_url(url)!r}"
+    elif parts.query or parts.fragment:
+        yield f"{path}: expected an address without `?` and `#`, got {mask_url(url)!r}; a query goes into `query`"
+    elif "@" in parts.netloc and not may_have_user:
+        yield (
+            f"{path}: expected an address without user and password, got {mask_url(url)!r}; "
+            "use api_key, api_key_env or headers"
+        )
+
+
+def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
+    is_chatgpt = upstream.kind == "chatgpt-codex"
+    if is_chatgpt and (upstream.api_key is not None or upstream.api_key_env is not None):
+        yield f"{path}: a chatgpt-codex upstream uses Codex's login; leave api_key and api_key_env out"
+    if is_chatgpt and upstream.also:
+        yield f"{path}.also: the ChatGPT Codex backend speaks Responses only; leave it out"
+    if not is_chatgpt and upstream.auth_file is not None:
+        yield f'{path}.auth_file: only the kind "chatgpt-codex" reads it; leave it out'
+    if upstream.api_key is not None and upstream.api_key_env is not None:
+        yield f"{path}: expected api_key or api_key_env, got both"
+    if upstream.api_key is not None and not _KEY.fullmatch(upstream.api_key):
+        yield (
+            f'{path}.api_key: expected a key (visible ASCII characters without spaces) or "{PASS_ON}", '
+            "got other characters or none"
+        )
+    if upstream.api_key_env is not None and not upstream.api_key_env.strip():
+        yield f"{path}.api_key_env: expected the name of an environment variable, got an empty string"
+
+
+def _limits(limits: ModelLimits, path: str) -> Iterator[str]:
+    for name in ("max_name_length", "max_id_length", "default_max_tokens"):
+        yield from _positive(limits, name, path)
+    for name, pattern in (("name_pattern", limits.name_pattern), ("id_pattern", limits.id_pattern)):
+        if pattern is None:
+            continue
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"{path}.{name}: expected a regular expression for one character, got {pattern!r}: {error}"
+    kinds = get_args(CallKind)
+    for index, kind in enumerate(limits.builtin_tools or ()):
+        if kind not in kinds:
+            hint = suggestion(kind, kinds) or f"; known: {', '.join(kinds)}"
+            yield f'{path}.builtin_tools[{index}]: unknown kind of tool "{kind}"{hint}'
+
+
+def _is_own_address(server: ServerSettings, base_url: str) -> bool:
+    """Requests sent there would come back. Easily done: clients are pointed here by the same variables."""
+    try:
+        parts = urlsplit(base_url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    return port == server.port and (
+        host == server.host.lower() or (is_loopback(host) and _listens_on_loopback(server.host))
+    )
+
+
+def _listens_on_loopback(host: str) -> bool:
+    return is_loopback(host) or host in ("0.0.0.0", "::", "[::]")  # noqa: S104 - compared, not bound
+
+
+def _routes(settings: Settings) -> Iterator[str]:
+    names = list(settings.upstreams)
+    seen: dict[str, int] = {}
+    for index, route in enumerate(settings.routes):
+        path = f"routes[{index}]"
+        if not route.model.strip():
+            yield f'{path}.model: expected a model\'s name or a glob such as "gpt-*", got an empty string'
+        earlier = seen.get("*", seen.get(route.model))
+        if earlier is not None:
+            yield f"{path}.model: never reached, routes[{earlier}] takes `{route.model}` first"
+        seen.setdefault(route.model, index)
+        if route.upstream_model is not None and not route.upstream_model.strip():
+            yield f"{path}.upstream_model: expected a model's name, got an empty string"
+        yield from _upstream_named(route.upstream, names, f"{path}.upstream")
+        tried = [route.upstream]
+        for place, entry in enumerate(route.fallback):
+            where = f"{path}.fallback[{place}]"
+            name, model = split_fallback(entry)
+            yield from _upstream_named(name, names, where)
+            if model == "":
+                yield f"{where}: expected `name` or `name=model`, got {entry!r}"
+            if entry in tried:
+                yield f"{where}: {entry!r} has been tried by then; each place once"
+            tried.append(entry)
+
+
+def _mcp(settings: Settings) -> Iterator[str]:
+    for index, server in enumerate(settings.mcp):
+        try:
+            check_settings(server, f"mcp[{index}]")
+        except ConfigError as error:
+            yield error.message
+    try:
+        check_names(settings.mcp)
+    except ConfigError as error:
+        yield error.message
+    names = [server.name for server in settings.mcp]
+    asked = [
+        *(
+            (name, f"routes[{index}].mcp[{place}]")
+            for index, route in enumerate(settings.routes)
+            for place, name in enumerate(route.mcp or ())
+        ),
+        *((name, f"hosted.servers[{place}]") for place, name in enumerate(settings.hosted.servers)),
+    ]
+    for name, path in asked:
+        if name not in names:
+            known = f"; there are: {', '.join(names)}" if names else "; there is no [[mcp]]"
+            yield f'{path}: there is no MCP server "{name}"{suggestion(name, names) or known}'
+
+
+def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:
+    for index, server in enumerate(settings.mcp):
+        path = f"mcp[{index}]"
+        program = server.command[0] if server.command else ""
+        folder = server.cwd if os.sep in program else None
+        found = os.path.join(folder, program) if folder else program  # noqa: PTH118 - as the system would join them
+        if program and which(found, path=environ.get("PATH")) is None:
+            yield f"{path}.command: expected the program {program!r}, found none on the PATH"
+        for variable in server.env_from:
+            if variable not in environ:
+                yield f"{path}.env_from: expected the environment variable {variable}, it is not set"
+        for header, variable in server.headers_from.items():
+            if not environ.get(variable):
+                yield (
+                    f"{path}.headers_from.{header}: expected a value in the environment variable {variable}, "
+                    "it is not set"
+                )
+        for key in ("client_secret_from", "private_key_from"):
+            variable = getattr(server.oauth, key, "")
+            if variable and not environ.get(variable):
+                yield f"{path}.oauth.{key}: expected a value in the environment variable {variable}, it is not set"
+
+
+def _hosted(hosted: HostedSettings) -> Iterator[str]:
+    for name in ("max_turns", "max_seconds", "max_parallel"):
+        yield from _positive(hosted, name, "hosted")
+
+
+def _upstream_named(name: str, known: list[str], path: str) -> Iterator[str]:
+    if name not in known:
+        hint = suggestion(name, known) or f"; there are: {', '.join(known)}"
+        yield f'{path}: there is no upstream "{name}"{hint}'

@@ -1,0 +1,166 @@
+"""What the environment says: single keys, upstreams of the vendors, where the user's files are. And the file of a store.
+
+A store is named by its URL:
+
+    memory:                                nothing survives the process
+    sqlite:                                a file in the user's state directory
+    sqlite:///var/lib/dragoman/store.db    that file; `sqlite:` and a path without slashes before it is relative
+    sqlite:…?synchronous=normal            faster where fsync is slow; what the machine lost with its power is gone
+    postgresql://user@host/database        any URL that libpq takes; `postgres://` is the same
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import get_args
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct, structs
+
+from dragoman.config.settings import (
+    ANTHROPIC_HOST,
+    OPENAI_HOST,
+    PASS_ON,
+    Synchronous,
+    UpstreamSettings,
+)
+from dragoman.errors import ConfigError
+from dragoman.obsidian.settings import PROXY_VARIABLES
+
+UPSTREAM_KEY_VARIABLE = "DRAGOMAN_UPSTREAM_KEY"
+_STORES = "expected memory:, sqlite:, sqlite:///path or postgresql://… as the store's url"
+
+
+class Override(Struct, frozen=True):
+    """A value for one key, and the variable or flag that gives it, for messages."""
+
+    source: str
+    section: str
+    key: str
+    value: object
+
+
+def _number(text: str) -> object:
+    return int(text) if text.strip().isdecimal() else text
+
+
+def _items(text: str) -> object:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _text(text: str) -> object:
+    return text
+
+
+_VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
+    "DRAGOMAN_HOST": ("server", "host", _text),
+    "DRAGOMAN_PORT": ("server", "port", _number),
+    "DRAGOMAN_WORKERS": ("server", "workers", _number),
+    "DRAGOMAN_API_KEYS": ("server", "api_keys", _items),
+    "DRAGOMAN_CORS_ORIGINS": ("server", "cors_origins", _items),
+    "DRAGOMAN_ALLOWED_HOSTS": ("server", "allowed_hosts", _items),
+    "DRAGOMAN_LOG_FORMAT": ("log", "format", _text),
+    "DRAGOMAN_LOG_LEVEL": ("log", "level", _text),
+    "DRAGOMAN_STORE_URL": ("store", "url", _text),
+    "DRAGOMAN_STORE_POLICY": ("store", "policy", _text),
+    "DRAGOMAN_STORE_TTL": ("store", "ttl", _number),
+    **{name: ("chat", key, read) for name, (key, read) in PROXY_VARIABLES.items()},
+}
+
+
+def overrides_from(environ: Mapping[str, str]) -> list[Override]:
+    """The keys that variables set. An empty variable counts as unset, as compose files and shells leave them."""
+    return [
+        Override(variable, section, key, read(environ[variable]))
+        for variable, (section, key, read) in _VARIABLES.items()
+        if environ.get(variable)
+    ]
+
+
+def upstreams_from(environ: Mapping[str, str]) -> dict[str, UpstreamSettings]:
+    """An upstream for each vendor whose key is there."""
+    upstreams: dict[str, UpstreamSettings] = {}
+    if environ.get("OPENAI_API_KEY"):
+        upstreams["openai"] = UpstreamSettings(
+            kind="responses",
+            also=("chat",),
+            base_url=environ.get("OPENAI_BASE_URL") or f"https://{OPENAI_HOST}/v1",
+            api_key_env="OPENAI_API_KEY",
+            keeps_responses=True,
+        )
+    if environ.get("ANTHROPIC_API_KEY"):
+        upstreams["anthropic"] = UpstreamSettings(
+            kind="messages",
+            base_url=environ.get("ANTHROPIC_BASE_URL") or f"https://{ANTHROPIC_HOST}/v1",
+            api_key_env="ANTHROPIC_API_KEY",
+        )
+    return upstreams
+
+
+def with_key(upstream: UpstreamSettings, environ: Mapping[str, str]) -> UpstreamSettings:
+    """The upstream with a key from the environment. A vendor's key goes to that vendor's host only."""
+    if environ.get(UPSTREAM_KEY_VARIABLE) == PASS_ON:
+        return structs.replace(upstream, api_key=PASS_ON)
+    if environ.get(UPSTREAM_KEY_VARIABLE):
+        return structs.replace(upstream, api_key_env=UPSTREAM_KEY_VARIABLE)
+    try:
+        host = urlsplit(upstream.base_url).hostname
+    except ValueError:  # `check.complete` reports it
+        return upstream
+    variable = {OPENAI_HOST: "OPENAI_API_KEY", ANTHROPIC_HOST: "ANTHROPIC_API_KEY"}.get(host or "")
+    if variable and environ.get(variable):
+        return structs.replace(upstream, api_key_env=variable)
+    return upstream
+
+
+def store_engine(url: str) -> str:
+    """The engine that a URL names. Messages quote only the scheme: the rest may hold a password.
+
+    Raises:
+        ConfigError: it names none, or says what that engine does not know.
+    """
+    scheme, colon, rest = url.partition(":")
+    match scheme.lower():
+        case "memory" if colon and not rest:
+            return "memory"
+        case "sqlite" if colon:
+            sqlite_place(url, {})
+            return "sqlite"
+        case "postgresql" | "postgres" if rest.startswith("//"):
+            return "postgresql"
+        case _:
+            shown = scheme + ":…" if colon and scheme.isalnum() else "something else"
+            raise ConfigError(f"{_STORES}, got {shown}")
+
+
+def sqlite_place(url: str, environ: Mapping[str, str]) -> tuple[Path, Synchronous]:
+    """The file that a `sqlite:` URL names, and how it is written.
+
+    Raises:
+        ConfigError: it names a host, or says what is not known.
+    """
+    parts = urlsplit(url)
+    if parts.netloc or parts.fragment:
+        raise ConfigError(
+            "expected sqlite:///path (three slashes) as the store's url, got a host or a fragment"
+        )
+    synchronous: Synchronous = "full"
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name != "synchronous" or value not in get_args(Synchronous):
+            raise ConfigError(
+                f"expected synchronous=full or synchronous=normal after the ? of the store's url, got {name}=…"
+            )
+        synchronous = "normal" if value == "normal" else "full"
+    path = Path(unquote(parts.path)).expanduser() if parts.path else default_store_path(environ)
+    return path, synchronous
+
+
+def default_store_path(environ: Mapping[str, str]) -> Path:
+    return state_folder(environ) / "store.db"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """What we keep of a user's between two runs, where the XDG base directory specification puts it."""
+    # "If $XDG_STATE_HOME is either not set or empty" or relative, the default counts.
+    home = Path(environ.get("XDG_STATE_HOME", ""))
+    base = home if home.is_absolute() else Path("~/.local/state").expanduser()
+    return base / "dragoman"

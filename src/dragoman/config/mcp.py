@@ -1,0 +1,342 @@
+"""The settings of MCP servers: read from a table, a command line or an `mcpServers` file, and checked.
+
+Nothing is started here. Commands, environment variables and headers may hold secrets, so no message shows them.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import cast, get_args
+from urllib.parse import urlsplit
+
+from dragoman._json import loads
+from dragoman.config.settings import (
+    ClientAuthentication,
+    Grant,
+    McpServerSettings,
+    OAuthSettings,
+    SigningAlgorithm,
+    port_of,
+)
+from dragoman.config.values import described, read_struct
+from dragoman.errors import ConfigError, MalformedJson
+
+__all__ = (
+    "check_names",
+    "check_settings",
+    "settings_from_file_text",
+    "settings_from_short_form",
+    "settings_from_values",
+)
+
+MAX_NAME = 64
+"""OpenAI takes function names of 64 characters; a server's name is the beginning of its tools' names."""
+
+# The two underscores stand between a server's name and a tool's where a dialect knows no namespaces: a name that holds
+# them, or ends in one, could not be distinguished from another server's.
+_NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]*[A-Za-z0-9-]")
+_PREFIX = "mcp"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+# Of a scope, by RFC 6749, less the spaces between several of them.
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
+_SHORT_FORM = '"name=command arguments" or "name=http://host/path"'
+
+
+def check_settings(settings: McpServerSettings, where: str = "mcp") -> McpServerSettings:
+    """The same settings, if they can work.
+
+    Raises:
+        ConfigError: they cannot; it begins with `where`.
+    """
+    if len(settings.name) > MAX_NAME or not _NAME.fullmatch(settings.name):
+        raise ConfigError(
+            f"{where}.name: expected at most {MAX_NAME} letters, digits, `-` and single `_`, got {settings.name!r}"
+        )
+    if settings.name == _PREFIX:
+        raise ConfigError(
+            f"{where}.name: expected another than {_PREFIX!r}, which models write before the name of any server"
+        )
+    if bool(settings.command) == bool(settings.url):
+        came = "both" if settings.url else "neither"
+        raise ConfigError(
+            f"{where}: expected `command` or `url` for the server {settings.name!r}, got {came}"
+        )
+    foreign = _foreign_fields(settings)
+    if foreign:
+        raise ConfigError(f"{where}.{foreign[0]}: has no meaning beside `{_transport(settings)}`")
+    if settings.command:
+        _check_child(settings, where)
+    else:
+        _check_url(settings, where)
+    _check_times(settings, where)
+    return settings
+
+
+def check_names(servers: Iterable[McpServerSettings], where: str = "mcp") -> None:
+    """Raises:
+    ConfigError: two servers have one name.
+    """
+    seen: set[str] = set()
+    for server in servers:
+        if server.name in seen:
+            raise ConfigError(f"{where}: expected names that differ, got {server.name!r} twice")
+        seen.add(server.name)
+
+
+def settings_from_values(values: Mapping[str, object], where: str = "mcp") -> McpServerSettings:
+    """Settings from plain values, as a configuration file or a JSON object holds them.
+
+    Raises:
+        ConfigError: a key is unknown, a value of another type than expected, or the whole cannot work.
+    """
+    problems: list[str] = []
+    settings = read_struct(McpServerSettings, values, where, problems)
+    if settings is None:
+        raise ConfigError("\n".join(problems))
+    return check_settings(settings, where)
+
+
+def settings_from_short_form(text: str, where: str = "--mcp") -> McpServerSettings:
+    """Settings from one word of a command line: `name=command arguments…`, or `name=http://…`.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    name, equals, rest = text.partition("=")
+    rest = rest.strip()
+    if not equals or not rest:
+        raise ConfigError(
+            f"{where}: expected {_SHORT_FORM}, got {'no address' if equals else 'no name'}"
+        )
+    if rest.startswith(("http://", "https://")):
+        return check_settings(McpServerSettings(name=name.strip(), url=rest), where)
+    try:
+        command = tuple(shlex.split(rest))
+    except ValueError as error:
+        raise ConfigError(
+            f"{where}: the command of {name.strip()!r} cannot be read: {error}"
+        ) from error
+    return check_settings(McpServerSettings(name=name.strip(), command=command), where)
+
+
+def settings_from_file_text(
+    text: bytes | str, environ: Mapping[str, str], where: str = "mcpServers"
+) -> tuple[McpServerSettings, ...]:
+    """Settings from the JSON that other programs keep: `{"mcpServers": {"name": {"command": …}}}`.
+
+    `${NAME}` and `${NAME:-otherwise}` in its strings stand for variables of `environ`. Servers marked as disabled are
+    left out, and so are keys of other programs: the file is theirs too.
+
+    Raises:
+        ConfigError: it is not that, or names a variable that is not set.
+    """
+    try:
+        document: object = loads(text)
+    except MalformedJson as error:
+        raise ConfigError(f"{where}: {error.message}") from error
+    servers = _table(_table(document, where).get("mcpServers"), f"{where}.mcpServers")
+    read = tuple(
+        _from_entry(name, _table(entry, f"{where}.{name}"), environ, f"{where}.{name}")
+        for name, entry in servers.items()
+        if not _is_disabled(entry)
+    )
+    check_names(read, where)
+    return read
+
+
+def _from_entry(
+    name: str, entry: Mapping[str, object], environ: Mapping[str, str], where: str
+) -> McpServerSettings:
+    kind = entry.get("type", entry.get("transport"))
+    if kind == "sse":
+        raise ConfigError(
+            f"{where}.type: the transport 'sse' is not supported; most such servers answer on streamable HTTP too"
+        )
+    values: dict[str, object] = {"name": name}
+    for key in ("env", "cwd", "url", "headers"):
+        if key in entry:
+            values[key] = _expand(entry[key], environ, f"{where}.{key}")
+    if "command" in entry:
+        arguments = entry.get("args", [])
+        whole: list[object] = [entry["command"]]
+        whole += cast("list[object]", arguments) if isinstance(arguments, list) else [arguments]
+        values["command"] = _expand(whole, environ, f"{where}.command")
+    return settings_from_values(values, where)
+
+
+def _is_disabled(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    fields = cast("dict[str, object]", entry)
+    return fields.get("disabled") is True or fields.get("enabled") is False
+
+
+def _expand(value: object, environ: Mapping[str, str], where: str) -> object:
+    if isinstance(value, list):
+        return [_expand(each, environ, where) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return {key: _expand(each, environ, f"{where}.{key}") for key, each in pairs}
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        default: str | None = match.group(2)
+        text = environ.get(match[1], default)
+        if text is None:
+            raise ConfigError(f"{where}: the environment variable {match[1]} is not set")
+        return text
+
+    return _VARIABLE.sub(variable, value)
+
+
+_CHILD_FIELDS = ("env", "env_from", "cwd")
+_HTTP_FIELDS = ("headers", "headers_from", "oauth")
+
+
+def _table(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: expected a table, got {described(value)}")
+    return cast("dict[str, object]", value)
+
+
+def _transport(settings: McpServerSettings) -> str:
+    return "command" if settings.command else "url"
+
+
+def _foreign_fields(settings: McpServerSettings) -> list[str]:
+    values = {
+        "env": settings.env,
+        "env_from": settings.env_from,
+        "cwd": settings.cwd,
+        "headers": settings.headers,
+        "headers_from": settings.headers_from,
+        "oauth": settings.oauth,
+    }
+    return [key for key in (_HTTP_FIELDS if settings.command else _CHILD_FIELDS) if values[key]]
+
+
+def _check_child(settings: McpServerSettings, where: str) -> None:
+    if not settings.command[0].strip():
+        raise ConfigError(f"{where}.command: expected a program, got an empty string")
+    texts = (*settings.command, *settings.env, *settings.env.values(), settings.cwd or "")
+    if any("\0" in text for text in texts):
+        raise ConfigError(f"{where}: a command or its environment holds a NUL character")
+    if any("=" in name or not name for name in (*settings.env, *settings.env_from)):
+        raise ConfigError(f"{where}.env: expected names of environment variables")
+
+
+def _check_url(settings: McpServerSettings, where: str) -> None:
+    parts = urlsplit(settings.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or port_of(settings.url) == -1:
+        raise ConfigError(f"{where}.url: expected an address that begins with http:// or https://")
+    for name in (*settings.headers, *settings.headers_from):
+        if not _HEADER.fullmatch(name):
+            raise ConfigError(f"{where}.headers: expected the name of a header, got {name!r}")
+    for name, value in settings.headers.items():
+        check_header_value(name, value, where)
+    if settings.oauth is not None:
+        if any(
+            name.lower() == "authorization" for name in (*settings.headers, *settings.headers_from)
+        ):
+            raise ConfigError(
+                f"{where}.oauth: has no meaning beside a header `authorization`, which holds a token already"
+            )
+        _check_oauth(settings.oauth, f"{where}.oauth")
+
+
+def _check_oauth(oauth: OAuthSettings, where: str) -> None:
+    for key, kind in (
+        ("grant", Grant),
+        ("token_endpoint_auth_method", ClientAuthentication),
+        ("signing_algorithm", SigningAlgorithm),
+    ):
+        value: str = getattr(oauth, key)
+        if value not in get_args(kind):
+            raise ConfigError(
+                f"{where}.{key}: expected one of {', '.join(get_args(kind))}, got {value!r}"
+            )
+    if not 0 <= oauth.redirect_port < 65536:
+        raise ConfigError(
+            f"{where}.redirect_port: expected a port, or 0 for any, got {oauth.redirect_port}"
+        )
+    if oauth.scope and not _SCOPE.fullmatch(oauth.scope):
+        raise ConfigError(f"{where}.scope: expected scopes with one space between them")
+    if oauth.issuer and not _is_url(oauth.issuer, "http", "https"):
+        raise ConfigError(f"{where}.issuer: expected an address that begins with https://")
+    if oauth.client_metadata_url and not (
+        _is_url(oauth.client_metadata_url, "https")
+        and urlsplit(oauth.client_metadata_url).path.strip("/")
+    ):
+        raise ConfigError(f"{where}.client_metadata_url: expected an https:// address with a path")
+    if oauth.grant == "client_credentials":
+        _check_credentials(oauth, where)
+    elif oauth.private_key_from:
+        raise ConfigError(
+            f'{where}.private_key_from: has no meaning without grant = "client_credentials"'
+        )
+    elif oauth.client_secret_from and not oauth.client_id:
+        raise ConfigError(
+            f"{where}.client_id: expected the client that the secret belongs to, it is missing"
+        )
+
+
+def _check_credentials(oauth: OAuthSettings, where: str) -> None:
+    if not oauth.client_id:
+        raise ConfigError(
+            f"{where}.client_id: expected a string for client_credentials, it is missing"
+        )
+    if bool(oauth.client_secret_from) == bool(oauth.private_key_from):
+        came = "both" if oauth.client_secret_from else "neither"
+        raise ConfigError(
+            f"{where}: expected `client_secret_from` or `private_key_from` for client_credentials, got {came}"
+        )
+    if not oauth.issuer:
+        # else the MCP server would say who is sent the credentials
+        raise ConfigError(
+            f"{where}.issuer: expected the address of the authorization server, the only one that is sent the"
+            " credentials; it is missing"
+        )
+    for key in ("client_metadata_url", "redirect_port"):
+        if getattr(oauth, key):
+            raise ConfigError(
+                f"{where}.{key}: has no meaning with client_credentials: nobody is sent to a browser"
+            )
+
+
+def _is_url(text: str, *schemes: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in schemes and bool(parts.hostname) and port_of(text) != -1
+
+
+def check_header_value(name: str, value: str, where: str) -> None:
+    """Raises:
+    ConfigError: a header cannot have this value, which is not shown.
+    """
+    if not value.isascii() or any(character in value for character in "\r\n\0"):
+        raise ConfigError(f"{where}: the value of the header {name!r} is not one line of ASCII")
+
+
+def _check_times(settings: McpServerSettings, where: str) -> None:
+    restart = settings.restart
+    positive = {
+        "start_timeout": settings.start_timeout,
+        "call_timeout": settings.call_timeout,
+        "restart.attempts": restart.attempts,
+        "restart.again_after": restart.again_after,
+    }
+    others = {
+        "restart.first_delay": restart.first_delay,
+        "restart.max_delay": restart.max_delay,
+        "restart.stable_after": restart.stable_after,
+    }
+    for name, value in positive.items():
+        if not 0 < value < float("inf"):
+            raise ConfigError(f"{where}.{name}: expected a number above 0, got {value}")
+    for name, value in others.items():
+        if not 0 <= value < float("inf"):
+            raise ConfigError(f"{where}.{name}: expected a number from 0 on, got {value}")

@@ -1,0 +1,226 @@
+"""Reads the settings from a TOML file, the environment and flags; the later wins.
+
+The file has the shape of `settings.Settings`; `docs/configuration.md` describes every key, variable and flag.
+
+    upstreams come from        and requests go
+    --upstream kind=URL        all to it; the file's upstreams and routes are ignored
+    the file                   by its routes; without routes all to its only upstream
+    OPENAI_API_KEY, …          `claude-*` to `anthropic`, the rest to `openai`; or all to the one there is
+    nowhere                    to the rehearsal
+
+The environment's upstreams are added to the file's, unless the file uses their name itself; routes of the file may use them.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from dragoman.config.check import complete, config_error
+from dragoman.config.environment import Override, overrides_from, upstreams_from, with_key
+from dragoman.config.secrets import mask_url
+from dragoman.config.settings import (
+    Route,
+    Settings,
+    StoreSettings,
+    UpstreamSettings,
+)
+from dragoman.config.trust import FoundFile, claims_of, refuse_untrusted
+from dragoman.config.values import read_struct, read_toml, suggestion, words
+from dragoman.errors import ConfigError
+
+__all__ = (
+    "CONFIG_FILE",
+    "CONFIG_VARIABLE",
+    "Flags",
+    "find_file",
+    "load_settings",
+)
+
+CONFIG_FILE = "dragoman.toml"
+CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
+DUMP_VARIABLE = "CODEX_DUMP_SSE"
+DUMP_FILE = "dump_sse.jsonl"
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
+
+_S = TypeVar("_S", bound=Struct)
+
+# Kinds that have an address of their own, or none, and no key of the operator's.
+_AT_HOME = ("rehearsal", "codex", "chatgpt-codex")
+# A configuration has kilobytes; a recording given by mistake has not.
+_MAX_FILE = 4 * 1024 * 1024
+
+
+class Flags(Struct, frozen=True, kw_only=True):
+    """What the command line said; None where it said nothing. `upstream` is `kind=URL`."""
+
+    host: str | None = None
+    port: int | None = None
+    workers: int | None = None
+    upstream: str | None = None
+    log_format: str | None = None
+    log_level: str | None = None
+
+
+NO_FLAGS = Flags()
+
+OnFound = Callable[[FoundFile, Mapping[str, str]], None]
+
+
+def load_settings(
+    path: Path | str | None,
+    environ: Mapping[str, str],
+    flags: Flags = NO_FLAGS,
+    on_found: OnFound = refuse_untrusted,
+    *,
+    is_named: bool | None = None,
+) -> Settings:
+    """The settings to serve with, complete and checked.
+
+    path: the file to read; None: the one DRAGOMAN_CONFIG names, else ./dragoman.toml if there is one.
+    on_found: asked about a file that nobody named and that does what needs trust; it raises if that is not given.
+    is_named: whether somebody named the file, where that is not the same as giving its path.
+
+    Raises:
+        ConfigError: they cannot work, every reason is a line of the message; or they are not trusted.
+    """
+    file = find_file(path, environ)
+    data = b"" if file is None else _read_file(file)
+    said = Settings() if file is None else _read_settings(file, data)
+    settings = _combined(said, environ, flags)
+    if is_named is None:
+        is_named = path is not None or bool(environ.get(CONFIG_VARIABLE))
+    if file is not None and not is_named:
+        if flags.upstream is not None:
+            said = structs.replace(said, upstreams={})
+        claims = claims_of(said, settings, environ)
+        if claims:
+            on_found(FoundFile(file, data, claims), environ)
+    return settings
+
+
+def _combined(settings: Settings, environ: Mapping[str, str], flags: Flags) -> Settings:
+    problems: list[str] = []
+    settings = _overridden(settings, overrides_from(environ), problems)
+    settings = _overridden(settings, _overrides_of(flags), problems)
+    settings = _with_dump(settings, environ, problems)
+    if flags.upstream is not None:
+        settings = _with_short_form(settings, flags.upstream, environ, problems)
+    else:
+        settings = _with_environment_upstreams(settings, environ)
+    if problems:
+        raise config_error(problems)
+    return complete(settings)
+
+
+def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | None:
+    """The file that `load_settings` reads with these arguments, None if it reads none."""
+    named = path if path is not None else environ.get(CONFIG_VARIABLE) or None
+    if named is not None:
+        return Path(named)
+    default = Path(CONFIG_FILE)
+    return default if default.exists() else None
+
+
+def _read_file(file: Path) -> bytes:
+    """Once: what is trusted and what is used are the same bytes."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"{file}: expected a readable file: {error.strerror or error}") from error
+    if len(data) > _MAX_FILE:
+        raise ConfigError(f"{file}: expected at most {_MAX_FILE:,} bytes, got more")
+    return data
+
+
+def _read_settings(file: Path, data: bytes) -> Settings:
+    problems: list[str] = []
+    settings = read_struct(Settings, read_toml(data, str(file)), "", problems)
+    if settings is None:
+        raise config_error([f"{file}: {problem}" for problem in problems])
+    return settings
+
+
+def _overrides_of(flags: Flags) -> list[Override]:
+    given = [
+        Override("--host", "server", "host", flags.host),
+        Override("--port", "server", "port", flags.port),
+        Override("--workers", "server", "workers", flags.workers),
+        Override("--log-format", "log", "format", flags.log_format),
+        Override("--log-level", "log", "level", flags.log_level),
+    ]
+    return [each for each in given if each.value is not None]
+
+
+def _overridden(settings: Settings, overrides: list[Override], problems: list[str]) -> Settings:
+    server, log, chat = settings.server, settings.log, settings.chat
+    store = settings.store or StoreSettings()
+    for each in overrides:
+        if each.section == "server":
+            server = _changed(server, each, problems)
+        elif each.section == "chat":
+            chat = _changed(chat, each, problems)
+        elif each.section == "store":
+            store = _changed(store, each, problems)
+        else:
+            log = _changed(log, each, problems)
+    return structs.replace(settings, server=server, log=log, chat=chat, store=store)
+
+
+def _changed(section: _S, override: Override, problems: list[str]) -> _S:
+    key = override.key
+    found: list[str] = []
+    read = read_struct(type(section), {key: override.value}, "", found)
+    problems += [override.source + line.removeprefix(key) for line in found]
+    return section if read is None else structs.replace(section, **{key: getattr(read, key)})
+
+
+def _with_dump(settings: Settings, environ: Mapping[str, str], problems: list[str]) -> Settings:
+    """`CODEX_DUMP_SSE` turns the dump on, into a file of its own name unless one is configured, or off."""
+    value = environ.get(DUMP_VARIABLE, "").strip().lower()
+    if not value:
+        return settings
+    if value not in (*_YES, *_NO):
+        problems.append(f"{DUMP_VARIABLE}: expected 1 or true, 0 or false; got {value!r}")
+        return settings
+    path = (settings.dump.path or DUMP_FILE) if value in _YES else None
+    return structs.replace(settings, dump=structs.replace(settings.dump, path=path))
+
+
+def _with_short_form(
+    settings: Settings, text: str, environ: Mapping[str, str], problems: list[str]
+) -> Settings:
+    """`--upstream kind=URL`: the only upstream, named for its kind; some kinds, such as `rehearsal`, need no address."""
+    kind, _, url = text.partition("=")
+    found: list[str] = []
+    upstream = read_struct(UpstreamSettings, {"kind": kind, "base_url": url}, "", found)
+    if upstream is None or (kind not in _AT_HOME and not url):
+        kinds = ("chat", "responses", "messages")
+        hint = suggestion(kind, (*kinds, *_AT_HOME)) if found else ""
+        problems.append(
+            f"--upstream: expected kind=URL with a kind of {words(kinds)}, such as "
+            f"chat=http://127.0.0.1:8000/v1, or one of {words(_AT_HOME)} alone; got {mask_url(text)!r}{hint}"
+        )
+        return settings
+    if kind not in _AT_HOME:
+        upstream = with_key(upstream, environ)
+    return structs.replace(settings, upstreams={kind: upstream}, routes=())
+
+
+def _with_environment_upstreams(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    from_environment = upstreams_from(environ)
+    upstreams = {**from_environment, **settings.upstreams}
+    routes = settings.routes
+    if not routes:
+        if settings.upstreams:
+            # Only the file's count: with one of them everything goes there, with several `complete` asks for routes.
+            upstreams = settings.upstreams
+        elif len(upstreams) > 1:
+            routes = (
+                Route(model="claude-*", upstream="anthropic"),
+                Route(model="*", upstream="openai"),
+            )
+    return structs.replace(settings, upstreams=upstreams, routes=routes)

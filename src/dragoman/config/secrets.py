@@ -1,0 +1,208 @@
+"""Settings that may be shown: every value that may be secret replaced by `***`, by the place it stands in.
+
+The look of a name says nothing: `env = {FOO = "…"}` may hold a password as well as `API_KEY` does. So all values of
+headers, queries and variables are masked, all arguments of commands, and of an address all but what it says of the
+server: its user, its password, the values of its query, and the parts of its path but for a few known words. Paths hold
+keys too: hosted MCP servers are commonly addressed as `https://host/s/KEY/mcp`.
+
+Names of headers, variables and query fields are shown, and programs without their arguments.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+from msgspec import structs
+
+from dragoman.config.settings import (
+    ANTHROPIC_HOST,
+    OPENAI_HOST,
+    PASS_ON,
+    McpServerSettings,
+    Settings,
+    UpstreamSettings,
+)
+from dragoman.core.secrets import Secrets, header_credentials, url_credentials, url_others
+
+__all__ = ("MASK", "hidden_from_clients", "mask_command", "mask_url", "masked", "mcp_secrets", "secrets_of", "upstream_secrets")  # fmt: skip
+
+MASK = "***"
+# All before the last `@`: a password may hold anything, and an address that is not valid is shown too, in complaints.
+_USER = re.compile(r"^([^/?#]*//)?.*@", re.DOTALL)
+# What the paths of these APIs consist of. An operator who has forgotten the `/v1` has to see that it is not there.
+_PATH_WORDS = frozenset(
+    (
+        *("", "v1", "v1beta", "v2", "v3", "v4", "api", "openai", "anthropic", "azure", "llm", "inference"),
+        *("mcp", "sse", "chat", "completions", "responses", "messages", "models", "deployments", "engines"),
+        *("backend-api", "codex", "compatible-mode", "paas", "proxy", "gateway", "serverless", "openapi"),
+    )
+)  # fmt: skip
+# What Codex is started with unless somebody says otherwise.
+_USUAL_COMMAND = UpstreamSettings(kind="codex").command
+# Their addresses are no secret, and their own errors point to pages there.
+_PUBLIC = frozenset((OPENAI_HOST, ANTHROPIC_HOST, "chatgpt.com"))
+# The word for what is started, not an argument that somebody chose.
+_APP_SERVER = "app-server"
+
+
+def masked(settings: Settings) -> Settings:
+    """The same settings without their secrets, for logs and screens. They are no use to a server."""
+    server = structs.replace(
+        settings.server, api_keys=tuple(MASK for _ in settings.server.api_keys)
+    )
+    upstreams = {name: _masked_upstream(each) for name, each in settings.upstreams.items()}
+    store = settings.store
+    if store is not None:
+        # What follows its host is a database or a file.
+        store = structs.replace(store, url=mask_url(store.url, has_path=True))
+    mcp = tuple(_masked_mcp(each) for each in settings.mcp)
+    return structs.replace(settings, server=server, upstreams=upstreams, store=store, mcp=mcp)
+
+
+def mask_url(url: str, *, has_path: bool = False) -> str:
+    """The address without user, password, query values and what its path says beyond known words.
+
+    It need not be a valid one. `has_path`: all of the path is shown.
+    """
+    bare = _USER.sub(rf"\1{MASK}@", url)
+    bare, hash_sign, fragment = bare.partition("#")
+    address, sign, query = bare.partition("?")
+    fields = (field.partition("=") for field in query.split("&"))
+    # A field without a name is a value.
+    masked = [
+        f"{name}={MASK if value else ''}" if equals else MASK for name, equals, value in fields
+    ]
+    return (
+        _masked_address(address, has_path=has_path)
+        + (sign + "&".join(masked) if query else sign)
+        + (hash_sign + MASK if fragment else hash_sign)
+    )
+
+
+def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
+    """What is masked, as values: none of them may stand in a log line, whoever wrote it."""
+    store = "" if settings.store is None else settings.store.url
+    found = Secrets(
+        (*settings.server.api_keys, *url_credentials(store)), url_others(store, has_path=True)
+    )
+    for upstream in settings.upstreams.values():
+        key = environ.get(upstream.api_key_env) if upstream.api_key_env is not None else None
+        found |= upstream_secrets(upstream, key)
+    for server in settings.mcp:
+        found |= mcp_secrets(server, environ)
+    return found
+
+
+def upstream_secrets(settings: UpstreamSettings, key: str | None = None) -> Secrets:
+    """What the operator may not read in a log either. `key`: the upstream's own, already looked up."""
+    own = None if settings.api_key == PASS_ON else settings.api_key
+    credentials = {each for each in (key, own) if each}
+    for value in settings.headers.values():
+        credentials.update(header_credentials(value))
+    for url in (settings.base_url, settings.proxy or ""):
+        credentials.update(url_credentials(url))
+    others = {
+        *url_others(settings.base_url),
+        *url_others(settings.proxy or ""),
+        *settings.headers.values(),
+        *settings.query.values(),
+        *settings.env.values(),
+        *(word for word in settings.command[1:] if word != _APP_SERVER),
+    }
+    return Secrets(credentials, others)
+
+
+def hidden_from_clients(settings: UpstreamSettings, key: str | None = None) -> Secrets:
+    """The same, and the addresses of the upstream and of the proxy to it."""
+    return upstream_secrets(settings, key) | Secrets(
+        place for url in (settings.base_url, settings.proxy or "") for place in _places(url)
+    )
+
+
+def _places(url: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:  # such an address is refused elsewhere
+        return
+    if not host or host in _PUBLIC:
+        return
+    yield url
+    if port is not None:
+        yield f"{host}:{port}"
+        yield f"[{host}]:{port}"
+    if "." in host or ":" in host:  # a word such as `localhost` says nothing
+        yield host
+
+
+def mcp_secrets(settings: McpServerSettings, environ: Mapping[str, str]) -> Secrets:
+    """What a server is given, by values: none of it is quoted in a message or a log line."""
+    headers = {**settings.headers}
+    headers |= {name: environ.get(source, "") for name, source in settings.headers_from.items()}
+    held = {*settings.env_from}
+    if settings.oauth is not None:
+        held |= {settings.oauth.client_secret_from, settings.oauth.private_key_from}
+    credentials = {environ.get(name, "") for name in held if name}
+    credentials.update(url_credentials(settings.url))
+    credentials.update(part for value in headers.values() for part in header_credentials(value))
+    others = {*settings.command[1:], *settings.env.values(), *headers.values()}
+    others.update(url_others(settings.url))
+    return Secrets(credentials, others)
+
+
+def _masked_address(address: str, *, has_path: bool) -> str:
+    """Of what has no user any more, and no query."""
+    if "//" not in address and has_path:
+        return address  # `sqlite:file`
+    start = address.find("//") + 2 if "//" in address else 0
+    host, slash, path = address[start:].partition("/")
+    name, colon, port = host.rpartition(":")
+    if colon and not port.isdecimal() and "[" not in host:
+        host = f"{name}:{MASK}"  # no port: whoever forgot the `@` has written a password here
+    if not has_path:
+        known = [part if unquote(part).lower() in _PATH_WORDS else MASK for part in path.split("/")]
+        path = "/".join(known)
+    return address[:start] + host + slash + path
+
+
+def _masked_upstream(settings: UpstreamSettings) -> UpstreamSettings:
+    key = settings.api_key
+    return structs.replace(
+        settings,
+        api_key=key if key in (None, PASS_ON) else MASK,
+        base_url=mask_url(settings.base_url),
+        proxy=None if settings.proxy is None else mask_url(settings.proxy),
+        headers=_masked_values(settings.headers),
+        query=_masked_values(settings.query),
+        command=mask_command(settings.command),
+        env=_masked_values(settings.env),
+    )
+
+
+def _masked_mcp(settings: McpServerSettings) -> McpServerSettings:
+    oauth = settings.oauth
+    if oauth is not None:
+        oauth = structs.replace(
+            oauth,
+            issuer=mask_url(oauth.issuer),
+            client_metadata_url=mask_url(oauth.client_metadata_url),
+        )
+    return structs.replace(
+        settings,
+        oauth=oauth,
+        command=mask_command(settings.command),
+        env=_masked_values(settings.env),
+        url=mask_url(settings.url),
+        headers=_masked_values(settings.headers),
+    )
+
+
+def mask_command(command: Sequence[str]) -> tuple[str, ...]:
+    """The program, and how many arguments it has."""
+    if tuple(command) == _USUAL_COMMAND:
+        return _USUAL_COMMAND
+    return (*command[:1], *(MASK for _ in command[1:]))
+
+
+def _masked_values(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: MASK if value else "" for name, value in values.items()}

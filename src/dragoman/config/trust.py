@@ -1,0 +1,335 @@
+"""How far a configuration is trusted that was found in the folder, and that nobody named.
+
+A folder may be anybody's: cloned, unpacked, or written to by an agent. So a `dragoman.toml` that merely lies there does
+none of the following before its reader has said once that it may, and again after each change of the file:
+
+    start a program                              [[mcp]] command, the kind `codex`
+    send requests to a place of its choosing     base_url, proxy, ca_file, the url of an MCP server, the store's
+    send an environment variable anywhere        api_key_env, env_from, headers_from, [mcp.oauth]
+    let others in                                server.host, server.cors_origins, server.allowed_hosts
+    write a file of its choosing                 dump.path, the store's
+
+What it does beyond that (limits, routes, upstreams on this machine) needs no trust. A vendor's own key may go to that
+vendor's own address, and a place that the person's environment names (`OPENAI_BASE_URL`) is the person's. A file that is
+named, by `--config`, by `DRAGOMAN_CONFIG` or by a program, is trusted with that.
+
+Trust is remembered by the folder and by a digest of the file's bytes, the very bytes that the settings are read from, in
+the user's state directory: `STATE/dragoman/trusted.json`.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from dragoman._json import dumps_document, loads
+from dragoman.config.check import is_loopback
+from dragoman.config.environment import state_folder
+from dragoman.config.secrets import mask_command, mask_url
+from dragoman.config.settings import (
+    ANTHROPIC_HOST,
+    OPENAI_HOST,
+    McpServerSettings,
+    Settings,
+    UpstreamSettings,
+)
+from dragoman.config.values import key_path
+from dragoman.errors import ConfigError, MalformedJson
+
+__all__ = (
+    "Claim",
+    "FoundFile",
+    "Trusted",
+    "claims_of",
+    "plain_http",
+    "refusal",
+    "refuse_untrusted",
+)
+
+# The vendors' own addresses, and the variable that holds a key for each.
+_VENDORS = {
+    OPENAI_HOST: "OPENAI_API_KEY",
+    ANTHROPIC_HOST: "ANTHROPIC_API_KEY",
+    "chatgpt.com": None,
+}
+# Where a person's environment says that one of these keys goes.
+_OWN_PLACES = {"OPENAI_BASE_URL": "OPENAI_API_KEY", "ANTHROPIC_BASE_URL": "ANTHROPIC_API_KEY"}
+_OWN_STORES = ("", "memory:", "sqlite:")
+_OWN_EYES_ONLY = 0o600
+_OTHERS_MAY_WRITE = 0o022
+# A line for each folder that somebody ever trusted.
+_MAX_RECORD = 4 * 1024 * 1024
+
+_Origin = tuple[str, str, int | None]
+
+
+class Claim(Struct, frozen=True):
+    """One thing that a file would do. `what` holds no secret; `words`: the same in full, for whoever has to judge it."""
+
+    where: str
+    what: str
+    words: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"{self.where}: {self.what}"
+
+    @property
+    def full_line(self) -> str:
+        return f"{self.where}: {self.words or self.what}"
+
+
+class FoundFile(Struct, frozen=True):
+    """A configuration that nobody named, and what it would do. `data`: its bytes, which were read once."""
+
+    path: Path
+    data: bytes
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Its folder is resolved, and it is not: a link to another's file is used in this folder, with its programs."""
+        return str(self.path.parent.resolve() / self.path.name)
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.data).hexdigest()
+
+
+class Trusted:
+    """The files that this user trusts."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def has(self, file: FoundFile) -> bool:
+        return self._read().get(file.place) == file.digest
+
+    def has_changed(self, file: FoundFile) -> bool:
+        """Whether it was trusted as it was before."""
+        return self._read().get(file.place, file.digest) != file.digest
+
+    def add(self, file: FoundFile) -> None:
+        """Raises:
+        ConfigError: it cannot be remembered.
+        """
+        self._write({**self._read(), file.place: file.digest})
+
+    def remove(self, file: FoundFile) -> None:
+        """The same."""
+        kept = self._read()
+        if kept.pop(file.place, None) is not None:
+            self._write(kept)
+
+    def _path(self) -> Path:
+        return state_folder(self._environ) / "trusted.json"
+
+    def _read(self) -> dict[str, str]:
+        """What is not there, not ours, or could have been written by others, says nothing."""
+        try:
+            descriptor = os.open(self._path(), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        except (OSError, RuntimeError):  # the latter: no home
+            return {}
+        with os.fdopen(descriptor, "rb") as stream:
+            found = os.fstat(stream.fileno())
+            if found.st_mode & _OTHERS_MAY_WRITE or found.st_uid != os.geteuid():
+                return {}
+            data = stream.read(_MAX_RECORD)
+        try:
+            files = cast("object", loads(data))
+        except MalformedJson:
+            return {}
+        if not isinstance(files, dict):
+            return {}
+        pairs = cast("dict[object, object]", files).items()
+        return {str(place): str(digest) for place, digest in pairs}
+
+    def _write(self, files: Mapping[str, str]) -> None:
+        try:
+            path = self._path()
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Replaced as a whole; `mkstemp` makes files for their owner's eyes only.
+            descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=".trusted.")
+            try:
+                with os.fdopen(descriptor, "wb") as stream:
+                    stream.write(dumps_document(dict(files)))
+                Path(fresh).chmod(_OWN_EYES_ONLY)
+                Path(fresh).replace(path)
+            finally:
+                Path(fresh).unlink(missing_ok=True)
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(f"expected to remember what is trusted: {error}") from error
+
+
+def refuse_untrusted(file: FoundFile, environ: Mapping[str, str]) -> None:
+    """Where nobody can be asked.
+
+    Raises:
+        ConfigError: it is not trusted. Its message says what it would do, and how to say that it may.
+    """
+    trusted = Trusted(environ)
+    if file.claims and not trusted.has(file):
+        raise refusal(file, has_changed=trusted.has_changed(file))
+
+
+def refusal(file: FoundFile, *, has_changed: bool = False) -> ConfigError:
+    since = "has changed since you trusted it" if has_changed else "lies in this folder, unnamed"
+    return ConfigError(
+        "\n".join(
+            (
+                f"{file.path} {since}; it is not used before you trust it, because it would:",
+                *(f"  {claim.line}" for claim in file.claims),
+                f"read it, then say so once: dragoman trust; or name it: --config {file.path}",
+            )
+        )
+    )
+
+
+def claims_of(file: Settings, used: Settings, environ: Mapping[str, str]) -> tuple[Claim, ...]:
+    """What needs trust of what a file says. `used`: the settings that come of it: what others overrode counts no more."""
+    own = dict(_own_places(environ))
+    return (
+        *_server_claims(file, used),
+        *(
+            claim
+            for name, upstream in file.upstreams.items()
+            for claim in _upstream_claims(upstream, key_path("upstreams", name), own)
+        ),
+        *(
+            claim
+            for index, server in enumerate(file.mcp)
+            for claim in _mcp_claims(server, f"mcp[{index}]")
+        ),
+    )
+
+
+def plain_http(settings: Settings) -> list[str]:
+    """The places where a key leaves this machine unencrypted, each as a sentence."""
+    found: list[str] = []
+    for name, upstream in settings.upstreams.items():
+        has_key = upstream.api_key or upstream.api_key_env or upstream.headers
+        if has_key and _is_plain(upstream.base_url):
+            host = _host(upstream.base_url)
+            found.append(f"{key_path('upstreams', name)}: its key goes over plain http to {host}")
+    for index, server in enumerate(settings.mcp):
+        if (server.headers or server.headers_from) and _is_plain(server.url):
+            found.append(f"mcp[{index}]: its headers go over plain http to {_host(server.url)}")
+    return found
+
+
+def _server_claims(file: Settings, used: Settings) -> Iterator[Claim]:
+    host = file.server.host
+    if not is_loopback(host) and used.server.host == host:
+        yield Claim("server.host", f"listen on {host}, where other machines can reach it")
+    origins = file.server.cors_origins
+    if origins and used.server.cors_origins == origins:
+        yield Claim("server.cors_origins", f"let web pages of {', '.join(origins)} use the gateway")
+    names = file.server.allowed_hosts
+    if names and used.server.allowed_hosts == names:
+        yield Claim("server.allowed_hosts", f"be asked under the names {', '.join(names)}")
+    dump = file.dump.path
+    if dump is not None and used.dump.path == dump:
+        yield Claim("dump.path", f"write what upstreams send into {dump}")
+    store = "" if file.store is None else file.store.url
+    if store not in _OWN_STORES and used.store is not None and used.store.url == store:
+        yield Claim("store.url", f"keep conversations in {mask_url(store, has_path=True)}")
+
+
+def _upstream_claims(
+    upstream: UpstreamSettings, path: str, own: Mapping[_Origin, str]
+) -> Iterator[Claim]:
+    if upstream.kind == "rehearsal":
+        return
+    if upstream.kind == "codex":
+        yield _start(f"{path}.command", upstream.command)
+        if upstream.env:
+            yield _with_variables(f"{path}.env", upstream.env)
+        if upstream.codex_home is not None:
+            yield Claim(f"{path}.codex_home", f"with the configuration in {upstream.codex_home}")
+        return
+    url = upstream.base_url
+    place = mask_url(url)
+    if url and not _is_known(url, own):
+        how = "over plain http " if _is_plain(url) else ""
+        what = "requests and a key" if upstream.api_key or upstream.headers else "requests"
+        yield Claim(
+            f"{path}.base_url", f"send {what} {how}to {place}", f"send {what} {how}to {url}"
+        )
+    variable = upstream.api_key_env
+    if variable is not None and _key_of(url, own) != variable:
+        yield Claim(f"{path}.api_key_env", f"send the environment variable {variable} to {place}")
+    if upstream.proxy is not None:
+        yield Claim(f"{path}.proxy", f"send everything through {mask_url(upstream.proxy)}")
+    if upstream.ca_file is not None:
+        yield Claim(f"{path}.ca_file", f"trust servers that {upstream.ca_file} vouches for")
+    if upstream.auth_file is not None:
+        yield Claim(f"{path}.auth_file", f"send the login in {upstream.auth_file} to {place}")
+
+
+def _mcp_claims(server: McpServerSettings, path: str) -> Iterator[Claim]:
+    if server.command:
+        yield _start(f"{path}.command", server.command)
+        if server.env:
+            yield _with_variables(f"{path}.env", server.env)
+        if server.cwd is not None:
+            yield Claim(f"{path}.cwd", f"in the folder {server.cwd}")
+    else:
+        what = f"offer the tools of {mask_url(server.url)}, and send calls there"
+        yield Claim(f"{path}.url", what, f"offer the tools of {server.url}, and send calls there")
+    login = server.oauth
+    secrets = () if login is None else (login.client_secret_from, login.private_key_from)
+    for variable in (*server.env_from, *server.headers_from.values(), *filter(None, secrets)):
+        yield Claim(path, f"give it the environment variable {variable}")
+
+
+def _start(where: str, command: tuple[str, ...]) -> Claim:
+    return Claim(where, f"start {' '.join(mask_command(command))}", f"start {list(command)}")
+
+
+def _with_variables(where: str, variables: Mapping[str, str]) -> Claim:
+    pairs = " ".join(f"{name}={value}" for name, value in variables.items())
+    return Claim(where, f"with the variables {', '.join(variables)}", f"with {pairs}")
+
+
+def _origin(url: str) -> _Origin:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # such an address is refused elsewhere
+        return "", "", None
+    return parts.scheme, parts.hostname or "", port
+
+
+def _host(url: str) -> str:
+    return _origin(url)[1]
+
+
+def _is_plain(url: str) -> bool:
+    scheme, host, _ = _origin(url)
+    return scheme == "http" and not is_loopback(host)
+
+
+def _is_known(url: str, own: Mapping[_Origin, str]) -> bool:
+    """Whether it is on this machine, a vendor's, or one that the person's environment names."""
+    origin = _origin(url)
+    scheme, host, _ = origin
+    return is_loopback(host) or (scheme == "https" and host in _VENDORS) or origin in own
+
+
+def _key_of(url: str, own: Mapping[_Origin, str]) -> str | None:
+    """The variable whose key is meant for that place."""
+    origin = _origin(url)
+    scheme, host, _ = origin
+    return own.get(origin) or (_VENDORS.get(host) if scheme == "https" else None)
+
+
+def _own_places(environ: Mapping[str, str]) -> Iterator[tuple[_Origin, str]]:
+    for variable, key in _OWN_PLACES.items():
+        origin = _origin(environ.get(variable, ""))
+        if origin[1]:
+            yield origin, key

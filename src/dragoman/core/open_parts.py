@@ -1,0 +1,759 @@
+"""The open parts of an answer: where each part begins, grows and ends, for every dialect.
+
+A decoder says what its wire says (the text grew, the call has a name, the input grew, the whole text is this, the part
+ended) and this module emits the canonical events. It knows no wire.
+
+    NAMELESS --the name is known--> OPEN --its end--> ENDED
+       |  input is held              |  each piece is a delta
+       |                             '--the wire repeats the whole: what no delta brought is a delta
+       '--its end: nothing was announced, nothing is emitted--> ENDED
+
+Only calls begin NAMELESS: a call is announced with its name or not at all. The rules for all parts:
+
+- A character that is cut in half between two deltas waits for its other half. A half that stays alone is U+FFFD in a
+  text. In the input of a call nothing may stand for what was sent: the call is incomplete and the answer fails (`fault`).
+- Nothing emitted is taken back. Where the whole contradicts the deltas, `PartEnded` carries the whole and says
+  `amended`. An input that differs only in its formatting is no contradiction.
+- The input of a function that the protocol closed empty is `{}`.
+- Providers that resend the whole input in each delta are `call_input.InputBuffer`'s business.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Literal, final
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw, dumps, is_strict, loads
+from dragoman.core.call_input import Extent, InputBuffer
+from dragoman.core.deltas import Deltas, add_deltas
+from dragoman.core.drafts import join_logprobs
+from dragoman.core.ids import Minter
+from dragoman.core.schemas import resolve_name
+from dragoman.core.surrogates import join_exactly, join_halves, replace_lone
+from dragoman.errors import LocalProtocolError
+from dragoman.model.events import (
+    AnnotationAdded,
+    Event,
+    InputDelta,
+    MediaDelta,
+    PartEnded,
+    PartStarted,
+    ReasoningChannel,
+    ReasoningDelta,
+    SealAdded,
+    TextDelta,
+)
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    PartStatus,
+    Reasoning,
+    Refusal,
+    Seal,
+    Text,
+)
+from dragoman.model.request import Tool
+
+Problems = list[tuple[str, str]]
+"""What was irregular: kinds of problems and sentences."""
+
+
+class State(Enum):
+    NAMELESS = auto()  # a call without a name: nothing may be emitted
+    OPEN = auto()  # announced
+    ENDED = auto()  # nothing more may come
+
+
+class Input(Enum):
+    NAME = auto()
+    PIECE = auto()
+    WHOLE = auto()  # the wire repeats all of it
+    END = auto()
+
+
+TRANSITIONS: Mapping[tuple[State, Input], State] = {
+    (State.NAMELESS, Input.PIECE): State.NAMELESS,
+    (State.NAMELESS, Input.WHOLE): State.NAMELESS,
+    (State.NAMELESS, Input.NAME): State.OPEN,
+    # A call whose name never came goes unseen.
+    (State.NAMELESS, Input.END): State.ENDED,
+    (State.OPEN, Input.PIECE): State.OPEN,
+    (State.OPEN, Input.WHOLE): State.OPEN,
+    (State.OPEN, Input.END): State.ENDED,
+}
+
+# Looked up once: members of an enum are found slowly.
+_NAMELESS, _OPEN, _ENDED = State.NAMELESS, State.OPEN, State.ENDED
+
+
+class Parts:
+    """The parts of one answer: their numbers, the events of the frame at hand, and what was irregular.
+
+    problems: shared with the reader, which empties it. fault: why the answer must fail although the protocol closed it,
+    because a call cannot be emitted as it was sent. seed: for minted ids; set it before the first.
+    """
+
+    __slots__ = (
+        "_closing",
+        "_count",
+        "_mint",
+        "_name_rule",
+        "_tools",
+        "events",
+        "fault",
+        "problems",
+        "seed",
+    )
+
+    def __init__(
+        self,
+        problems: Problems,
+        *,
+        tools: Sequence[Tool] = (),
+        name_rule: Literal["schema", "positional"] = "schema",
+        seed: str = "",
+    ) -> None:
+        self.events: list[Event] = []
+        self.problems = problems
+        self.fault = ""
+        self.seed = seed
+        self._tools = tools
+        self._name_rule: Literal["schema", "positional"] = name_rule
+        self._count = 0
+        self._mint: Minter | None = None
+        self._closing: OpenText | None = None
+
+    def start(self, header: Part, choice: int = 0) -> int:
+        """Announce a part; its number."""
+        closing, self._closing = self._closing, None
+        if closing is not None and not closing.has_ended:
+            closing.end("completed")
+        number = self._count
+        self._count += 1
+        self.events.append(PartStarted(number, header, choice))
+        return number
+
+    def add_whole(self, value: Part, choice: int = 0) -> None:
+        """A part that does not stream."""
+        self.events.append(PartEnded(self.start(value, choice), value))
+
+    def end_before_next(self, text: "OpenText") -> None:
+        """The wire has closed this text, and its item will end it. If another part starts first, that does."""
+        self._closing = text
+
+    def report(self, kind: str, message: str) -> None:
+        self.problems.append((kind, message))
+
+    def mint(self, prefix: str) -> str:
+        if self._mint is None:
+            self._mint = Minter(self.seed)
+        return self._mint(prefix)
+
+    def find_name(self, call_input: str, position: int) -> str | None:
+        """The name of a call that came without one, by the tools that were offered."""
+        return resolve_name(call_input, self._tools, position, self._name_rule)
+
+    def take(self) -> tuple[Event, ...]:
+        """The events since the last time."""
+        events = tuple(self.events)
+        self.events.clear()
+        return events
+
+
+class _OpenPart:
+    """What all open parts have.
+
+    is_plain: the next piece can be emitted as it came, by `grow`, if no character in it is cut in half.
+    """
+
+    __slots__ = ("_parts", "_state", "is_plain", "part")
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._state = _OPEN
+        self.is_plain = True
+        self.part = -1
+
+    @property
+    def has_ended(self) -> bool:
+        return self._state is _ENDED
+
+    def _move(self, said: Input) -> None:
+        """Raises LocalProtocolError where a decoder goes on with a part that has ended."""
+        state = TRANSITIONS.get((self._state, said))
+        if state is None:
+            raise LocalProtocolError(
+                f"part {self.part} is {self._state.name}: it takes no {said.name}"
+            )
+        self._state = state
+
+
+@final
+class OpenText(_OpenPart):
+    """A Text or a Refusal.
+
+    early: text that stood in the announcement; it counts if nothing else says any. value: the finished part as the wire
+    gave it; its fields are those of the end.
+    """
+
+    __slots__ = (
+        "_annotations",
+        "_half",
+        "_logprobs",
+        "_pieces",
+        "_unsaid",
+        "_whole",
+        "early",
+        "header",
+        "value",
+    )
+
+    def __init__(self, parts: Parts, header: Text | Refusal, choice: int = 0) -> None:
+        super().__init__(parts)
+        if isinstance(header, Text) and header.annotations:
+            header = replace(header, annotations=())
+        self.header: Text | Refusal = replace(header, text="", logprobs=None, status="in_progress")
+        self.value: Text | Refusal | None = None
+        self.early = ""
+        self._pieces: list[str] = []
+        self._half = ""
+        self._whole: str | None = None  # what contradicts the deltas
+        self._annotations: list[Annotation] = []
+        self._logprobs: list[Raw] = []
+        self._unsaid: list[Raw] = []  # logprobs of tokens that had no text of their own
+        self.part = parts.start(self.header, choice)
+
+    @property
+    def is_refusal(self) -> bool:
+        return isinstance(self.header, Refusal)
+
+    def add(self, text: str, logprobs: Raw | None = None) -> None:
+        """The text grew."""
+        self._move(Input.PIECE)
+        if logprobs is not None:
+            self._logprobs.append(logprobs)
+            self._unsaid.append(logprobs)
+        text, self._half = join_halves(self._half, text)
+        self._emit(text)
+        self.is_plain = not self._half and not self._unsaid
+
+    def grow(self, text: str) -> Event:
+        """The text, which `is_plain`, grew by this piece, which is not empty: the delta, for the caller to emit."""
+        self._pieces.append(text)
+        return TextDelta(self.part, text)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it may grow by many pieces at once."""
+        return True
+
+    def grow_by(self, texts: list[str], out: list[Event | Deltas]) -> None:
+        """The same for many pieces."""
+        self._pieces += texts
+        add_deltas(TextDelta, self.part, texts, out)
+
+    def annotate(self, annotation: Annotation) -> None:
+        self._annotations.append(annotation)
+        self._parts.events.append(AnnotationAdded(self.part, annotation))
+
+    def complete(self, whole: str) -> None:
+        """The wire says what the whole text is: emit what is missing."""
+        self._move(Input.WHOLE)
+        if not whole:
+            return
+        emitted = self._text()
+        if not whole.startswith(emitted):
+            self._whole = whole
+            return
+        self._whole = None
+        self._half = ""
+        self._emit(whole[len(emitted) :])
+        self.is_plain = not self._unsaid
+
+    def end(self, status: PartStatus) -> None:
+        if not self._pieces and self.early:
+            self.complete(self.early)
+        self._emit(replace_lone(self._half))
+        events, part = self._parts.events, self.part
+        if self._unsaid:
+            # Tokens at the end that have no text of their own.
+            events.append(TextDelta(part, "", join_logprobs(self._unsaid)))
+        self._move(Input.END)
+        self.is_plain = False
+        value = self.header if self.value is None else self.value
+        if isinstance(value, Text) and (value.annotations or self._annotations):
+            for annotation in value.annotations[len(self._annotations) :]:
+                self.annotate(annotation)
+            value = replace(value, annotations=value.annotations or tuple(self._annotations))
+        logprobs = join_logprobs(self._logprobs) if value.logprobs is None else value.logprobs
+        is_amended = self._whole is not None
+        if is_amended:
+            _report_contradiction(self._parts, part)
+        text = self._text() if self._whole is None else self._whole
+        value = replace(value, text=text, logprobs=logprobs, status=status)
+        events.append(PartEnded(part, value, is_amended))
+
+    def _text(self) -> str:
+        """Everything emitted, joined once: a wire may repeat the whole three times."""
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def _emit(self, text: str) -> None:
+        if text:
+            self._pieces.append(text)
+            self._parts.events.append(TextDelta(self.part, text, join_logprobs(self._unsaid)))
+            self._unsaid.clear()
+
+
+class _Entry:
+    """One entry of the summary or the content of a reasoning. `whole` contradicts its deltas."""
+
+    __slots__ = ("half", "pieces", "whole")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.half = ""
+        self.whole: str | None = None
+
+    def text(self) -> str:
+        return "".join(self.pieces) if self.whole is None else self.whole
+
+
+@final
+class OpenReasoning(_OpenPart):
+    """A Reasoning: any number of entries in two channels. `channel` and `index` are those of the entry that grew last."""
+
+    __slots__ = ("_entries", "_pieces", "_seals", "channel", "header", "index")
+
+    def __init__(self, parts: Parts, header: Reasoning, choice: int = 0) -> None:
+        super().__init__(parts)
+        self.header = replace(header, summary=(), content=(), seals=(), status="in_progress")
+        self.channel: ReasoningChannel = "summary"
+        self.index = 0
+        self.is_plain = False
+        self._pieces: list[str] = []  # of the entry that grew last
+        self._entries: dict[ReasoningChannel, dict[int, _Entry]] = {"summary": {}, "content": {}}
+        self._seals: tuple[Seal, ...] = ()
+        self.part = parts.start(self.header, choice)
+
+    @property
+    def is_sealed(self) -> bool:
+        return bool(self._seals)
+
+    def open_entry(self, channel: ReasoningChannel, index: int) -> None:
+        """An entry exists, although it may stay empty."""
+        self._entries[channel].setdefault(index, _Entry())
+
+    def add(self, text: str, channel: ReasoningChannel = "summary", index: int = 0) -> None:
+        """An entry grew."""
+        self._move(Input.PIECE)
+        entry = self._entries[channel].setdefault(index, _Entry())
+        text, entry.half = join_halves(entry.half, text)
+        self.channel, self.index, self._pieces = channel, index, entry.pieces
+        self.is_plain = not entry.half
+        self._emit(entry, channel, index, text)
+
+    def grow(self, text: str) -> Event:
+        """The entry that grew last, which `is_plain`, grew by this piece, which is not empty."""
+        self._pieces.append(text)
+        return ReasoningDelta(self.part, text, self.channel, self.index)
+
+    def complete(self, whole: str, channel: ReasoningChannel = "summary", index: int = 0) -> None:
+        """The wire says what a whole entry is: emit what is missing."""
+        self._move(Input.WHOLE)
+        if not whole:
+            return
+        entry = self._entries[channel].setdefault(index, _Entry())
+        emitted = "".join(entry.pieces)
+        self.is_plain = False
+        if whole.startswith(emitted):
+            entry.half, entry.whole = "", None
+            self._emit(entry, channel, index, whole[len(emitted) :])
+        else:
+            entry.whole = whole
+
+    def seal(self, seals: Sequence[Seal], *, replaces: bool = False) -> None:
+        """More seals. `replaces`: those before no longer count."""
+        if seals:
+            self._seals = (*(() if replaces else self._seals), *seals)
+            self._parts.events += [SealAdded(self.part, seal) for seal in seals]
+
+    def end(self, status: PartStatus, value: Reasoning | None = None) -> None:
+        """`value`: the finished part as the wire gave it, None if it never came."""
+        final = self.header if value is None else value
+        if value is not None:
+            self._complete_all("summary", value.summary)
+            self._complete_all("content", value.content)
+            self.seal([seal for seal in value.seals if seal not in self._seals])
+        is_amended = False
+        for channel, entries in self._entries.items():
+            for index, entry in entries.items():
+                self._emit(entry, channel, index, replace_lone(entry.half))
+                is_amended = is_amended or entry.whole is not None
+        self._move(Input.END)
+        self.is_plain = False
+        if is_amended:
+            _report_contradiction(self._parts, self.part)
+        final = replace(
+            final,
+            summary=self._texts("summary"),
+            content=self._texts("content"),
+            seals=self._seals,
+            status=status,
+        )
+        self._parts.events.append(PartEnded(self.part, final, is_amended))
+
+    def _complete_all(self, channel: ReasoningChannel, texts: Sequence[str]) -> None:
+        entries = self._entries[channel]
+        # Finished entries are counted by their place; deltas name theirs. Regular streams count both from 0.
+        places = [*sorted(entries), *range(max(entries, default=-1) + 1, len(texts))]
+        for place, text in zip(places, texts, strict=False):
+            self.open_entry(channel, place)
+            self.complete(text, channel, place)
+
+    def _texts(self, channel: ReasoningChannel) -> tuple[str, ...]:
+        return tuple(entry.text() for _, entry in sorted(self._entries[channel].items()))
+
+    def _emit(self, entry: _Entry, channel: ReasoningChannel, index: int, text: str) -> None:
+        if text:
+            entry.pieces.append(text)
+            self._parts.events.append(ReasoningDelta(self.part, text, channel, index))
+
+
+@final
+class OpenCall(_OpenPart):
+    """A call. `header` is its identity as far as it is known; change it only before `announce`.
+
+    early: input that stood in the announcement; it counts if nothing else says any. empty: what an input is that the
+    protocol closed empty, `{}` where it is JSON. id_prefix: of an id that is minted because none came.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_choice",
+        "_extent",
+        "_fragments",
+        "_half",
+        "_is_halved",
+        "_seals",
+        "_was_cumulative",
+        "_whole",
+        "early",
+        "empty",
+        "header",
+        "id_prefix",
+        "is_complete",
+    )
+
+    def __init__(
+        self,
+        parts: Parts,
+        header: Call,
+        *,
+        empty: str = "{}",
+        choice: int = 0,
+        id_prefix: str = "call_",
+    ) -> None:
+        super().__init__(parts)
+        self._state = _NAMELESS
+        self._choice = choice
+        self._extent: Extent | None = None
+        self._fragments: list[str] = []  # what has come, as long as the kind of the call may change
+        self._half = ""
+        self._is_halved = False  # its last character never came as a whole
+        self._seals: list[Seal] = []
+        self._was_cumulative = False
+        self._whole: str | None = (
+            None  # what contradicts the deltas; before the name, what the wire said
+        )
+        self.early = ""
+        self.empty = empty
+        self.header = header
+        self.id_prefix = id_prefix
+        self.is_complete = False
+        self.is_plain = False
+        self._buffer = InputBuffer(is_json=empty == "{}")
+
+    @property
+    def is_announced(self) -> bool:
+        return self.part >= 0
+
+    @property
+    def is_halved(self) -> bool:
+        """Whether its last character has not come as a whole."""
+        return bool(self._half) or self._is_halved
+
+    @property
+    def has_input(self) -> bool:
+        """Whether a piece of input has come."""
+        return bool(self._half) or not self._buffer.is_empty
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the input is one object, from brace to brace. From the first time this is asked it is kept up."""
+        if self._extent is None:
+            self._extent = Extent()
+            self._extent.feed(self._buffer.text())
+            self.is_plain = False
+        return self._extent.is_whole
+
+    def become(self, header: Call, empty: str) -> None:
+        """The call turns out to be of another kind. Only before it is announced."""
+        self.header = header
+        if (empty == "{}") != (self.empty == "{}"):
+            self._buffer = InputBuffer(is_json=empty == "{}")
+            for fragment in self._fragments:
+                self._buffer.push(fragment)
+        self.empty = empty
+
+    def announce(self) -> None:
+        """The name is known: emit what was held."""
+        self._move(Input.NAME)
+        if not self.header.call_id:
+            name = self.header.name
+            self._parts.report("missing_id", f"expected an id for the call of {name!r}, got none")
+            self.header = replace(self.header, call_id=self._parts.mint(self.id_prefix))
+        self.header = replace(self.header, input="", seals=(), status="in_progress")
+        self.part = self._parts.start(self.header, self._choice)
+        self._parts.events += [SealAdded(self.part, seal) for seal in self._seals]
+        self._fragments.clear()
+        text = self._buffer.text()
+        if text:
+            self._parts.events.append(InputDelta(self.part, text))
+        whole, self._whole = self._whole, None
+        self._look()
+        if whole is not None:
+            self.complete(whole)
+
+    def grow(self, fragment: str) -> Event | None:
+        """The input of a call that `is_plain` grew by this fragment: the delta, if it brings something new."""
+        increment = self._push(fragment)
+        return InputDelta(self.part, increment) if increment else None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it may grow by many fragments at once: not before it is certain that they are increments."""
+        return self._buffer.is_incremental
+
+    def grow_by(self, fragments: list[str], out: list[Event | Deltas]) -> None:
+        """The same for many fragments, if it `gathers`; none is empty."""
+        self._buffer.keep(fragments)
+        add_deltas(InputDelta, self.part, fragments, out)
+
+    def add(self, fragment: str) -> None:
+        """The input grew. Raises MalformedJson for half a character that has no other half."""
+        self._move(Input.PIECE)
+        fragment, self._half = join_exactly(self._half, fragment)
+        if not self.is_announced:
+            self._fragments.append(fragment)
+        self._emit(self._push(fragment))
+        self._look()
+
+    def complete(self, whole: str) -> None:
+        """The wire says what the whole input is: emit what is missing."""
+        self._move(Input.WHOLE)
+        if not whole:
+            return
+        self.early = ""
+        if not self.is_announced:
+            self._whole = whole
+            return
+        increment, disagrees = self._buffer.settle(whole)
+        if disagrees and not is_same_input(self._buffer.text(), whole):
+            self._whole = whole
+        else:
+            self._whole = None
+            self._half = ""
+        self._emit(increment)
+        self._look()
+
+    def seal(self, seal: Seal) -> None:
+        """A seal; one that is repeated counts once."""
+        if seal in self._seals:
+            return
+        self._seals.append(seal)
+        if self.is_announced:
+            self._parts.events.append(SealAdded(self.part, seal))
+
+    def settle(self) -> str:
+        """No more input will come: emit what the buffer held back, and what stood in the announcement. The whole input."""
+        said = self._buffer.text()
+        if self.early and not self._half and not (said.strip() if self.empty else said):
+            early, self.early = self.early, ""
+            self._emit(self._buffer.settle(said + early)[0])
+        self._emit(self._buffer.settle()[0])
+        if self._half:
+            half, self._half, self._is_halved = self._half, "", True
+            self._emit(self._buffer.push(replace_lone(half)))
+        self._note_cumulative()
+        return self.text()
+
+    def is_object(self) -> bool:
+        """Whether the input is a complete JSON object by now. Parses all of it: asked with every piece it is not linear."""
+        self._emit(self._buffer.settle()[0])
+        text = self._buffer.text()
+        return not self._half and text.lstrip().startswith("{") and is_strict(text)
+
+    def text(self) -> str:
+        """The input so far, or what the wire finally said it is."""
+        if self._whole is not None:
+            return self._whole
+        return self._buffer.text() or ("" if self.is_announced else self.early)
+
+    def find_name(self, position: int) -> bool:
+        """Announce a call whose name never came, if the tools that were offered settle it."""
+        name = self._parts.find_name(self.settle(), position)
+        if name is not None:
+            self.header = replace(self.header, name=name)
+            self.announce()
+        return name is not None
+
+    def drop(self, *, is_fault: bool) -> None:
+        """Nobody ever named it: it goes unseen. `is_fault`: the protocol closed it, so the answer fails."""
+        message = "expected a name for every call, got one without that no offered tool fits"
+        self._parts.report("nameless_call", message)
+        if is_fault:
+            self._parts.fault = message
+        self._move(Input.END)
+
+    def end(self, status: PartStatus, value: Call | None = None) -> None:
+        """`value`: the finished call as the wire gave it, None if it never came. The call has been announced."""
+        self.settle()
+        name = self.header.name
+        if status == "completed" and self._is_halved:
+            status = "incomplete"
+            self._parts.fault = f"the input of {name!r} ends inside a character"
+        if status == "completed" and self.empty and not self.text().strip():
+            self._emit(self._buffer.push(self.empty))
+        self._move(Input.END)
+        self.is_plain = False
+        self.is_complete = status == "completed"
+        if self._whole is not None:
+            self._parts.report(
+                "input_disagrees",
+                f"expected the finished input of {name!r} (part {self.part}) to be its deltas, got another",
+            )
+        text = self.text()
+        if self.is_complete and self.empty == "{}" and not is_strict(text):
+            message = f"expected the input of {name!r} as JSON, got {text[:60]!r}"
+            self._parts.report("invalid_arguments", message)
+        header = self.header
+        final = header if value is None else value
+        final = replace(
+            final,
+            call_id=header.call_id,
+            name=name,
+            kind=header.kind,
+            namespace=header.namespace,
+            item_id=header.item_id or final.item_id,
+            input=text,
+            seals=tuple(self._seals) or final.seals,
+            status=status,
+        )
+        self._parts.events.append(PartEnded(self.part, final, self._whole is not None))
+
+    def _push(self, fragment: str) -> str:
+        increment = self._buffer.push(fragment)
+        if increment is not fragment:
+            self._note_cumulative()
+        return increment
+
+    def _note_cumulative(self) -> None:
+        if self._buffer.is_cumulative and not self._was_cumulative:
+            self._was_cumulative = True
+            message = "expected increments of a call's input, got everything so far in each delta"
+            self._parts.report("cumulative_input", message)
+
+    def _look(self) -> None:
+        self.is_plain = self.is_announced and not self._half and self._extent is None
+
+    def _emit(self, text: str) -> None:
+        if not text:
+            return
+        if self._extent is not None:
+            self._extent.feed(text)
+        if self.is_announced:
+            self._parts.events.append(InputDelta(self.part, text))
+
+
+@final
+class OpenMedia(_OpenPart):
+    """Sound: base64 pieces, a transcript beside them, and fields that come at the end (`expires_at`)."""
+
+    __slots__ = ("_data", "_extra", "_header", "_transcript")
+
+    def __init__(self, parts: Parts, header: Media, choice: int = 0) -> None:
+        super().__init__(parts)
+        self._header = replace(header, status="in_progress")
+        self._data: list[str] = []
+        self._transcript: list[str] = []
+        self._extra: Extra | None = None
+        self.part = parts.start(self._header, choice)
+
+    def add(self, data: str, transcript: str, extra: Extra | None = None) -> None:
+        self._move(Input.PIECE)
+        data, transcript = replace_lone(data), replace_lone(transcript)
+        self._data.append(data)
+        self._transcript.append(transcript)
+        if extra is not None:
+            known = {} if self._extra is None else self._extra.fields
+            self._extra = Extra(extra.dialect, {**known, **extra.fields})
+        if data or transcript or extra is not None:
+            self._parts.events.append(MediaDelta(self.part, data, transcript, extra))
+
+    def end(self, status: PartStatus) -> None:
+        self._move(Input.END)
+        value = replace(
+            self._header,
+            data="".join(self._data) or None,
+            transcript="".join(self._transcript) or None,
+            status=status,
+            extra=self._extra,
+        )
+        self._parts.events.append(PartEnded(self.part, value))
+
+
+@final
+class OpenWhole(_OpenPart):
+    """A part that stands whole in its announcement, and has an end of its own."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, parts: Parts, value: Part) -> None:
+        super().__init__(parts)
+        self.value: Part = value
+        self.part = parts.start(value)
+
+    def end(self, status: PartStatus, value: Part | None = None) -> None:
+        """`value`: the finished part as the wire gave it; one of another kind does not count."""
+        self._move(Input.END)
+        final: Part = self.value if value is None or type(value) is not type(self.value) else value
+        if not isinstance(final, Opaque):
+            final = replace(final, status=status)
+        self._parts.events.append(PartEnded(self.part, final))
+
+
+OpenPart = OpenText | OpenReasoning | OpenCall
+"""What deltas grow one after another."""
+
+
+def is_same_input(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON value. Text that is no JSON is the same as nothing."""
+    if not is_strict(one) or not is_strict(other):
+        return False
+    first, second = loads(one), loads(other)
+    # Python's 1 equals 1.0 and True; written out they differ in length.
+    return bool(first == second) and len(dumps(first)) == len(dumps(second))
+
+
+def _report_contradiction(parts: Parts, part: int) -> None:
+    parts.report(
+        "text_disagrees",
+        f"expected the finished text to begin with its deltas, got another in part {part}",
+    )

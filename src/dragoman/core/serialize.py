@@ -1,0 +1,193 @@
+"""One part at a time: takes parts that overlap apart, without delaying the first.
+
+Several clients merge or mis-parse deltas that alternate between two calls, and Messages blocks must not overlap at all.
+In each choice the first open part is LIVE and its events pass at once. A part that starts meanwhile is HELD: its events
+wait. When the live part ends, the held ones follow in the order they started; the first that is still open goes live.
+
+    PartStarted --nothing live in its choice--> LIVE --PartEnded--> gone, and the next held part follows
+        '-------another part is live----------> HELD --its turn, still open--> LIVE
+                                                 '-----its turn, already ended--> given whole, gone
+
+Choices do not wait for each other. The output is grammatical: where a part of another choice overtakes a held one the
+parts are numbered anew. A grammatical input has ended every part before its choice's Finished and before Failed, so
+nothing is held by then. Holding keeps no more text than the decoder, which keeps every part until it ends.
+"""
+
+from collections import deque
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from dragoman.errors import LocalProtocolError
+from dragoman.model.events import (
+    AnnotationAdded,
+    Completed,
+    Event,
+    Failed,
+    Finished,
+    InputDelta,
+    LimitsReported,
+    MediaDelta,
+    Noticed,
+    OutputDelta,
+    PartEnded,
+    PartStarted,
+    Progress,
+    ReasoningDelta,
+    SealAdded,
+    Started,
+    TextDelta,
+    UsageReported,
+)
+
+_AboutPart = (
+    TextDelta
+    | ReasoningDelta
+    | InputDelta
+    | OutputDelta
+    | MediaDelta
+    | AnnotationAdded
+    | SealAdded
+    | Progress
+    | Noticed
+    | PartEnded
+)
+
+PASSING: frozenset[type[Event]] = frozenset(
+    {
+        TextDelta,
+        ReasoningDelta,
+        InputDelta,
+        OutputDelta,
+        MediaDelta,
+        AnnotationAdded,
+        SealAdded,
+        Progress,
+        UsageReported,
+        LimitsReported,
+        Noticed,
+        Started,
+    }
+)
+"""What needs no thought while a Serializer is idle: everything but the events that open or end something."""
+
+
+class Serializer:
+    """Stands in front of an encoder. Give it every event of one answer; write what it gives back.
+
+    While `is_idle`, it gives events of the classes in `PASSING` back as they are: a caller in a hurry need not ask.
+    """
+
+    __slots__ = ("_choice", "_count", "_held", "_live", "_numbers", "_waiting", "is_idle")
+
+    def __init__(self) -> None:
+        self.is_idle = True  # nothing held and nothing renumbered: the fast path
+        self._live: dict[int, int] = {}  # choice -> its live part
+        self._choice: dict[int, int] = {}  # open part -> its choice
+        self._held: dict[int, list[_AboutPart]] = {}  # held part -> its events after PartStarted
+        self._waiting: dict[int, deque[PartStarted]] = {}  # choice -> its held parts, in order
+        self._numbers: dict[int, int] = {}  # part -> its number in the output, where they differ
+        self._count = 0  # parts started in the output
+
+    def feed(self, event: Event) -> tuple[Event, ...]:
+        """The events to write now.
+
+        Raises:
+            LocalProtocolError: a choice or the answer ends while parts are open.
+        """
+        if self.is_idle and type(event) in PASSING:
+            return (event,)
+        match event:
+            # Those that an idle Serializer is asked about come first: a case costs as much as all before it.
+            case PartStarted():
+                return self._start(event)
+            case PartEnded():
+                return self._end(event)
+            case Finished() | Failed() | Completed():
+                self._check_closed(event)
+                return (event,)
+            case (
+                TextDelta()
+                | InputDelta()
+                | ReasoningDelta()
+                | OutputDelta()
+                | MediaDelta()
+                | AnnotationAdded()
+                | SealAdded()
+                | Progress()
+                | Noticed()
+            ):
+                return self._pass(event)
+            case Started() | UsageReported() | LimitsReported():
+                return (event,)
+            case _:
+                assert_never(event)
+
+    def _start(self, event: PartStarted) -> tuple[Event, ...]:
+        part, choice = event.part, event.choice
+        self._choice[part] = choice
+        if choice in self._live:
+            self._held[part] = []
+            self._waiting.setdefault(choice, deque()).append(event)
+            self.is_idle = False
+            return ()
+        self._live[choice] = part
+        return (self._announce(event),)
+
+    def _end(self, event: PartEnded) -> tuple[Event, ...]:
+        choice = self._choice.pop(event.part, None)
+        if choice is None:
+            raise LocalProtocolError(
+                f"expected the end of an open part, got the end of part {event.part}"
+            )
+        held = self._held.get(event.part)
+        if held is not None:
+            held.append(event)
+            return ()
+        del self._live[choice]
+        out = [self._renumber(event)]
+        waiting = self._waiting.get(choice)
+        if waiting:
+            self._release(choice, waiting, out)
+            self.is_idle = not self._held and not self._numbers
+        return tuple(out)
+
+    def _release(self, choice: int, waiting: deque[PartStarted], out: list[Event]) -> None:
+        """Give held parts until one is still open; that one goes live."""
+        while waiting and choice not in self._live:
+            start = waiting.popleft()
+            out.append(self._announce(start))
+            out.extend(self._renumber(event) for event in self._held.pop(start.part))
+            if start.part in self._choice:
+                self._live[choice] = start.part
+
+    def _pass(self, event: _AboutPart) -> tuple[Event, ...]:
+        held = None if event.part is None else self._held.get(event.part)
+        if held is not None:
+            held.append(event)
+            return ()
+        return (self._renumber(event),)
+
+    def _announce(self, event: PartStarted) -> PartStarted:
+        number = self._count
+        self._count += 1
+        if event.part == number:
+            return event
+        self._numbers[event.part] = number
+        self.is_idle = False
+        return replace(event, part=number)
+
+    def _renumber(self, event: _AboutPart) -> Event:
+        number = None if event.part is None else self._numbers.get(event.part)
+        return event if number is None else replace(event, part=number)
+
+    def _check_closed(self, event: Finished | Failed | Completed) -> None:
+        left = (
+            [part for part, choice in self._choice.items() if choice == event.choice]
+            if isinstance(event, Finished)
+            else list(self._choice)
+        )
+        if left:
+            raise LocalProtocolError(
+                f"expected every part to be ended before {type(event).__name__}, {left} are open"
+            )

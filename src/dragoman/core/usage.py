@@ -1,0 +1,136 @@
+"""What answers cost: reports of usage and of limits merged, answers added up, and the tally of one for a log line and counters."""
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from dragoman.model.events import (
+    Event,
+    Failed,
+    Finished,
+    LimitsReported,
+    PartEnded,
+    Started,
+    UsageReported,
+)
+from dragoman.model.outcome import ErrorInfo, FinishReason, Limits, Outcome, Usage
+from dragoman.model.parts import Call, Extra
+
+NOTED: frozenset[type[Event]] = frozenset(
+    {Started, PartEnded, Finished, UsageReported, LimitsReported, Failed}
+)
+"""The events that change a tally; a caller in a hurry need not offer the others."""
+
+_COUNTS = tuple(field.name for field in structs.fields(Usage) if field.name != "extra")
+
+# A log line names the calls of an answer; one with more than this is counted and not spelled out.
+MAX_NAMES = 32
+
+
+class Tally:
+    """What one answer amounted to, without its content: calls, finish, tokens. Give it every event, or every event of a class in `NOTED`."""
+
+    __slots__ = ("call_count", "error", "finish", "limits", "model", "names", "started", "usage")
+
+    def __init__(self) -> None:
+        self.call_count = 0
+        self.names: list[str] = []
+        self.finish: FinishReason | None = None
+        self.usage: Usage | None = None
+        self.limits: Limits | None = None
+        self.error: ErrorInfo | None = None
+        self.model = ""
+        self.started = False
+
+    def note(self, event: Event) -> None:
+        match event:
+            case PartEnded(value=Call(name=name)):
+                self.call_count += 1
+                if len(self.names) < MAX_NAMES:
+                    self.names.append(name)
+            case Finished(reason=reason):
+                self.finish = reason
+            case UsageReported(usage=usage):
+                self.usage = merge_usage(self.usage, usage)
+            case LimitsReported(limits=limits):
+                self.limits = merge_limits(self.limits, limits)
+            case Failed(error=error):
+                self.error = error
+                self.finish = "error"
+            case Started(model=model):
+                self.model = model
+                self.started = True
+            case _:
+                pass
+
+
+def tally_of(events: Iterable[Event]) -> Tally:
+    """The tally of an answer's events."""
+    tally = Tally()
+    for event in events:
+        if type(event) in NOTED:
+            tally.note(event)
+    return tally
+
+
+def tally_whole(outcome: Outcome) -> Tally:
+    """The tally of an answer that has completed."""
+    tally = Tally()
+    tally.started = True
+    tally.model = outcome.model
+    tally.usage = outcome.usage
+    tally.limits = outcome.limits
+    for choice in outcome.choices:
+        tally.finish = choice.finish
+        for part in choice.parts:
+            if isinstance(part, Call):
+                tally.call_count += 1
+                tally.names.append(part.name)
+    del tally.names[MAX_NAMES:]
+    return tally
+
+
+def merge_usage(old: Usage | None, new: Usage) -> Usage:
+    """Two reports of one answer: what the later one states replaces what the earlier one said."""
+    if old is None:
+        return new
+    stated = {name: value for name, value in structs.asdict(new).items() if value is not None}
+    extra = new.extra
+    if extra is not None and old.extra is not None and old.extra.dialect == extra.dialect:
+        stated["extra"] = Extra(extra.dialect, {**old.extra.fields, **extra.fields})
+    return structs.replace(old, **stated)
+
+
+def add_usage(total: Usage, usage: Usage | None) -> Usage:
+    """Two answers together. A count that neither states stays unstated; what one dialect adds of its own is left out."""
+    if usage is None:
+        return total
+    sums: dict[str, int | None] = {}
+    for name in _COUNTS:
+        one: int | None = getattr(total, name)
+        other: int | None = getattr(usage, name)
+        sums[name] = one if other is None else other + (one or 0)
+    return structs.replace(Usage(), **sums)
+
+
+def token_count(usage: Usage | None) -> int:
+    """Input and output together, as far as they are known."""
+    if usage is None:
+        return 0
+    if usage.total is not None:
+        return usage.total
+    return (usage.input or 0) + (usage.output or 0)
+
+
+def merge_limits(known: Limits | None, report: Limits) -> Limits:
+    """What is known after a report: it replaces the windows that it names, and what it says of credits."""
+    if known is None:
+        return report
+    named = {window.name for window in report.windows}
+    kept = tuple(window for window in known.windows if window.name not in named)
+    return Limits(
+        windows=(*report.windows, *kept),
+        has_credits=known.has_credits if report.has_credits is None else report.has_credits,
+        unlimited=known.unlimited if report.unlimited is None else report.unlimited,
+        balance=known.balance if report.balance is None else report.balance,
+    )

@@ -1,0 +1,597 @@
+"""The conversation of a request, both ways: `system` and `messages` to turns, and turns to `system` and `messages`.
+
+Read: a user message becomes a tool turn for each run of results in it and a user turn for the rest. A `system` message
+inside the conversation is marked with an `extra` of this dialect (`is_native_system`), so that it is written back in its
+place.
+
+Written, by the rules the vendor enforces with a 400:
+
+- Leading system and developer texts are `system`. Later ones are user text in `<system>` tags (repair
+  `system_as_user`), unless they came as system messages of this dialect.
+- Roles alternate: neighbours of one role are one message. In a user message results stand first.
+- The first message is the user's (repair `user_first`), no message is empty (repair `empty_turn`; a user turn without
+  content says `.`), no text is empty, and a final assistant text has no white space at its end (repair
+  `trailing_whitespace`).
+- A call the provider ran and its result need each other (repairs `unanswered_server_call`, `orphan_server_result`);
+  only in the last assistant message may a call still wait.
+- Thinking goes back only with the vendor's own seal on it, byte for byte. Calls and results of provider-run tools go back
+  only if they are this vendor's own. Of media the vendor takes images, PDFs and plain text; the others are losses.
+
+Calls and results of the client have been paired before (`core.pairing`).
+"""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from typing import Literal, assert_never
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw
+from dragoman.core.aliases import NameMap, alias_id, original_id
+from dragoman.core.fields import (
+    Fields,
+    ask_list,
+    ask_text,
+    extra_of,
+    is_present,
+    need_object,
+    own_fields,
+    present,
+    read_list,
+    read_object,
+    read_text,
+    refuse,
+    without,
+)
+from dragoman.core.freeform import wrap_input
+from dragoman.core.losses import LossBook
+from dragoman.core.seals import split_family
+from dragoman.dialects.base import Target
+from dragoman.dialects.messages.blocks import part_from_block, read_content, type_of
+from dragoman.dialects.messages.losses import note_foreign
+from dragoman.dialects.messages.render import (
+    NATIVE_KINDS,
+    REASONING_JOIN,
+    Block,
+    block_from_part,
+    input_object,
+)
+from dragoman.dialects.messages.wire import MAPPED_FIELDS, RESULT_SUFFIX
+from dragoman.errors import RequestRefused
+from dragoman.model.outcome import Repair
+from dragoman.model.parts import (
+    Annotation,
+    Call,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Text,
+)
+from dragoman.model.request import Role, Turn
+
+_KNOWN = MAPPED_FIELDS["request.message"]
+
+
+def read_turns(request: Fields) -> tuple[Turn, ...]:
+    """The conversation of a request, the system text first."""
+    turns: list[Turn] = []
+    system = _read_content(request.get("system"), "system")
+    if system:
+        turns.append(Turn(role="system", parts=system, head=True))
+    messages = ask_list(request, "messages")
+    if messages is None:
+        refuse("messages", "an array", request.get("messages"))
+    for index, message in enumerate(messages):
+        turns.extend(_message(message, f"messages.{index}"))
+    return tuple(turns)
+
+
+def is_native_system(turn: Turn) -> bool:
+    """Whether a system turn stood among the messages of this dialect."""
+    return not turn.head and turn.extra is not None and turn.extra.dialect == "messages"
+
+
+def _message(value: Raw, path: str) -> list[Turn]:
+    message = need_object(value, path)
+    role = ask_text(message, "role", path)
+    parts = _read_content(message.get("content"), f"{path}.content")
+    match role:
+        case "assistant":
+            return [
+                Turn(
+                    role="assistant",
+                    parts=parts,
+                    extra=extra_of("messages", present(message), _KNOWN),
+                )
+            ]
+        case "user":
+            return split_user(parts, extra_of("messages", present(message), _KNOWN))
+        case "system":
+            return [
+                Turn(
+                    role="system",
+                    parts=parts,
+                    extra=Extra("messages", without(present(message), _KNOWN)),
+                )
+            ]
+        case _:
+            raise RequestRefused(
+                f"{path}.role: expected user, assistant or system, got {role or 'nothing'}",
+                param=f"{path}.role",
+            )
+
+
+def split_user(parts: tuple[Part, ...], extra: Extra | None = None) -> list[Turn]:
+    """The turns of a user's message."""
+    turns: list[Turn] = []
+    run: list[Part] = []
+    role: Role = "user"
+    for part in parts:
+        wanted: Role = "tool" if isinstance(part, Result) else "user"
+        if run and wanted != role:
+            turns.append(Turn(role=role, parts=tuple(run)))
+            run = []
+        role = wanted
+        run.append(part)
+    turns.append(Turn(role=role, parts=tuple(run)))
+    if extra is not None:
+        turns[0] = replace(turns[0], extra=extra)
+    return turns
+
+
+def _read_content(value: Raw | None, path: str) -> tuple[Part, ...]:
+    if value is None or not is_present(value):
+        return ()
+    plain = read_content(value)
+    if plain is not None and all(map(_is_named, plain)):
+        return tuple(map(settled, plain))
+    text = read_text(value)
+    if text is not None:  # with half a character in it
+        return (Text(text=text),)
+    blocks = read_list(value)
+    if blocks is None:
+        refuse(path, "a string or an array of blocks", value)
+    return tuple(_block(block, f"{path}.{index}") for index, block in enumerate(blocks))
+
+
+def _block(value: Raw, path: str) -> Part:
+    block = need_object(value, path)
+    if not type_of(block):
+        refuse(f"{path}.type", "a string", block.get("type"))
+    if type_of(block) == "tool_result":
+        _check_result(block, f"{path}.content")
+    part = part_from_block(block, value)
+    if not _is_named(part):
+        refuse(f"{path}.name", "the name of a tool", block.get("name"))
+    return settled(part)
+
+
+def _is_named(part: Part) -> bool:
+    return not isinstance(part, Call) or bool(part.name)
+
+
+def settled(part: Part) -> Part:
+    """The part with the ids that its client knows from others, and with input if it is a call."""
+    match part:
+        case Call():
+            source = part.input if part.input.strip() else "{}"
+            if part.executor != "client":
+                return replace(part, input=source)
+            return replace(part, input=source, call_id=original_id(part.call_id))
+        case Result() if part.executor == "client":
+            return replace(part, call_id=original_id(part.call_id))
+        case _:
+            return part
+
+
+def _check_result(block: Fields, path: str) -> None:
+    """The content of a result is a string or blocks."""
+    content = block.get("content")
+    if not is_present(content) or read_text(content) is not None:
+        return
+    entries = read_list(content)
+    if entries is None:
+        refuse(path, "a string or an array of blocks", content)
+    for index, entry in enumerate(entries):
+        inner = need_object(entry, f"{path}.{index}")
+        if not type_of(inner):
+            refuse(f"{path}.{index}.type", "a string", inner.get("type"))
+
+
+_PDF = "application/pdf"
+# OpenAI's file ids; the vendor's own begin with `file_`.
+_FOREIGN_FILE = "file-"
+
+
+def media_block(media: Media, book: LossBook, where: str) -> Block | None:
+    """A block, or None with a loss noted."""
+    note_foreign(book, media.extra, where)
+    if media.kind in ("audio", "video"):
+        book.note("audio" if media.kind == "audio" else "video", where)
+        return None
+    if media.file_id is not None and media.file_id.startswith(_FOREIGN_FILE):
+        book.note("file_id", where)
+        return None
+    source = _source(media)
+    if source is None:
+        book.note("file_type", where, media.media_type or "unknown type")
+        return None
+    own = dict(own_fields("messages", media.extra))
+    block: Block = {"type": "image" if media.kind == "image" else "document", "source": source}
+    if media.kind != "image" and media.filename:
+        block["title"] = media.filename
+    elif media.filename:
+        book.note("file_name", where)
+    if media.detail not in (None, "auto"):
+        book.note("image_detail", where, str(media.detail))
+    return {**block, **own}
+
+
+def _source(media: Media) -> Block | None:
+    media_type, data, url = media.media_type, media.data, media.url
+    if url is not None and url.startswith("data:"):
+        head, _, data = url.partition(",")
+        media_type = head.removeprefix("data:").partition(";")[0] or media_type
+        url = None
+    if media.file_id is not None:
+        return {"type": "file", "file_id": media.file_id}
+    if url is not None:
+        return {"type": "url", "url": url}
+    if data is None:
+        return None
+    if media.kind == "image":
+        return {"type": "base64", "media_type": media_type or "image/png", "data": data}
+    if media_type in (None, _PDF):
+        return {"type": "base64", "media_type": _PDF, "data": data}
+    if media_type.startswith("text/"):
+        text = _decoded(data)
+        return None if text is None else {"type": "text", "media_type": "text/plain", "data": text}
+    return None
+
+
+def _decoded(data: str) -> str | None:
+    try:
+        return b64decode(data, validate=True).decode("utf-8")
+    except (Base64Error, ValueError):
+        return None
+
+
+Place = Literal["system", "user", "assistant"]
+
+
+class PartWriter:
+    """Writes the parts of one request."""
+
+    def __init__(self, names: NameMap, target: Target, book: LossBook) -> None:
+        self._names = names
+        self._target = target
+        self._book = book
+
+    def write(self, part: Part, place: Place, where: str) -> list[Block]:
+        """The blocks of a part in a message of that role. Empty text gives none: the vendor refuses it."""
+        match part:
+            case Text():
+                return _cached(self._text(part, where), part.cache)
+            case Refusal():
+                note_foreign(self._book, part.extra, where)
+                return [{"type": "text", "text": part.text}] if part.text.strip() else []
+            case Reasoning() if place == "assistant":
+                return self._reasoning(part, where)
+            case Call() if place == "assistant":
+                return _cached(self._call(part, where), part.cache)
+            case Result():
+                return _cached(self._result(part, place, where), part.cache)
+            case Media():
+                return _cached(self._media(part, place, where), part.cache)
+            case Opaque():
+                blocks = block_from_part(part, self._book, where)
+                return [] if blocks is None else [blocks]
+            case Reasoning() | Call():
+                self._book.note("foreign_part", where, f"a {type(part).__name__} in a {place} turn")
+                return []
+            case _:
+                assert_never(part)
+
+    def _text(self, part: Text, where: str) -> list[Block]:
+        note_foreign(self._book, part.extra, where)
+        note_foreign(self._book, part.item_extra, where)
+        if part.logprobs is not None:
+            self._book.note("logprobs", where)
+        if not part.text.strip():
+            return []
+        block: Block = {"type": "text", "text": part.text}
+        citations = [each.raw for each in part.annotations if self._is_citable(each, where)]
+        if citations:
+            block["citations"] = citations
+        return [{**block, **own_fields("messages", part.extra)}]
+
+    def _is_citable(self, annotation: Annotation, where: str) -> bool:
+        """Whether the vendor would recognise a citation as its own."""
+        is_own = annotation.dialect == "messages"
+        fields = read_object(annotation.raw) if is_own else {}
+        # A web citation that `render` made of another provider's has no proof in it.
+        is_made = "encrypted_index" in fields and not read_text(fields["encrypted_index"])
+        if is_own and not is_made:
+            return True
+        self._book.note("citation", where)
+        return False
+
+    def _reasoning(self, part: Reasoning, where: str) -> list[Block]:
+        note_foreign(self._book, part.extra, where)
+        own, foreign = split_family(part.seals, "anthropic")
+        if foreign:
+            self._book.note("foreign_seal", where)
+        text = REASONING_JOIN.join(entry for entry in (*part.summary, *part.content) if entry)
+        blocks: list[Block] = []
+        for seal in own:
+            if seal.kind == "signature":
+                blocks.append({"type": "thinking", "thinking": text, "signature": seal.data})
+                text = ""
+            else:
+                blocks.append({"type": "redacted_thinking", "data": seal.data})
+        if blocks:
+            blocks[0].update(own_fields("messages", part.extra))
+            return blocks
+        if text and self._book.note("unsigned_reasoning", where) == "carry":
+            return [{"type": "text", "text": f"<thinking>\n{text}\n</thinking>"}]
+        return []
+
+    def _call(self, call: Call, where: str) -> list[Block]:
+        if call.executor != "client":
+            if call.extra is None or call.extra.dialect != "messages":
+                self._book.note("provider_call", where, call.kind)
+                return []
+            block = block_from_part(call, self._book, where)
+            return [] if block is None else [block]
+        note_foreign(self._book, call.extra, where)
+        if call.seals:
+            self._book.note("call_seal", where)
+        if call.kind not in NATIVE_KINDS:
+            self._book.note("call_kind", where, call.kind)
+        is_custom = call.kind == "custom"
+        wrapped = Raw(wrap_input(call.input).encode("utf-8", "replace")) if is_custom else None
+        return [
+            {
+                "type": "tool_use",
+                "id": alias_id(call.call_id, self._target.ids),
+                "name": self._names.wire(call.name or call.kind, call.namespace),
+                "input": wrapped or input_object(call, self._book, where),
+                **own_fields("messages", call.extra),
+            }
+        ]
+
+    def _result(self, result: Result, place: Place, where: str) -> list[Block]:
+        if result.executor != "client":
+            is_own = result.extra is not None and result.extra.dialect == "messages"
+            if not is_own or place != "assistant":
+                self._book.note("provider_result", where, result.kind)
+                return []
+            written = block_from_part(result, self._book, where)
+            return [] if written is None else [written]
+        note_foreign(self._book, result.extra, where)
+        block: Block = {
+            "type": "tool_result",
+            "tool_use_id": alias_id(result.call_id, self._target.ids),
+        }
+        content = self._result_content(result, where)
+        if content:
+            block["content"] = content
+        if result.is_error:
+            block["is_error"] = True
+        return [{**block, **own_fields("messages", result.extra)}]
+
+    def _result_content(self, result: Result, where: str) -> str | list[Block]:
+        blocks: list[Block] = []
+        for index, part in enumerate(result.content):
+            blocks.extend(self.write(part, "user", f"{where}.content[{index}]"))
+        if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+            return str(blocks[0]["text"])
+        return blocks
+
+    def _media(self, media: Media, place: Place, where: str) -> list[Block]:
+        if place != "user":
+            self._book.note("system_media" if place == "system" else "assistant_media", where)
+            return []
+        block = media_block(media, self._book, where)
+        return [] if block is None else [block]
+
+
+def _cached(blocks: list[Block], cache: Raw | None) -> list[Block]:
+    """A cache breakpoint on the last block."""
+    if blocks and cache is not None:
+        blocks[-1]["cache_control"] = cache
+    return blocks
+
+
+PLACEHOLDER = "."
+"""What a user says where the vendor demands a user message and there is none: the least that is not empty."""
+
+_Role = Literal["user", "assistant", "system"]
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+class _Message:
+    __slots__ = ("blocks", "extra", "role", "where")
+
+    def __init__(self, role: _Role, where: str) -> None:
+        self.role = role
+        self.where = where
+        self.blocks: list[Block] = []
+        self.extra: dict[str, Raw] = {}
+
+    def types(self) -> list[object]:
+        return [block.get("type") for block in self.blocks]
+
+
+class Conversation:
+    """Takes the turns of one request. `continues`: the vendor holds the turns before them."""
+
+    def __init__(self, parts: PartWriter, book: LossBook, *, continues: bool = False) -> None:
+        self.repairs: list[Repair] = []
+        self._parts = parts
+        self._book = book
+        self._continues = continues
+        self._system: list[Block] = []
+        self._messages: list[_Message] = []
+
+    def take(self, turns: Sequence[Turn]) -> None:
+        is_leading = True
+        for number, turn in enumerate(turns):
+            where = f"turns[{number}]"
+            is_system = turn.role in ("system", "developer")
+            is_leading = is_leading and is_system
+            self._note_turn(turn, where)
+            if turn.head or (is_leading and not is_native_system(turn)):
+                self._system.extend(self._tell(turn, "system", where))
+            elif is_system:
+                self._add_system(turn, where)
+            else:
+                role: _Role = "assistant" if turn.role == "assistant" else "user"
+                self._add(role, self._tell(turn, role, where), turn, where)
+        if not self._continues:
+            self._pair_server_calls()
+        self._settle_messages()
+
+    @property
+    def system(self) -> str | list[Block] | None:
+        return _content(self._system) if self._system else None
+
+    @property
+    def messages(self) -> list[Block]:
+        return [
+            {"role": message.role, "content": _content(message.blocks), **message.extra}
+            for message in self._messages
+        ]
+
+    @property
+    def lacks_thinking(self) -> bool:
+        """Whether it ends in calls and their results that no thinking block precedes, back to the user's last word."""
+        has_calls = False
+        for message in reversed(self._messages):
+            types = message.types()
+            if message.role == "user" and "tool_result" not in types:
+                break
+            if message.role == "assistant":
+                if types and types[0] in _THINKING:
+                    return False
+                has_calls = has_calls or "tool_use" in types
+        return has_calls
+
+    def _tell(self, turn: Turn, place: _Role, where: str) -> list[Block]:
+        blocks: list[Block] = []
+        for index, part in enumerate(turn.parts):
+            blocks.extend(self._parts.write(part, place, f"{where}.parts[{index}]"))
+        if turn.cache is not None:
+            # A breakpoint on a message stands on its last block and wins over that block's own; thinking takes none.
+            for block in reversed(blocks):
+                if block.get("type") not in _THINKING:
+                    block["cache_control"] = turn.cache
+                    break
+        return blocks
+
+    def _note_turn(self, turn: Turn, where: str) -> None:
+        note_foreign(self._book, turn.extra, where)
+        if turn.name is not None and turn.role != "tool":
+            self._book.note("turn_name", where, turn.name)
+
+    def _add_system(self, turn: Turn, where: str) -> None:
+        blocks = self._tell(turn, "system", where)
+        if is_native_system(turn):
+            message = _Message("system", where)
+            message.blocks = blocks
+            message.extra = dict(own_fields("messages", turn.extra))
+            self._messages.append(message)
+            return
+        self._repair("system_as_user", where, turn.role)
+        for block in blocks:
+            text = block.get("text")
+            if isinstance(text, str):
+                block["text"] = f"<system>\n{text}\n</system>"
+        self._add("user", blocks, turn, where)
+
+    def _add(self, role: _Role, blocks: list[Block], turn: Turn, where: str) -> None:
+        if role == "assistant" and not blocks:
+            self._repair("empty_turn", where, "an assistant turn without content is left out")
+            return
+        if not self._messages or self._messages[-1].role != role:
+            self._messages.append(_Message(role, where))
+        message = self._messages[-1]
+        message.blocks.extend(blocks)
+        message.extra.update(own_fields("messages", turn.extra))
+
+    def _settle_messages(self) -> None:
+        for message in self._messages:
+            results = [block for block in message.blocks if block.get("type") == "tool_result"]
+            if results:
+                rest = [block for block in message.blocks if block.get("type") != "tool_result"]
+                message.blocks = [*results, *rest]
+            if not message.blocks and message.role == "user":
+                self._repair("empty_turn", message.where, "a user turn without content")
+                message.blocks = [{"type": "text", "text": PLACEHOLDER}]
+        first = next((each for each in self._messages if each.role != "system"), None)
+        if (first is None or first.role == "assistant") and not self._continues:
+            self._repair("user_first", "messages", "the conversation does not begin with the user")
+            opening = _Message("user", "messages")
+            opening.blocks = [{"type": "text", "text": PLACEHOLDER}]
+            self._messages.insert(0, opening)
+        self._trim_last()
+
+    def _trim_last(self) -> None:
+        message = self._messages[-1]
+        text = message.blocks[-1].get("text") if message.blocks else None
+        if message.role != "assistant" or not isinstance(text, str) or text == text.rstrip():
+            return
+        # What is only white space has been left out, so something remains.
+        self._repair("trailing_whitespace", message.where, "at the end of the last assistant turn")
+        message.blocks[-1]["text"] = text.rstrip()
+
+    def _pair_server_calls(self) -> None:
+        spoken = [message for message in self._messages if message.role == "assistant"]
+        calls: set[object] = set()
+        answers = {_answer_id(block) for message in spoken for block in message.blocks}
+        for message in spoken:
+            kept: list[Block] = []
+            for block in message.blocks:
+                call_id = _call_id(block)
+                answer_id = _answer_id(block)
+                if call_id is not None and call_id not in answers and message is not spoken[-1]:
+                    self._repair("unanswered_server_call", message.where, str(call_id))
+                elif answer_id is not None and answer_id not in calls:
+                    self._repair("orphan_server_result", message.where, str(answer_id))
+                else:
+                    kept.append(block)
+                    calls.add(call_id)
+            message.blocks = kept
+        left = [each for each in self._messages if each.blocks or each.role != "assistant"]
+        self._messages = []
+        for message in left:
+            if self._messages and self._messages[-1].role == message.role != "system":
+                self._messages[-1].blocks.extend(message.blocks)
+                self._messages[-1].extra.update(message.extra)
+            else:
+                self._messages.append(message)
+
+    def _repair(self, rule: str, where: str, detail: str) -> None:
+        self.repairs.append(Repair(rule, where, detail))
+
+
+def _content(blocks: list[Block]) -> str | list[Block]:
+    """A single plain text is a string, as most clients write it."""
+    text = blocks[0].get("text") if len(blocks) == 1 else None
+    return text if isinstance(text, str) and len(blocks[0]) == 2 else blocks
+
+
+def _call_id(block: Block) -> object:
+    return block.get("id") if block.get("type") in _SERVER_CALLS else None
+
+
+def _answer_id(block: Block) -> object:
+    kind = block.get("type")
+    is_answer = isinstance(kind, str) and kind.endswith(RESULT_SUFFIX) and kind != "tool_result"
+    return block.get("tool_use_id") if is_answer else None

@@ -1,0 +1,159 @@
+"""Which events every client can use as they came.
+
+A usable stream names every event twice, has `usage` in both places, opens blocks one after the other with dense
+indices, opens a call with an empty input and sends that as deltas, and stops every block and the message. Pings,
+comments and fields nobody knows harm nobody; nor do blocks of a type nobody knows, to the clients that asked for them.
+"""
+
+import re
+from collections.abc import Sequence
+
+from dragoman._json import FAST_FAILURES
+from dragoman.dialects.base import EncodeContext, Look
+from dragoman.dialects.messages.wire import (
+    STOP_REASONS,
+    InputFragment,
+    UsableBlock,
+    UsableEvent,
+    decode_block_delta,
+    decode_usable_body,
+    decode_usable_event,
+)
+from dragoman.model.events import Completed, Event, PartEnded, PartStarted
+from dragoman.model.parts import Result
+from dragoman.sse import Frame
+
+_CALL_BLOCKS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_ID = re.compile("[a-zA-Z0-9_-]+")  # what the vendor takes back
+
+
+class MessagesCheck:
+    """A `base.FrameCheck` for Messages."""
+
+    harmless: frozenset[str] = frozenset({"unknown_block"})
+    ending = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    model_path: tuple[str, ...] = ("message", "model")
+    has_default_input = True
+    choices = 1
+
+    def __init__(self, _context: EncodeContext) -> None:
+        self._count = 0  # of blocks that were opened
+        self._is_open = False  # the last of them
+        self._is_client_call = False
+        self._ahead = 0  # starts, stops and finishes that came and whose events did not
+        self._awaits_end = False  # the encoder writes something of the open block only with its end
+
+    @property
+    def is_ahead(self) -> bool:
+        return self._ahead > 0 or self._awaits_end
+
+    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> Look:
+        try:
+            event = decode_usable_event(data)
+        except FAST_FAILURES as error:
+            return Look(problem=str(error))
+        if frame.name != event.type.encode("utf-8", "replace"):
+            return Look(problem=f"expected the event name {event.type}, got {frame.name[:40]!r}")
+        look = self._look(event)
+        self.take(events)
+        return look
+
+    def take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, PartStarted | PartEnded | Completed):
+                self._ahead -= 1
+            if isinstance(event, PartEnded):
+                self._awaits_end = False
+            elif isinstance(event, PartStarted) and isinstance(event.header, Result):
+                self._awaits_end = True
+
+    def plain(self, raw: bytes, event: Event | None) -> bytes | None:  # noqa: ARG002 -- others need it
+        return raw
+
+    def plain_input_size(self, data: bytes) -> int:
+        delta = decode_block_delta(data).delta
+        return len(delta.partial_json) if isinstance(delta, InputFragment) else 0
+
+    def keep_alive(self) -> bytes:
+        return b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def _look(self, event: UsableEvent) -> Look:
+        match event.type:
+            case "message_start":
+                return _look_at_start(event)
+            case "content_block_start":
+                return Look(problem=self._look_at_block(event))
+            case "content_block_delta":
+                return self._look_at_delta(event)
+            case "content_block_stop":
+                is_open = self._is_open and event.index == self._count - 1
+                self._is_open = False
+                self._ahead += 1
+                return Look(problem="" if is_open else "expected the stop of the open block")
+            case "message_delta":
+                return Look(problem=self._look_at_end(event))
+            case "error":
+                problem = "" if event.error is not None else "expected the error to say why"
+                return Look(problem, is_error=not problem)
+            case "ping" | "message_stop":
+                return Look()
+            case _:
+                return Look(is_stray=True)
+
+    def _look_at_block(self, event: UsableEvent) -> str:
+        block = event.content_block
+        if block is None or event.index != self._count or self._is_open:
+            return f"expected block {self._count} after the one before it"
+        if block.text or block.thinking:
+            return "expected a block to begin empty"  # clients take all of it from its deltas
+        if block.type in _CALL_BLOCKS and (not _is_usable_call(block) or block.input):
+            return "expected a call to begin with its id, its name and an empty input"
+        self._count += 1
+        self._is_open = True
+        self._is_client_call = block.type == "tool_use"
+        self._awaits_end = block.type == "redacted_thinking"
+        self._ahead += 1
+        return ""
+
+    def _look_at_delta(self, event: UsableEvent) -> Look:
+        delta = event.delta
+        if delta is None or event.index != self._count - 1 or not self._is_open:
+            return Look(problem="expected a delta of the open block")
+        if delta.type == "signature_delta" and delta.signature:
+            self._awaits_end = True
+        return Look(input_size=len(delta.partial_json) if self._is_client_call else 0)
+
+    def _look_at_end(self, event: UsableEvent) -> str:
+        reason = None if event.delta is None else event.delta.stop_reason
+        if reason not in STOP_REASONS or event.usage is None:
+            return "expected a known stop_reason and usage at the end"
+        self._ahead += 1
+        return ""
+
+
+def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
+    """Whether every client can use a whole answer as it came, as far as its reader has no objection."""
+    try:
+        body = decode_usable_body(data)
+    except FAST_FAILURES:
+        return False
+    return (
+        bool(body.id)
+        and body.stop_reason in STOP_REASONS
+        and all(
+            _is_usable_call(block) and block.input is not None
+            for block in body.content
+            if block.type in _CALL_BLOCKS
+        )
+    )
+
+
+def _is_usable_call(block: UsableBlock) -> bool:
+    return _ID.fullmatch(block.id) is not None and bool(block.name)
+
+
+def _look_at_start(event: UsableEvent) -> Look:
+    message = event.message
+    if message is None or not message.id or message.content:
+        return Look(problem="expected a message with an id and no content yet")
+    return Look(model=message.model)

@@ -1,0 +1,284 @@
+"""The calls of an answer: opened when their item is, started when their name is known, ended when their item is.
+
+A call may stand in an item of its own, inside a message (backends behind reverse proxies), or be implied by its first
+fragment of input. Names and ids are set once: the first that are not empty win.
+"""
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw
+from dragoman.core.fields import Fields, first_byte, read_text
+from dragoman.core.open_parts import OpenCall, Parts, is_same_input
+from dragoman.dialects.responses.items import (
+    find_call_id,
+    find_name,
+    read_call,
+    read_function_like,
+    read_regular_call,
+)
+from dragoman.dialects.responses.open_items import Item, ItemCall, OpenItems
+from dragoman.dialects.responses.wire import (
+    CALL_ITEMS,
+    CodeDelta,
+    CustomInputDelta,
+    Delta,
+    FunctionArgumentsDelta,
+    McpArgumentsDelta,
+)
+from dragoman.model.parts import Call, PartStatus
+
+_WIRES: dict[str, type[Delta]] = {
+    "function_call": FunctionArgumentsDelta,
+    "custom_tool_call": CustomInputDelta,
+    "mcp_call": McpArgumentsDelta,
+    "code_interpreter_call": CodeDelta,
+}
+
+
+class OutputCalls:
+    """The calls of one answer."""
+
+    def __init__(self, parts: Parts, items: OpenItems) -> None:
+        self._parts = parts
+        self._items = items
+        self._count = 0
+        self._open: ItemCall | None = None
+        self._complete: dict[str, None] = {}  # ids of the client's calls that are complete
+        self._answered: set[str] = set()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether complete calls wait for the client. One that the provider has answered itself does not."""
+        return any(call_id not in self._answered for call_id in self._complete)
+
+    def answer(self, call_id: str) -> None:
+        """The provider gave the result itself."""
+        self._answered.add(call_id)
+
+    def open(self, item: Item, raw_item: Raw, fields: Fields) -> None:
+        """A call item was announced."""
+        said = self._read(item, raw_item, fields)
+        self._inspect(item, fields, said)
+        header = replace(said, input="", status="in_progress", item_id=item.id)
+        if item.calls:
+            call = item.calls[0]
+            if not call.open.is_announced:
+                spec = CALL_ITEMS[item.type]
+                call.open.become(_merged(call.open.header, header), spec.empty)
+                call.wire = _WIRES.get(item.type)
+        else:
+            call = self._add(item, header, item.type)
+        call.open.early = said.input
+        self._announce(item, call)
+
+    def open_inner(self, item: Item, fields: Fields) -> None:
+        """A content part of a message is a call."""
+        said = read_function_like(fields, item.id)
+        last = item.calls[-1] if item.calls else None
+        if last is not None and last.open.is_announced and item.type != "message":
+            self._compare(last, said)
+            return
+        if last is not None and not last.open.is_announced and not last.open.header.name:
+            last.open.header = _merged(last.open.header, said)
+            call = last
+        else:
+            call = self._add(item, replace(said, input="", status="in_progress"), "function_call")
+        call.open.early = said.input
+        self._announce(item, call)
+
+    def current(self, item: Item, item_type: str) -> ItemCall:
+        """The call of an item that its input belongs to: the last that is not closed. A new one has no name yet."""
+        for call in reversed(item.calls):
+            if not call.closed and not call.open.has_ended:
+                return call
+        if item.calls and item.type != "message":
+            return item.calls[-1]
+        spec = CALL_ITEMS[item_type]
+        header = Call(
+            call_id="",
+            name=spec.name,
+            kind=spec.kind,
+            executor=spec.executor,
+            item_id=item.id,
+            status="in_progress",
+        )
+        call = self._add(item, header, item_type)
+        self._announce(item, call)
+        return call
+
+    def identify(self, item: Item, call: ItemCall, fields: Fields) -> None:
+        """Names and ids that stand beside the input."""
+        if call.open.is_announced:
+            return
+        header = call.open.header
+        call.open.header = replace(
+            header,
+            name=header.name or find_name(fields),
+            call_id=header.call_id or find_call_id(fields),
+        )
+        # An item that was never announced has its id at its end; no other may be made up before that.
+        if call.open.header.call_id or item.type == "message":
+            self._announce(item, call)
+
+    def close_input(self, item: Item, call: ItemCall, text: str) -> None:
+        """`function_call_arguments.done` and its cousins. A call inside a message has no other end of its own."""
+        self._complete_input(call, text)
+        call.closed = True
+        if item.type == "message" and call.open.is_announced:
+            self.end(call, "completed", None)
+
+    def finish(self, item: Item, raw_item: Raw, fields: Fields, status: PartStatus) -> None:
+        """A call item is complete."""
+        spec = CALL_ITEMS[item.type]
+        value = fields.get(spec.field)
+        if spec.form == "text" and value is not None and first_byte(value) in (b"{", b"["):
+            message = f"expected {spec.field} as a string, got JSON of another type"
+            self._parts.report("object_input", message)
+        self._finish(item, item.calls[0], self._read(item, raw_item, fields), status)
+
+    def finish_inner(self, item: Item, number: int, fields: Fields) -> None:
+        """The n-th call inside a message is complete."""
+        said = read_function_like(fields, item.id)
+        if number < len(item.calls):
+            call = item.calls[number]
+        else:
+            call = self._add(item, replace(said, input="", status="in_progress"), "function_call")
+        self._finish(item, call, said, "completed")
+
+    def end(self, call: ItemCall, status: PartStatus, value: Call | None) -> None:
+        if call.lacks_events and status == "completed":
+            status = "incomplete"
+            name = call.open.header.name
+            fault = f"events of the call of {name!r} are missing, and nothing repeats its input"
+            self._parts.fault = fault
+            self._parts.report("missing_events", fault)
+        call.open.end(status, value)
+        header = call.open.header
+        if call.open.is_complete and (value or header).executor == "client":
+            self._complete[header.call_id] = None
+
+    def close(self, item: Item, call: ItemCall, status: PartStatus, *, is_failure: bool) -> None:
+        """The answer is over and this call is not."""
+        if call.closed and not is_failure:
+            status = "completed"
+        if not call.open.header.name and not is_failure:
+            self._find_name(call)
+        self._announce(item, call)
+        if call.open.is_announced:
+            self.end(call, status, None)
+        else:
+            call.open.drop(is_fault=status == "completed")
+
+    def compare_input(self, call: ItemCall, fields: Fields) -> None:
+        """The end of the answer repeats a call that has ended."""
+        said = read_text(fields.get("arguments")) or read_text(fields.get("input"))
+        name, text = call.open.header.name, call.open.text()
+        if said and said != text:
+            if not is_same_input(said, text):
+                fault = f"the end of the answer has another input of {name!r} than its call"
+                self._parts.fault = fault
+            message = f"expected the input of {name!r} as streamed, got another at the end"
+            self._parts.report("input_disagrees", message)
+
+    def _read(self, item: Item, raw_item: Raw, fields: Fields) -> Call:
+        call = read_regular_call(raw_item) if item.type == "function_call" else None
+        if call is not None:
+            return call
+        if read_text(fields.get("type")) in CALL_ITEMS:
+            return read_call(CALL_ITEMS[item.type], fields)
+        # The item calls itself `tool_use` or the like; its own id is the best there is.
+        return read_function_like(fields, item.id)
+
+    def _inspect(self, item: Item, fields: Fields, call: Call) -> None:
+        spec = CALL_ITEMS[item.type]
+        if (
+            spec.has_call_id
+            and call.call_id
+            and not find_call_id(fields)
+            and spec.kind != "tool_search"
+        ):
+            self._parts.report("missing_id", f"expected a call_id in the {item.type} item")
+        if call.input and item.type in ("function_call", "custom_tool_call"):
+            self._items.report_in_stream(
+                "early_input",
+                f"expected no input before its deltas, got {spec.field} in output_item.added",
+            )
+
+    def _add(self, item: Item, header: Call, item_type: str) -> ItemCall:
+        spec = CALL_ITEMS[item_type]
+        opened = OpenCall(self._parts, header, empty=spec.empty)
+        call = ItemCall(opened, _WIRES.get(item_type), self._count)
+        self._count += 1
+        item.calls.append(call)
+        return call
+
+    def _announce(self, item: Item, call: ItemCall) -> None:
+        """Announce a call if its name is known."""
+        name = call.open.header.name
+        if call.open.is_announced or not name:
+            return
+        if call.open.has_input:
+            self._parts.report("late_name", f"expected the name {name!r} before the input")
+        if self._open is not None and not self._open.open.has_ended:
+            self._items.report_in_stream(
+                "interleaved_calls",
+                f"expected one call at a time, got {name!r} inside {self._open.open.header.name!r}",
+            )
+        self._open = call
+        call.open.announce()
+        if call.wire is not None:
+            self._items.stream(item, item.id, call.open, call.wire)
+
+    def _finish(self, item: Item, call: ItemCall, said: Call, status: PartStatus) -> None:
+        self._compare(call, said)
+        if call.open.has_ended:
+            return
+        if not call.open.is_announced:
+            call.open.header = _merged(call.open.header, said)
+        self._announce(item, call)
+        self._complete_input(call, said.input)
+        call.closed = status == "completed"
+        if call.open.is_announced:
+            self.end(call, status, said)
+
+    def _compare(self, call: ItemCall, said: Call) -> None:
+        header = call.open.header
+        if said.name and header.name and said.name != header.name:
+            message = f"expected {header.name!r} again, got {said.name!r}"
+            self._parts.report("repeated_name", message)
+        # An item without a call id lends its own, which is no contradiction.
+        call_id = said.call_id if said.call_id != said.item_id else ""
+        if call_id and header.call_id and call_id != header.call_id:
+            message = f"expected call {header.call_id!r}, got {call_id!r}"
+            self._parts.report("id_mismatch", message)
+
+    def _find_name(self, call: ItemCall) -> None:
+        name = self._parts.find_name(call.open.settle(), call.position)
+        if name is not None:
+            message = f"expected the call's name, concluded {name!r} from the tools"
+            self._parts.report("missing_name", message)
+            call.open.header = replace(call.open.header, name=name)
+
+    def _complete_input(self, call: ItemCall, text: str) -> None:
+        """The wire says what the whole input is."""
+        header = call.open.header
+        is_silent = call.open.is_announced and not call.open.has_input
+        if is_silent and text and call.streams and header.kind in ("function", "custom"):
+            self._items.report_in_stream(
+                "late_input",
+                f"expected the input of {header.name!r} in deltas, got it only at the end",
+            )
+        call.open.complete(text)
+        call.lacks_events = call.lacks_events and not text
+
+
+def _merged(known: Call, said: Call) -> Call:
+    """First non-empty id and name win; the rest is what the item says."""
+    return replace(
+        said,
+        name=known.name or said.name,
+        call_id=known.call_id or said.call_id,
+        input="",
+        status="in_progress",
+        item_id=known.item_id or said.item_id,
+    )

@@ -1,0 +1,255 @@
+"""The items of one answer, and which of them an event is about.
+
+Regular streams announce an item, name it by `item_id` and `output_index` in every event, and finish it. Others leave
+out the announcement, the id or the index, use one id in the announcement and another in the deltas, use an index twice,
+or repeat the whole output at the end under new ids. The rules, in order:
+
+1. the id, if an item of a fitting type has it;
+2. the index, if the item there fits and is not finished. Not when its type does not fit: servers reuse indices;
+3. neither was given: the last unfinished item that fits.
+
+What no rule finds is a new item, implied by the event. The first ids are the ones that stay.
+"""
+
+from collections.abc import Collection, Iterator
+
+from dragoman.core.fields import Fields, read_text
+from dragoman.core.open_parts import (
+    OpenCall,
+    OpenReasoning,
+    OpenText,
+    OpenWhole,
+    Problems,
+)
+from dragoman.dialects.responses.items import find_call_id, find_name
+from dragoman.dialects.responses.wire import Delta
+from dragoman.model.parts import Extra
+
+
+class ItemCall:
+    """A call of an item.
+
+    wire: the deltas its input comes in, if it streams. closed: the wire said that the input is complete. lacks_events:
+    events are missing since it began, and nothing has repeated its input. streams: its input is expected in deltas.
+    """
+
+    __slots__ = ("closed", "lacks_events", "open", "position", "streams", "wire")
+
+    def __init__(self, call: OpenCall, wire: type[Delta] | None, position: int) -> None:
+        self.open = call
+        self.wire = wire
+        self.position = position
+        self.closed = False
+        self.lacks_events = False
+        self.streams = True
+
+
+class Item:
+    """A native item and the parts it has become. `announced` by `output_item.added`, `done` by `output_item.done`.
+
+    is_shared: another unfinished item has the same id, and only the index distinguishes them.
+    """
+
+    __slots__ = (
+        "announced",
+        "calls",
+        "done",
+        "extra",
+        "id",
+        "index",
+        "is_shared",
+        "matched",
+        "reasoning",
+        "texts",
+        "type",
+        "whole",
+    )
+
+    def __init__(self, kind: str, item_id: str | None, index: int | None) -> None:
+        self.type = kind
+        self.id = item_id
+        self.index = index
+        self.announced = False
+        self.done = False
+        self.matched = False
+        self.is_shared = False
+        self.extra: Extra | None = None
+        self.texts: dict[int, OpenText] = {}
+        self.calls: list[ItemCall] = []
+        self.reasoning: OpenReasoning | None = None
+        self.whole: OpenWhole | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has come of it yet."""
+        return not (self.texts or self.calls or self.reasoning or self.whole)
+
+
+class OpenItems:
+    """The items of one answer, in order of appearance.
+
+    streaming: by the id that their deltas have, the parts whose next delta may need no thought, with the type of that
+    delta and, for a text, its content index. is_body: the answer comes whole, so it has no deltas and announces nothing.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self.items: list[Item] = []
+        self.streaming: dict[
+            str | None, tuple[type[Delta], OpenText | OpenReasoning | OpenCall, int]
+        ] = {}
+        self.is_body = False
+        self._by_id: dict[str, Item] = {}
+        self._by_index: dict[int, Item] = {}
+        self._problems = problems
+        self._by_call: dict[tuple[str, str, str], Item] | None = None
+        self._noted: set[tuple[str, int]] = set()
+
+    def stream(
+        self,
+        item: Item,
+        item_id: str | None,
+        part: OpenText | OpenReasoning | OpenCall,
+        wire: type[Delta],
+        index: int = 0,
+    ) -> None:
+        """The next delta with this id goes to this part, unless items share the id."""
+        if not item.is_shared:
+            self.streaming[item_id or item.id] = (wire, part, index)
+
+    def report_in_stream(self, kind: str, message: str) -> None:
+        """Report what only a stream can do wrong."""
+        if not self.is_body:
+            self._problems.append((kind, message))
+
+    def find(
+        self,
+        item_id: str | None,
+        index: int | None,
+        types: Collection[str],
+        *,
+        by_index: bool = False,
+    ) -> Item | None:
+        """The item that an event is about. `by_index`: the event has no `item_id` by design."""
+        item = self._named(item_id, index)
+        if item is not None and item.type in types:
+            return item
+        if index is not None:
+            item = self._by_index.get(index)
+            if item is None or item.type not in types or item.done:
+                return None
+            if not by_index:
+                self._reconcile(item, item_id)
+            return item
+        if item_id is not None:
+            return None
+        item = next(
+            (one for one in reversed(self.items) if one.type in types and not one.done), None
+        )
+        if item is not None:
+            self.note(item, "missing_index", "expected an item_id or an output_index, got neither")
+        return item
+
+    def put(self, kind: str, item_id: str | None, index: int | None) -> Item:
+        """A new item."""
+        item = Item(kind, item_id, index)
+        self.items.append(item)
+        if item_id:
+            other = self._by_id.get(item_id)
+            if other is not None:
+                item.is_shared = other.is_shared = not other.done
+                if item.is_shared:  # deltas can no longer go by the id alone
+                    self.streaming.pop(item_id, None)
+                self.note(item, "repeated_id", f"expected a new item id, got {item_id!r} again")
+            self._by_id[item_id] = item
+        if index is not None:
+            if index in self._by_index:
+                self.note(item, "index_reused", f"expected a new output_index, got {index} again")
+            self._by_index[index] = item
+        return item
+
+    def claim(self, item_id: str | None, index: int | None, types: Collection[str]) -> Item | None:
+        """The item that an announcement or a finished item is about: announced before, or implied by an event."""
+        item = self._named(item_id, index)
+        if item is not None:
+            is_other = index is not None and item.index is not None and item.index != index
+            return None if is_other else item
+        if index is None:
+            return None
+        item = self._by_index.get(index)
+        if item is None or item.done or item.type not in types:
+            return None
+        if item_id and item.id:
+            self.note(item, "id_mismatch", f"expected item {item.id!r}, got {item_id!r}")
+        return item
+
+    def match(self, position: int, fields: Fields) -> Item | None:
+        """The streamed item that an entry of the final output repeats: by id, by call, by place, by what it says."""
+        item_id = read_text(fields.get("id"))
+        for item in self._candidates(position, item_id, fields):
+            if item is not None and not item.matched:
+                item.matched = True
+                if item_id and item.id and item.id != item_id:
+                    self.note(
+                        item,
+                        "id_mismatch",
+                        f"expected item {item.id!r}, got {item_id!r} at the end",
+                    )
+                return item
+        return None
+
+    def _candidates(
+        self, position: int, item_id: str | None, fields: Fields
+    ) -> Iterator[Item | None]:
+        if item_id:
+            yield self._by_id.get(item_id)
+        kind = read_text(fields.get("type")) or ""
+        calls = self._index_calls()
+        call_id = find_call_id(fields)
+        if call_id:
+            yield calls.get(("", call_id, ""))
+        at_place = self._by_index.get(position)
+        if at_place is not None and at_place.type == kind:
+            yield at_place
+        # Outputs that leave items out and give new ids: the same call again must not be run twice.
+        yield calls.get((kind, find_name(fields), _said(fields)))
+
+    def note(self, item: Item, kind: str, message: str) -> None:
+        """Report a problem once for each item."""
+        key = (kind, id(item))
+        if key not in self._noted:
+            self._noted.add(key)
+            self._problems.append((kind, message))
+
+    def _named(self, item_id: str | None, index: int | None) -> Item | None:
+        if not item_id:
+            return None
+        item = self._by_id.get(item_id)
+        if item is not None and item.is_shared and index is not None:
+            other = self._by_index.get(index)
+            return other if other is not None and other.id == item_id else item
+        return item
+
+    def _index_calls(self) -> dict[tuple[str, str, str], Item]:
+        """Items by the call id and by the words of their calls; made once, when the answer ends."""
+        if self._by_call is None:
+            self._by_call = {}
+            for item in self.items:
+                for call in item.calls:
+                    header = call.open.header
+                    self._by_call.setdefault(("", header.call_id, ""), item)
+                    self._by_call.setdefault((item.type, header.name, call.open.text()), item)
+        return self._by_call
+
+    def _reconcile(self, item: Item, item_id: str | None) -> None:
+        if item_id is None:
+            self.note(item, "missing_id", f"expected an item_id beside output_index {item.index}")
+            return
+        self._by_id[item_id] = item
+        if item.id is None:
+            item.id = item_id
+        else:
+            self.note(item, "id_mismatch", f"expected item {item.id!r}, got {item_id!r}")
+
+
+def _said(fields: Fields) -> str:
+    return read_text(fields.get("arguments")) or read_text(fields.get("input")) or ""

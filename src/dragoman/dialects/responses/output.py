@@ -1,0 +1,353 @@
+"""The output of an answer: its items, each with the parts it becomes.
+
+Every method takes one event of the wire, already taken apart. Whatever the order of events, what is emitted stays
+grammatical (`core.open_parts`).
+
+A text that the wire has closed (`output_text.done`) ends when its item does, because only the item says whether it is
+complete; or when another part starts, so that nothing waits for an item that never ends.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from dragoman._json import Raw
+from dragoman.core.fields import Fields, extra_of, read_list, read_object, read_text
+from dragoman.core.open_parts import OpenMedia, OpenReasoning, OpenText, OpenWhole, Parts
+from dragoman.dialects.responses.calls import OutputCalls
+from dragoman.dialects.responses.content import read_content
+from dragoman.dialects.responses.items import ItemPart, find_call_id, read_item
+from dragoman.dialects.responses.open_items import Item, OpenItems
+from dragoman.dialects.responses.wire import (
+    CALL_ITEMS,
+    FUNCTION_LIKE,
+    MESSAGE_FIELDS,
+    OPAQUE_ITEMS,
+    PART_STATUS,
+    PREFIXES,
+    RESULT_ITEMS,
+    STRICT_PREFIXES,
+    OutputTextDelta,
+    RefusalDelta,
+)
+from dragoman.model.parts import Media, Opaque, PartStatus, Reasoning, Refusal, Result, Text
+
+CLIENT_INPUT = frozenset({"function_call", "custom_tool_call", "message"})
+"""The items that input of a client's call may belong to. Backends confuse the kinds, and put calls in messages."""
+
+_KNOWN_ITEMS = frozenset({"message", "reasoning", *CALL_ITEMS, *RESULT_ITEMS, *OPAQUE_ITEMS})
+
+
+class Output:
+    """The output of one answer."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.items = OpenItems(parts.problems)
+        self.calls = OutputCalls(parts, self.items)
+        self._sound: OpenMedia | None = None
+        self._open_sound: set[str] = set()  # what of the sound has not been closed yet
+
+    # --- items -------------------------------------------------------------------------------------------------------
+
+    def announce(
+        self, raw_item: Raw, index: int | None, *, is_complete: bool = False
+    ) -> Item | None:
+        """`output_item.added`. `is_complete`: the item's end follows at once, with its content."""
+        fields = read_object(raw_item)
+        kind = _kind(fields)
+        item_id = read_text(fields.get("id")) or None
+        if not kind:
+            self.parts.report("malformed_item", "expected an item with a type")
+            return None
+        item = self.items.claim(item_id, index, _compatible(kind))
+        if item is not None and item.announced and (not item.done or _is_same_call(item, fields)):
+            self.items.note(item, "repeated_item", f"expected each item once, got {kind} again")
+            return item
+        if item is None or item.done:
+            item = self.items.put(kind, item_id, index)
+        item.announced = True
+        if kind in _KNOWN_ITEMS or not item.calls:
+            item.type = kind  # but what takes input is a call, by whatever name
+        item.id = item.id or item_id
+        self._inspect(item, item_id, fields)
+        self._open(item, raw_item, fields)
+        if kind == "message" and not is_complete:
+            for number, entry in enumerate(read_list(fields.get("content")) or ()):
+                self.open_part(item, number, entry)
+        return item
+
+    def conclude(self, raw_item: Raw, index: int | None) -> None:
+        """`output_item.done`."""
+        fields = read_object(raw_item)
+        kind = _kind(fields)
+        item_id = read_text(fields.get("id")) or None
+        item = self.items.claim(item_id, index, _compatible(kind)) if kind else None
+        if item is not None and item.done:
+            self.items.note(item, "repeated_item", f"expected one end of an item, got {kind} again")
+            return
+        if item is None or not item.announced:
+            message = f"expected output_item.added before the end of {kind or 'an item'}"
+            self.parts.report("missing_added", message)
+            item = self._announce_late(raw_item, index)
+        elif item.type != kind and item.is_empty:
+            item.type = kind
+            self._open(item, raw_item, fields)
+        if item is not None:
+            self._finish(item, raw_item, fields)
+
+    def _announce_late(self, raw_item: Raw, index: int | None) -> Item | None:
+        """Announce what is already complete. That was reported; its input is not also early and late."""
+        is_body, self.items.is_body = self.items.is_body, True
+        item = self.announce(raw_item, index, is_complete=True)
+        if item is not None:
+            for call in item.calls:
+                call.streams = False
+        self.items.is_body = is_body
+        return item
+
+    def _finish(
+        self, item: Item, raw_item: Raw, fields: Fields, default: PartStatus = "completed"
+    ) -> None:
+        """The item is complete, as far as it will ever be. `default`: where it does not say how far."""
+        item.done = True
+        said = PART_STATUS.get(read_text(fields.get("status")) or "", "in_progress")
+        status = default if said == "in_progress" else said
+        if item.type == "message":
+            self._finish_message(item, fields, status)
+        elif item.calls:
+            self.calls.finish(item, raw_item, fields, status)
+        else:
+            value = read_item(raw_item, fields, executor="provider")
+            if item.reasoning is not None and not item.reasoning.has_ended:
+                known = value if isinstance(value, Reasoning) else None
+                item.reasoning.end(status, known)
+            if item.whole is not None and not item.whole.has_ended:
+                self._end_whole(item.whole, value, status)
+
+    def _open(self, item: Item, raw_item: Raw, fields: Fields) -> None:
+        if item.type == "message":
+            item.extra = extra_of("responses", fields, MESSAGE_FIELDS)
+        elif item.type in CALL_ITEMS:
+            self.calls.open(item, raw_item, fields)
+        else:
+            self._open_other(item, read_item(raw_item, fields, executor="provider"))
+
+    def _open_other(self, item: Item, value: ItemPart) -> None:
+        match value:
+            case Reasoning():
+                self.reasoning(item, value)
+            case Result():
+                item.whole = OpenWhole(self.parts, replace(value, status="in_progress"))
+            case Opaque():
+                item.whole = OpenWhole(self.parts, value)
+            case _:
+                raise AssertionError("calls are opened elsewhere")
+
+    def _inspect(self, item: Item, item_id: str | None, fields: Fields) -> None:
+        """What clients stumble over although it can be read."""
+        kind = item.type
+        if not item_id:
+            self.items.note(item, "missing_id", f"expected an id in the {kind} item")
+        elif kind in STRICT_PREFIXES and not item_id.startswith(PREFIXES[kind]):
+            self.items.note(
+                item,
+                "foreign_item_id",
+                f"expected an id that begins with {PREFIXES[kind]}, got {item_id!r}",
+            )
+        if kind in ("message", "function_call") and "status" not in fields:
+            self.items.note(item, "missing_status", f"expected a status in the {kind} item")
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def text(self, item: Item, index: int, header: Text | Refusal) -> OpenText:
+        """The text at a place of a message, started if it is new."""
+        text = item.texts.get(index)
+        if text is not None and type(text.header) is type(header):
+            return text
+        if text is not None and not text.has_ended:
+            text.end("completed")
+        text = OpenText(self.parts, replace(header, item_id=item.id, item_extra=item.extra))
+        item.texts[index] = text
+        self.stream_text(item, item.id, text, index)
+        return text
+
+    def stream_text(self, item: Item, item_id: str | None, text: OpenText, index: int) -> None:
+        wire = RefusalDelta if text.is_refusal else OutputTextDelta
+        self.items.stream(item, item_id, text, wire, index)
+
+    def open_part(self, item: Item, index: int, entry: Raw) -> None:
+        """`content_part.added`, or an entry of an announced message. Others than text come whole, at the end."""
+        fields = read_object(entry)
+        if read_text(fields.get("type")) in FUNCTION_LIKE:
+            self.calls.open_inner(item, fields)
+            return
+        part = read_content(entry, fields, item_id=item.id, item_extra=item.extra)
+        if isinstance(part, Text | Refusal):
+            self.text(item, index, part).early = part.text
+
+    def close_part(self, item: Item, index: int, entry: Raw) -> None:
+        """`content_part.done`."""
+        part = read_content(entry, read_object(entry), item_id=item.id, item_extra=item.extra)
+        if isinstance(part, Text | Refusal):
+            self.close_text(self.text(item, index, part), part.text, part)
+
+    def close_text(self, text: OpenText, whole: str, value: Text | Refusal | None = None) -> None:
+        """`output_text.done`, `refusal.done`."""
+        if text.has_ended:
+            return
+        text.value = value or text.value
+        text.complete(whole)
+        self.parts.end_before_next(text)
+
+    def _finish_message(self, item: Item, fields: Fields, status: PartStatus) -> None:
+        item.extra = extra_of("responses", fields, MESSAGE_FIELDS) or item.extra
+        inner = 0
+        for number, entry in enumerate(read_list(fields.get("content")) or ()):
+            part = read_object(entry)
+            if read_text(part.get("type")) in FUNCTION_LIKE:
+                self.calls.finish_inner(item, inner, part)
+                inner += 1
+                continue
+            value = read_content(entry, part, item_id=item.id, item_extra=item.extra)
+            if isinstance(value, Text | Refusal):
+                self._inspect_text(item, value, part)
+                self.close_text(self.text(item, number, value), value.text, value)
+            else:
+                self.parts.add_whole(value)
+        for text in item.texts.values():
+            if not text.has_ended:
+                text.end(status)
+        for call in item.calls:
+            if call.open.is_announced and not call.open.has_ended:
+                self.calls.end(call, status, None)
+
+    def _inspect_text(self, item: Item, value: Text | Refusal, fields: Fields) -> None:
+        if isinstance(value, Text) and "annotations" not in fields:
+            self.items.note(item, "missing_annotations", "expected annotations in output_text")
+
+    # --- reasoning, sound, what comes whole --------------------------------------------------------------------------
+
+    def reasoning(self, item: Item, header: Reasoning | None = None) -> OpenReasoning:
+        """The reasoning of an item, started if it is new."""
+        if item.reasoning is None:
+            value = Reasoning(item_id=item.id) if header is None else header
+            item.reasoning = OpenReasoning(self.parts, value)
+        return item.reasoning
+
+    def _end_whole(self, whole: OpenWhole, value: ItemPart | None, status: PartStatus) -> None:
+        whole.end(status, value)
+        if isinstance(whole.value, Result):
+            self.calls.answer(whole.value.call_id)
+
+    def sound(self, data: str, transcript: str) -> None:
+        """`audio.delta`, `audio.transcript.delta`. Sound belongs to no item."""
+        if self._sound is None or self._sound.has_ended:
+            self._sound = OpenMedia(self.parts, Media(kind="audio"))
+            self._open_sound = {"data", "transcript"}
+        self._sound.add(data, transcript)
+
+    def close_sound(self, what: str) -> None:
+        if self._sound is not None and not self._sound.has_ended:
+            self._open_sound.discard(what)
+            if not self._open_sound:
+                self._sound.end("completed")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def settle(self, output: Sequence[Raw], status: PartStatus = "completed") -> None:
+        """The final output. What was streamed stays as it was emitted; what never was is emitted now.
+
+        status: of the answer; a message or a call that does not say otherwise is no more complete than that.
+        """
+        if not output and self.items.items:
+            self.items.report_in_stream(
+                "empty_output", "expected the output again at the end, got none"
+            )
+        streamed = len(self.items.items)
+        for position, entry in enumerate(output):
+            fields = read_object(entry)
+            item = self.items.match(position, fields) if streamed else None
+            if item is None:
+                self.items.report_in_stream(
+                    "unstreamed_item",
+                    f"expected output {position} in the stream, got it only at the end",
+                )
+                item = self._announce_late(entry, None)
+                if item is not None:
+                    item.matched = True
+                    self._finish(item, entry, fields, _no_better(item, status))
+            elif not item.done:
+                if status == "completed":
+                    self._note_unfinished(item)
+                self._finish(item, entry, fields, _no_better(item, status))
+            else:
+                for call in item.calls[:1]:
+                    self.calls.compare_input(call, fields)
+
+    def close(self, status: PartStatus, *, is_failure: bool = False) -> None:
+        """End every part that is open."""
+        for item in self.items.items:
+            if not item.done and status == "completed":
+                self._note_unfinished(item)
+            for text in item.texts.values():
+                if not text.has_ended:
+                    text.end(status)
+            if item.reasoning is not None and not item.reasoning.has_ended:
+                item.reasoning.end(status)
+            if item.whole is not None and not item.whole.has_ended:
+                self._end_whole(item.whole, None, status)
+            for call in item.calls:
+                if not call.open.has_ended:
+                    self.calls.close(item, call, status, is_failure=is_failure)
+        if self._sound is not None and not self._sound.has_ended:
+            self._sound.end(status)
+
+    def note_gap(self) -> None:
+        """Events are missing. An open call is what was sent only if the wire still repeats its input."""
+        for item in self.items.items:
+            for call in item.calls:
+                is_client = call.open.header.executor == "client"
+                call.lacks_events = is_client and not call.open.has_ended
+
+    @property
+    def has_open_input(self) -> bool:
+        """Whether some call has begun that the wire did not close."""
+        return any(
+            not call.open.has_ended and not call.closed
+            for item in self.items.items
+            for call in item.calls
+        )
+
+    def _note_unfinished(self, item: Item) -> None:
+        self.items.note(item, "missing_done", f"expected output_item.done for the {item.type} item")
+
+
+def _kind(fields: Fields) -> str:
+    """What an item is: by its type, but the four words for a call are one, and an unknown item may hold calls."""
+    kind = read_text(fields.get("type")) or ""
+    if kind in FUNCTION_LIKE:
+        return "function_call"
+    if kind in _KNOWN_ITEMS:
+        return kind
+    entries = read_list(fields.get("content")) or ()
+    if any(read_text(read_object(entry).get("type")) in FUNCTION_LIKE for entry in entries):
+        return "message"
+    return kind
+
+
+def _compatible(kind: str) -> frozenset[str]:
+    """The types that an item may have been taken for before it was announced as `kind`."""
+    return CLIENT_INPUT if kind in CLIENT_INPUT else frozenset({kind})
+
+
+def _no_better(item: Item, status: PartStatus) -> PartStatus:
+    if any(call.closed for call in item.calls):
+        return "completed"
+    return status if item.calls or item.type == "message" else "completed"
+
+
+def _is_same_call(item: Item, fields: Fields) -> bool:
+    """Whether an item is a call that has been emitted already: not to be run twice."""
+    call_id = find_call_id(fields)
+    return bool(call_id) and any(call.open.header.call_id == call_id for call in item.calls)

@@ -1,0 +1,292 @@
+"""Which events every client can use as they came.
+
+A usable stream begins with `response.created` and its empty output, announces every item and every content part before
+its deltas, sends the input of calls as deltas, ends every item, and repeats all of them in `response.completed`. Items
+have ids that OpenAI takes back, a place in the output, and a status. `event:` lines, sequence numbers, the `.done`
+events of parts and the details of usage are needed by nobody.
+"""
+
+from collections.abc import Sequence
+
+from dragoman._json import FAST_FAILURES
+from dragoman.dialects.base import EncodeContext, Look
+from dragoman.dialects.responses.wire import (
+    KEEPALIVE_EVENTS,
+    MAPPED_EVENTS,
+    PREFIXES,
+    PROGRESS_EVENTS,
+    REPEATED_EVENTS,
+    STRICT_PREFIXES,
+    UsableEvent,
+    UsableItem,
+    decode_delta,
+    decode_named_item,
+    decode_string,
+    decode_usable_body,
+    decode_usable_event,
+    decode_usable_item,
+    decode_usable_response,
+)
+from dragoman.model.events import (
+    Event,
+    InputDelta,
+    PartEnded,
+    PartStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from dragoman.sse import Frame, encode_comment
+
+_KNOWN_EVENTS = frozenset({*MAPPED_EVENTS, *PROGRESS_EVENTS, *REPEATED_EVENTS})
+_WITH_INPUT = frozenset({"function_call", "custom_tool_call"})
+_WITH_STATUS = frozenset({"message", *_WITH_INPUT})
+_WITH_DELTAS = frozenset({"message", "reasoning", *_WITH_INPUT})
+_INPUT_DELTAS = frozenset(
+    {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
+)
+_SUMMARY_EVENTS = frozenset(
+    {"response.reasoning_summary_part.added", "response.reasoning_summary_text.delta"}
+)
+_INDEXED_DELTAS = _SUMMARY_EVENTS | {
+    "response.output_text.delta",
+    "response.refusal.delta",
+    "response.reasoning_text.delta",
+}
+_REPETITIONS = frozenset(
+    {
+        "response.content_part.done",
+        "response.custom_tool_call_input.done",
+        "response.function_call_arguments.done",
+        "response.output_text.done",
+        "response.reasoning_summary_text.done",
+        "response.reasoning_text.done",
+        "response.refusal.done",
+    }
+)
+"""Events that say again what deltas have said; clients do not look there. The same holds for the end of an item, unless
+it belongs to a tool that the provider runs: those have no deltas."""
+
+
+class ResponsesCheck:
+    """A `base.FrameCheck` for Responses."""
+
+    harmless: frozenset[str] = frozenset()
+    ending = b""  # nothing stands for the whole output that the last event repeats
+    model_path: tuple[str, ...] = ("response", "model")
+    has_default_input = False
+    choices = 1
+
+    def __init__(self, context: EncodeContext) -> None:
+        self._waits = context.profile == "required_action"  # a profile whose end no upstream has
+        self._id = ""
+        self._items: list[tuple[str, str]] = []  # type and id of those that were announced
+        self._is_open = False  # the last of them
+        self._call: tuple[str | None, ...] = ()  # what names it, if it is a call
+        self._parts = {False: 0, True: 0}  # of the open item: content, summary
+        # An item or part was announced, and its event is still to come.
+        self._awaits_part = False
+        self._awaits_thought = False
+
+    @property
+    def is_ahead(self) -> bool:
+        return self._awaits_part or self._awaits_thought
+
+    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> Look:
+        try:
+            event = decode_usable_event(data)
+            name = frame.name
+            if name and name != event.type.encode("utf-8", "replace"):
+                return Look(problem=f"expected the event name {event.type}, got {name[:40]!r}")
+            look = self._look(event)
+        except FAST_FAILURES as error:
+            return Look(problem=str(error))
+        if not look.problem and self._is_repetition(event) and any(map(_is_delta, events)):
+            look = Look(problem=f"expected all of it in deltas before {event.type}")
+        self.take(events)
+        return look
+
+    def take(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, PartStarted):
+                self._awaits_part = False
+            elif isinstance(event, ReasoningDelta | PartEnded):
+                self._awaits_thought = False
+
+    def plain(self, raw: bytes, event: Event | None) -> bytes | None:
+        if type(event) is ReasoningDelta and event.index >= self._parts[event.channel == "summary"]:
+            return None
+        is_placed = b'"item_id":' in raw and b'"output_index":' in raw
+        return raw if is_placed else None
+
+    def plain_input_size(self, data: bytes) -> int:
+        return len(decode_delta(data).delta)
+
+    def keep_alive(self) -> bytes:
+        # Without a number: the next is the upstream's to give.
+        frame = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
+        return frame if self._id else encode_comment("keep-alive")
+
+    def _look(self, event: UsableEvent) -> Look:
+        match event.type:
+            case "response.created":
+                return self._look_at_start(event)
+            case "response.in_progress" | "response.queued":
+                response = decode_usable_response(event.response)
+                return Look(self._expect_id(response.id), model=response.model)
+            case "response.output_item.added":
+                return Look(problem=self._look_at_item(event))
+            case "response.output_item.done":
+                return Look(problem=self._look_at_item_end(event))
+            case "response.content_part.added" | "response.reasoning_summary_part.added":
+                return Look(problem=self._look_at_part(event))
+            case "response.completed" | "response.incomplete":
+                return self._look_at_end(event)
+            case "response.failed":
+                return _look_at_failure(event)
+            case "keepalive":
+                return Look()
+            case "error" | "response.cancelled" | "response.done":
+                return Look(problem=f"expected another end than {event.type}")
+            case name if name in KEEPALIVE_EVENTS or name not in _KNOWN_EVENTS:
+                return Look(is_stray=True)
+            case name if name.endswith(".delta") and not name.startswith("response.audio"):
+                return self._look_at_delta(event)
+            case _:
+                return Look()
+
+    def _is_repetition(self, event: UsableEvent) -> bool:
+        is_end = event.type == "response.output_item.done" and self._items[-1][0] in _WITH_DELTAS
+        return is_end or event.type in _REPETITIONS
+
+    def _expect_id(self, response_id: str) -> str:
+        return "" if response_id == self._id else f"expected {self._id!r}, got {response_id!r}"
+
+    def _look_at_start(self, event: UsableEvent) -> Look:
+        response = decode_usable_response(event.response)
+        if response.output or not response.id.startswith("resp_"):
+            return Look(problem="expected an id that begins with resp_, and no output yet")
+        self._id = response.id
+        return Look(model=response.model)
+
+    def _look_at_item(self, event: UsableEvent) -> str:
+        """An item is announced."""
+        item = decode_usable_item(event.item)
+        if event.output_index != len(self._items) or self._is_open:
+            return f"expected item {len(self._items)} after the end of the one before it"
+        is_new = item.id not in [item_id for _, item_id in self._items]
+        if not is_new or not _is_usable(item, is_done=False):
+            return f"expected all that clients read of a new {item.type}"
+        self._items.append((item.type, item.id))
+        self._is_open = True
+        self._call = (item.call_id, item.name, item.namespace)
+        self._parts = {False: 0, True: 0}
+        self._awaits_part = True
+        return ""
+
+    def _look_at_item_end(self, event: UsableEvent) -> str:
+        item = decode_usable_item(event.item)
+        place = (event.output_index, item.type, item.id)
+        if not self._is_open or place != (len(self._items) - 1, *self._items[-1]):
+            return "expected the end of the open item"
+        if (item.call_id, item.name, item.namespace) != self._call:
+            return "expected an item to keep its name"
+        is_complete = item.type != "message" or item.status == "completed"
+        if not is_complete or not _is_usable(item, is_done=True):
+            return f"expected all that clients read of a complete {item.type}"
+        self._is_open = False
+        return ""
+
+    def _look_at_part(self, event: UsableEvent) -> str:
+        is_summary = event.type in _SUMMARY_EVENTS
+        index = event.summary_index if is_summary else event.content_index
+        if index != self._parts[is_summary] or not self._is_about_open_item(event):
+            return f"expected part {self._parts[is_summary]} of the open item"
+        self._parts[is_summary] += 1
+        if self._items[-1][0] == "reasoning":
+            self._awaits_thought = True
+        else:
+            self._awaits_part = True
+        return ""
+
+    def _is_about_open_item(self, event: UsableEvent) -> bool:
+        place = (event.output_index, event.item_id)
+        return self._is_open and place == (len(self._items) - 1, self._items[-1][1])
+
+    def _look_at_delta(self, event: UsableEvent) -> Look:
+        is_summary = event.type in _SUMMARY_EVENTS
+        index = event.summary_index if is_summary else event.content_index
+        if not event.item_id or event.output_index is None:
+            return Look(problem=f"expected item_id and output_index in {event.type}")
+        if event.type in _INDEXED_DELTAS and (index is None or index >= self._parts[is_summary]):
+            return Look(problem=f"expected the index of a part that began in {event.type}")
+        is_input = event.type in _INPUT_DELTAS
+        return Look(input_size=len(decode_string(event.delta)) if is_input else 0)
+
+    def _look_at_end(self, event: UsableEvent) -> Look:
+        response = decode_usable_response(event.response)
+        is_complete = event.type == "response.completed"
+        problem = self._expect_id(response.id)
+        if self._waits and any(kind in _WITH_INPUT for kind, _ in self._items):
+            problem = "expected the end that the profile of the client has"
+        if is_complete and response.status not in (None, "completed"):
+            problem = f"expected the status completed, got {response.status!r}"
+        if not is_complete and response.incomplete_details is None:
+            problem = "expected incomplete_details"
+        named = [decode_named_item(raw) for raw in response.output]
+        if self._is_open or [(item.type, item.id) for item in named] != self._items:
+            problem = problem or "expected the output again at the end"
+        return Look(problem, model=response.model)
+
+
+def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
+    """Whether every client can use a whole answer as it came, as far as its reader has no objection."""
+    try:
+        response = decode_usable_body(data)
+        items = [decode_usable_item(raw) for raw in response.output]
+    except FAST_FAILURES:
+        return False
+    return bool(response.id) and all(
+        _is_usable(item, is_done=item.type == "message" or item.status == "completed")
+        and (item.type != "message" or item.role == "assistant")
+        for item in items
+    )
+
+
+def _is_usable(item: UsableItem, *, is_done: bool) -> bool:
+    """Whether an item has what clients read, and send back."""
+    if not item.id or (item.type in _WITH_STATUS and item.status is None):
+        return False
+    if item.type in STRICT_PREFIXES and not item.id.startswith(PREFIXES[item.type]):
+        return False
+    match item.type:
+        case "function_call" | "custom_tool_call":
+            given = bytes(item.arguments if item.type == "function_call" else item.input)
+            if is_done and item.type == "function_call" and given == b'""':
+                return False  # clients parse it; what a closed call without arguments means is `{}`
+            is_named = bool(item.call_id) and bool(item.name)
+            is_text = given[:1] == b'"'
+            return is_named and is_text and (not is_done or item.status == "completed")
+        case "message":
+            return (
+                item.content is not None
+                and (is_done or not item.content)
+                and all(
+                    part.type != "output_text" or part.annotations is not None
+                    for part in item.content
+                )
+            )
+        case "reasoning":
+            return item.summary is not None
+        case _:
+            return True
+
+
+def _is_delta(event: Event) -> bool:
+    return isinstance(event, TextDelta | ReasoningDelta | InputDelta)
+
+
+def _look_at_failure(event: UsableEvent) -> Look:
+    response = decode_usable_response(event.response)
+    if response.error is None or not response.error.message:
+        return Look(problem="expected the failed response to say why")
+    return Look(is_error=True, model=response.model)

@@ -1,0 +1,218 @@
+"""`read`: lines of a text file with their numbers, or an image. `write`: a whole file. `edit`: one piece of a text file replaced
+by another; the piece must occur exactly, and only once.
+"""
+
+import threading
+from typing import Annotated
+
+from msgspec import Struct
+
+from dragoman.engine.builtin.root import Root
+from dragoman.engine.builtin.tool import (
+    BuiltinTool,
+    Spec,
+    as_bytes,
+    as_text,
+    is_binary,
+    path_subjects,
+    shown_line,
+)
+from dragoman.engine.results import image_part
+from dragoman.engine.tools import Output, text_output
+from dragoman.errors import ToolError
+
+# Most source files are shorter.
+DEFAULT_LINES = 2_000
+# Less than the engine's limit for one result.
+MAX_SHOWN = 60_000
+# Providers accept images of up to 5 MB.
+MAX_IMAGE = 5_000_000
+
+READ_DESCRIPTION = "Read a file. Text comes with line numbers; images are shown. Paths are relative to the working folder."
+
+
+class ReadArguments(Struct, forbid_unknown_fields=True):
+    path: Annotated[str, "The file, relative to the working folder"]
+    offset: Annotated[int, "The first line to read, from 1"] = 1
+    limit: Annotated[int, "How many lines to read"] = DEFAULT_LINES
+
+
+def read_tool(root: Root) -> BuiltinTool[ReadArguments]:
+    """The tool `read` below a root."""
+
+    def work(arguments: ReadArguments, _: threading.Event) -> Output:
+        return _read(root, arguments)
+
+    return BuiltinTool(
+        Spec(
+            name="read",
+            description=READ_DESCRIPTION,
+            arguments=ReadArguments,
+            work=work,
+            subjects=lambda arguments: path_subjects(root, [arguments.path]),
+            is_parallel=True,
+        )
+    )
+
+
+def _read(root: Root, arguments: ReadArguments) -> Output:
+    if arguments.offset < 1 or arguments.limit < 1:
+        raise ToolError(
+            f"expected offset and limit to be at least 1, got {arguments.offset} and {arguments.limit}"
+        )
+    path = arguments.path
+    data, _ = root.read(path)
+    image = image_part(data) if len(data) <= MAX_IMAGE else None
+    if image is not None:
+        return Output(content=(image,))
+    if is_binary(data):
+        raise ToolError(f"{path} is a binary file of {len(data):,} bytes")
+    if not data:
+        return text_output(f"({path} is empty)")
+    return text_output(_numbered(data.decode("utf-8", "replace"), arguments))
+
+
+def _numbered(text: str, arguments: ReadArguments) -> str:
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    first = arguments.offset - 1
+    if first >= len(lines):
+        raise ToolError(
+            f"{arguments.path} has {len(lines):,} lines; there is no line {first + 1:,}"
+        )
+    shown: list[str] = []
+    size = 0
+    for number, line in enumerate(lines[first : first + arguments.limit], first + 1):
+        plain = shown_line(line.removesuffix("\r"))
+        written = f"{number:6d}\t{plain}"
+        size += len(written) + 1
+        if size > MAX_SHOWN and shown:
+            break
+        shown.append(written)
+    last = first + len(shown)
+    if last < len(lines):
+        shown.append(f"({len(lines) - last:,} more lines; read on with offset {last + 1})")
+    return "\n".join(shown)
+
+
+WRITE_DESCRIPTION = (
+    "Write a file, whole: a new one, or in place of the one that is there. Folders on the way are made. To change a part of "
+    "a file, edit it."
+)
+
+
+class WriteArguments(Struct, forbid_unknown_fields=True):
+    path: Annotated[str, "The file, relative to the working folder"]
+    content: Annotated[str, "All that the file is to hold"]
+
+
+def write_tool(root: Root) -> BuiltinTool[WriteArguments]:
+    """The tool `write` below a root."""
+
+    def work(arguments: WriteArguments, _: threading.Event) -> Output:
+        data = as_bytes(arguments.content, arguments.path)
+        was_there = root.write(arguments.path, data)
+        done = "replaced" if was_there else "created"
+        return text_output(f"{done} {arguments.path} ({len(data):,} bytes)")
+
+    return BuiltinTool(
+        Spec(
+            name="write",
+            description=WRITE_DESCRIPTION,
+            arguments=WriteArguments,
+            work=work,
+            subjects=lambda arguments: path_subjects(root, [arguments.path]),
+        )
+    )
+
+
+# Line numbers in the message for a text that occurs several times.
+MAX_PLACES = 10
+
+EDIT_DESCRIPTION = (
+    "Replace a piece of a text file. old_string must be exactly what stands in the file, white space included, and stand "
+    "there only once: take in enough lines around it. replace_all replaces every occurrence."
+)
+
+
+class EditArguments(Struct, forbid_unknown_fields=True):
+    path: Annotated[str, "The file, relative to the working folder"]
+    old_string: Annotated[str, "The text to replace, exactly as it is in the file"]
+    new_string: Annotated[str, "The text to put in its place"]
+    replace_all: Annotated[bool, "Replace every occurrence"] = False
+
+
+def edit_tool(root: Root) -> BuiltinTool[EditArguments]:
+    """The tool `edit` below a root."""
+
+    def work(arguments: EditArguments, _: threading.Event) -> Output:
+        data, status = root.read(arguments.path)
+        text, count = replaced(as_text(data, arguments.path), arguments)
+        root.write(arguments.path, as_bytes(text, arguments.path), expected=status)
+        times = "once" if count == 1 else f"{count} times"
+        return text_output(f"edited {arguments.path} ({times})")
+
+    return BuiltinTool(
+        Spec(
+            name="edit",
+            description=EDIT_DESCRIPTION,
+            arguments=EditArguments,
+            work=work,
+            subjects=lambda arguments: path_subjects(root, [arguments.path]),
+        )
+    )
+
+
+def replaced(text: str, arguments: EditArguments) -> tuple[str, int]:
+    """The text with the replacement, and the number of replacements.
+
+    Raises:
+        ToolError: the old text does not occur, or occurs more than once.
+    """
+    path, old, new = arguments.path, arguments.old_string, arguments.new_string
+    if not old:
+        raise ToolError(
+            "expected old_string to be the text to replace, got nothing; use write for a new file"
+        )
+    if old == new:
+        raise ToolError("old_string and new_string are the same: there is nothing to change")
+    if old not in text and "\r\n" in text and "\r" not in old:
+        # The model sees lines without their ends and cannot know that they end with two characters.
+        old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+    count = text.count(old)
+    if not count:
+        raise ToolError(_not_found(text, old, path))
+    if count > 1 and not arguments.replace_all:
+        raise ToolError(
+            f"old_string stands {count} times in {path} (lines {_places(text, old)}): "
+            "take in more of the lines around it, or set replace_all"
+        )
+    return text.replace(old, new), count
+
+
+def _places(text: str, piece: str) -> str:
+    places: list[str] = []
+    at = line = 0
+    start = 0
+    while len(places) < MAX_PLACES and (at := text.find(piece, start)) >= 0:
+        line += text.count("\n", start, at)
+        places.append(str(line + 1))
+        line += piece.count("\n")
+        start = at + len(piece)
+    return ", ".join(places) + (", …" if text.find(piece, start) >= 0 else "")
+
+
+def _not_found(text: str, old: str, path: str) -> str:
+    """The message, with the line that differs only in white space: the most frequent mistake of models."""
+    message = f"old_string was not found in {path}"
+    first = next((line.strip() for line in old.split("\n") if line.strip()), "")
+    if not first:
+        return f"{message}; read the file and copy the text exactly"
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() == first:
+            return (
+                f"{message}; its first line is like line {number} ({line[:200]!r}), but the white space or what follows "
+                "differs: read the file and copy the text exactly"
+            )
+    return f"{message}, nor is its first line; read the file and copy the text exactly"

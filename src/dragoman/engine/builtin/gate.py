@@ -1,0 +1,158 @@
+"""A gate before a tool: it refuses what the policy denies, asks for approval where the policy says so, and then calls the tool.
+
+A refusal is a `ToolError` that the model can read. Where nobody can be asked, the answer is no.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+from msgspec import structs
+
+from dragoman.core.aliases import flat_name
+from dragoman.engine.approval import Approval, Policy, Subject
+from dragoman.engine.builtin.tool import Judged
+from dragoman.engine.tools import Invocation, Offer, Output, Tool
+from dragoman.errors import ToolError
+
+Consent = bool | Literal["always", "tool"]
+"""`always`: allow the same call from now on. `tool`: allow every call of this tool that is not denied from now on."""
+
+Ask = Callable[[Approval], Awaitable[Consent]]
+
+# People may take a night to answer; the time limit of the tool starts when it runs.
+WAIT_SECONDS = 86_400.0
+# For tools without a time limit: the engine's default.
+RUN_SECONDS = 600.0
+
+
+async def say_yes(approval: Approval) -> Consent:
+    """For `--yes`: allow everything that the policy does not deny, and refuse what it might deny unseen."""
+    return not approval.may_be_denied
+
+
+class Gate:
+    """A policy, a function to ask for approval, and the permanent answers. It asks one question at a time."""
+
+    def __init__(self, policy: Policy, ask: Ask | None) -> None:
+        self._policy = policy
+        self._ask = ask
+        self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._tools: set[str] = set()
+        self._known: set[tuple[str, tuple[Subject, ...], str]] = set()
+
+    async def pass_through(self, approval: Approval) -> None:
+        """Return if the call may run.
+
+        Raises:
+            ToolError: it may not run.
+        """
+        judgement = self._policy.judge(approval.tool, approval.subjects)
+        because = "by default" if judgement.rule is None else f"by the rule {str(judgement.rule)!r}"
+        if judgement.verdict == "deny":
+            raise ToolError(
+                f"{approval.tool} is denied here {because}. Do not try it another way; say what you need and why."
+            )
+        approval = structs.replace(
+            approval,
+            rule=judgement.rule,
+            unseen=judgement.unseen,
+            may_be_denied=judgement.may_be_denied,
+        )
+        if judgement.verdict == "allow" or self._is_known(approval):
+            return
+        because = f"because {judgement.unseen}" if judgement.unseen else because
+        if self._ask is None:
+            raise ToolError(
+                f"{approval.tool} needs approval {because}, and nobody can be asked: it was not run."
+            )
+        async with self._lock():
+            # The answer to the previous question may cover this call.
+            if self._is_known(approval):
+                return
+            answer = await self._ask(approval)
+        self._remember(approval, answer)
+        if not answer and approval.may_be_denied:
+            raise ToolError(
+                f"this call of {approval.tool} was refused: {approval.unseen}, and some commands are denied here. "
+                "It was not run. Write the command so that all of it can be seen."
+            )
+        if not answer:
+            raise ToolError(f"the user refused this call of {approval.tool}: it was not run.")
+
+    def _lock(self) -> asyncio.Lock:
+        """The lock that orders the questions. Each event loop has its own."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None or self._asking[0] is not loop:
+            self._asking = (loop, asyncio.Lock())
+        return self._asking[1]
+
+    def _is_known(self, approval: Approval) -> bool:
+        # Approval of a whole tool does not cover calls that may be denied.
+        is_allowed = approval.tool in self._tools and not approval.may_be_denied
+        return is_allowed or _key(approval) in self._known
+
+    def _remember(self, approval: Approval, answer: Consent) -> None:
+        if answer == "tool":
+            self._tools.add(approval.tool)
+        elif answer == "always":
+            self._known.add(_key(approval))
+
+
+def _key(approval: Approval) -> tuple[str, tuple[Subject, ...], str]:
+    """The key of a permanent answer. The same command in another folder is another one, so its arguments count."""
+    is_command = any(subject.kind == "command" for subject in approval.subjects)
+    return approval.tool, approval.subjects, approval.call.input if is_command else ""
+
+
+class GuardedTool:
+    """A tool behind a gate."""
+
+    def __init__(self, tool: Tool, gate: Gate) -> None:
+        self._tool = tool
+        self._gate = gate
+
+    @property
+    def offer(self) -> Offer:
+        offer = self._tool.offer
+        return Offer(
+            declaration=offer.declaration, is_parallel=offer.is_parallel, timeout=WAIT_SECONDS
+        )
+
+    @property
+    def inner(self) -> Tool:
+        """The tool itself."""
+        return self._tool
+
+    async def run(self, invocation: Invocation) -> Output:
+        offer = self._tool.offer
+        declaration = offer.declaration
+        call = invocation.call
+        await self._gate.pass_through(
+            Approval(
+                tool=flat_name(declaration.name, declaration.namespace),
+                call=call,
+                subjects=tuple(self._subjects(invocation)),
+            )
+        )
+        seconds = RUN_SECONDS if offer.timeout is None else offer.timeout
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._tool.run(invocation)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise ToolError(
+                f"{declaration.name} took more than {seconds:g} s and was ended"
+            ) from error
+
+    def _subjects(self, invocation: Invocation) -> Sequence[Subject]:
+        if isinstance(self._tool, Judged):
+            return self._tool.subjects(invocation.call)
+        return [Subject("input", invocation.call.input)]
+
+
+def guarded(tool: Tool, policy: Policy | Gate, ask: Ask | None = None) -> GuardedTool:
+    """Put a gate before a tool. Tools that share a gate share its permanent answers."""
+    return GuardedTool(tool, policy if isinstance(policy, Gate) else Gate(policy, ask))

@@ -1,0 +1,368 @@
+"""`glob`: the files whose paths match a pattern. `grep`: the lines of files that match a regular expression.
+
+A regular expression cannot be stopped, so `grep` matches in a process of its own, which can: see `_matching`.
+"""
+
+import os
+import re
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Annotated, Literal, Self, cast
+
+from msgspec import Struct
+
+from dragoman.engine.builtin.root import Location, Root
+from dragoman.engine.builtin.tool import BuiltinTool, Spec, is_binary, path_subjects
+from dragoman.engine.builtin.walk import Walk
+from dragoman.engine.globs import PathGlob, path_glob
+from dragoman.engine.tools import Output, text_output
+from dragoman.errors import ToolError
+
+MAX_PATTERN = 1_000
+# Characters of one line that are searched.
+MAX_SEARCHED_LINE = 20_000
+# Matching lines of one file.
+MAX_PER_FILE = 1_000
+# How often a stop is noticed.
+_LOOK_SECONDS = 0.05
+_PROGRAM = Path(__file__).with_name("_matching.py")
+
+
+class Matcher:
+    """A process that matches lines while the context is open. It belongs to one thread.
+
+    Raises:
+        ToolError: the pattern is no regular expression.
+    """
+
+    def __init__(
+        self, pattern: str, stop: threading.Event, *, seconds: float, ignore_case: bool = False
+    ) -> None:
+        self._stop = stop
+        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
+        flags = re.IGNORECASE if ignore_case else re.NOFLAG
+        if not pattern or len(pattern) > MAX_PATTERN:
+            raise ToolError(
+                f"expected a pattern of 1 to {MAX_PATTERN} characters, got {len(pattern)}"
+            )
+        try:
+            re.compile(pattern, flags)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ToolError(
+                f"expected a regular expression, got {pattern[:200]!r}: {error}"
+            ) from error
+        self._process = subprocess.Popen(  # noqa: S603 -- our own program; what it is asked is data
+            [sys.executable, "-I", "-S", str(_PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={},
+            cwd="/",
+        )
+        numbers = " ".join(str(ord(char)) for char in pattern)
+        self._waiting = f"{int(flags)} {MAX_PER_FILE} {MAX_SEARCHED_LINE}\n{numbers}\n".encode(
+            "ascii"
+        )
+        self._came = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        with suppress(BrokenPipeError):  # it may not have read everything
+            self._input.close()
+        self._output.close()
+
+    @property
+    def _input(self) -> IO[bytes]:
+        return cast("IO[bytes]", self._process.stdin)
+
+    @property
+    def _output(self) -> IO[bytes]:
+        return cast("IO[bytes]", self._process.stdout)
+
+    def lines(self, texts: Sequence[bytes]) -> list[list[int]]:
+        """The numbers of the matching lines of each text, from 1.
+
+        Raises:
+            ToolError: it takes too long, or was stopped.
+        """
+        sizes = " ".join(str(len(text)) for text in texts)
+        self._send(b"".join((self._waiting, f"{sizes}\n".encode("ascii"), *texts)))
+        self._waiting = b""
+        return [[int(number) for number in self._line().split()] for _ in texts]
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._input.write(data)
+            self._input.flush()
+        except BrokenPipeError as error:
+            raise ToolError("the search ended early: the pattern needs too much memory") from error
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._came:
+            self._wait()
+            data = os.read(self._output.fileno(), 65_536)
+            if not data:
+                raise ToolError("the search ended early: the pattern needs too much memory")
+            self._came += data
+        line, _, self._came = self._came.partition(b"\n")
+        return line
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        while not poll.poll(_LOOK_SECONDS * 1000):
+            if self._stop.is_set():
+                raise ToolError("the search was stopped")
+            if time.monotonic() > self._deadline:
+                raise ToolError(
+                    f"the search took more than {self._seconds:g} s: use a simpler pattern, or name a folder"
+                )
+
+
+# A longer list means that the pattern is too broad.
+MAX_RESULTS = 500
+MAX_SHOWN = 60_000
+
+GLOB_DESCRIPTION = (
+    "Find files by a pattern such as **/*.py or src/{a,b}/*.json. A pattern without a slash is looked for in every "
+    "folder. Skips .git and what .gitignore excludes."
+)
+
+
+class GlobArguments(Struct, forbid_unknown_fields=True):
+    pattern: Annotated[str, "The pattern, relative to `path`"]
+    path: Annotated[str, "The folder to look in"] = "."
+    ignored: Annotated[bool, "Also what .gitignore leaves out"] = False
+
+
+def glob_tool(root: Root) -> BuiltinTool[GlobArguments]:
+    """The tool `glob` below a root."""
+
+    def work(arguments: GlobArguments, stop: threading.Event) -> Output:
+        return _glob(root, arguments, stop)
+
+    return BuiltinTool(
+        Spec(
+            name="glob",
+            description=GLOB_DESCRIPTION,
+            arguments=GlobArguments,
+            work=work,
+            subjects=lambda arguments: path_subjects(root, [arguments.path]),
+            is_parallel=True,
+        )
+    )
+
+
+def pattern_below(root: Root, pattern: str) -> PathGlob:
+    """A pattern for paths below a folder; a pattern without a slash matches in every folder.
+
+    Raises:
+        ToolError: it cannot match anything below the root, or is invalid.
+    """
+    text = pattern.removeprefix(f"{root.path}/")
+    if text.startswith("/") or ".." in text.split("/"):
+        raise ToolError(
+            f"expected a pattern for paths below the working folder, got {pattern[:200]!r}"
+        )
+    try:
+        return path_glob(text if "/" in text else f"**/{text}")
+    except ValueError as error:
+        raise ToolError(str(error)) from error
+
+
+def _glob(root: Root, arguments: GlobArguments, stop: threading.Event) -> Output:
+    if not arguments.pattern:
+        raise ToolError("expected a pattern such as **/*.py, got nothing")
+    glob = pattern_below(root, arguments.pattern)
+    walk = Walk(root, stop, with_ignored=arguments.ignored)
+    base = root.resolved(arguments.path)
+    depth = 0 if base == "." else base.count("/") + 1
+    found: list[str] = []
+    size = 0
+    with closing(walk.files(arguments.path)) as files:
+        for file, _ in files:
+            if glob.matches("/".join(file.names[depth:]) or file.name):
+                found.append(file.path)
+                size += len(file.path) + 1
+                if len(found) >= MAX_RESULTS or size > MAX_SHOWN:
+                    found.append("(and perhaps more; narrow the pattern)")
+                    break
+    if walk.was_cut:
+        found.append("(not everything was looked at; name a folder)")
+    return text_output("\n".join(found) or f"no file matches {arguments.pattern}")
+
+
+# Of one line.
+MAX_SHOWN_LINE = 500
+MAX_CONTEXT = 20
+# Larger files are logs and data, for which the model can use the shell.
+MAX_FILE = 4_194_304
+# Files that are sent to the process together: each exchange costs as much as matching some ten kilobytes.
+BATCH_BYTES = 524_288
+BATCH_FILES = 200
+SECONDS = 30.0
+
+GREP_DESCRIPTION = (
+    "Search files for a regular expression (Python's), line by line. Skips .git, binary files and what .gitignore "
+    "excludes. `mode`: lines with their numbers, only the files, or how many lines in each."
+)
+
+_Batch = list[tuple[str, bytes]]
+
+
+class GrepArguments(Struct, forbid_unknown_fields=True):
+    pattern: Annotated[str, "The regular expression"]
+    path: Annotated[str, "The file or folder to look in"] = "."
+    glob: Annotated[str | None, "Only files that match this pattern, such as *.py"] = None
+    ignore_case: Annotated[bool, "Take upper and lower case for the same"] = False
+    context: Annotated[int, "Lines to show before and after each"] = 0
+    mode: Annotated[Literal["lines", "files", "count"], "What to show"] = "lines"
+    ignored: Annotated[bool, "Also what .gitignore leaves out"] = False
+
+
+def grep_tool(
+    root: Root, may_read: Callable[[str], bool] = lambda _: True
+) -> BuiltinTool[GrepArguments]:
+    """The tool `grep` below a root. Files for which `may_read` is false are skipped."""
+
+    def work(arguments: GrepArguments, stop: threading.Event) -> Output:
+        return _Search(root, arguments, may_read).run(stop)
+
+    return BuiltinTool(
+        Spec(
+            name="grep",
+            description=GREP_DESCRIPTION,
+            arguments=GrepArguments,
+            work=work,
+            subjects=lambda arguments: path_subjects(root, [arguments.path]),
+            is_parallel=True,
+        )
+    )
+
+
+class _Search:
+    """One search: it sends files to the matcher in batches, and turns the matches into lines of output."""
+
+    def __init__(
+        self, root: Root, arguments: GrepArguments, may_read: Callable[[str], bool]
+    ) -> None:
+        if not 0 <= arguments.context <= MAX_CONTEXT:
+            raise ToolError(f"expected context to be 0 to {MAX_CONTEXT}, got {arguments.context}")
+        self._root = root
+        self._arguments = arguments
+        self._may_read = may_read
+        self._glob = pattern_below(root, arguments.glob) if arguments.glob else None
+        self._shown: list[str] = []
+        self._size = 0
+        self._large = 0
+
+    def run(self, stop: threading.Event) -> Output:
+        arguments = self._arguments
+        walk = Walk(self._root, stop, with_ignored=arguments.ignored)
+        with (
+            Matcher(
+                arguments.pattern, stop, seconds=SECONDS, ignore_case=arguments.ignore_case
+            ) as matcher,
+            closing(self._batches(walk)) as batches,
+        ):
+            self._match(matcher, batches)
+        if walk.was_cut:
+            self._shown.append("(not everything was looked at; name a folder)")
+        if self._large:
+            self._shown.append(
+                f"({self._large} files larger than {MAX_FILE:,} bytes were passed over)"
+            )
+        return text_output("\n".join(self._shown) or f"no line matches {arguments.pattern}")
+
+    def _match(self, matcher: Matcher, batches: Iterable[_Batch]) -> None:
+        for batch in batches:
+            answers = matcher.lines([data for _, data in batch])
+            for (path, data), found in zip(batch, answers, strict=True):
+                if found:
+                    self._show(path, data, found)
+            if self._is_full():
+                self._shown.append("(and perhaps more; narrow the search)")
+                return
+
+    def _batches(self, walk: Walk) -> Generator[_Batch]:
+        batch: _Batch = []
+        size = 0
+        with closing(walk.files(self._arguments.path)) as files:
+            for file, status in files:
+                data = self._data(file, status)
+                if data is None:
+                    continue
+                batch.append((file.path, data))
+                size += len(data)
+                if size >= BATCH_BYTES or len(batch) >= BATCH_FILES:
+                    yield batch
+                    batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _data(self, file: Location, status: os.stat_result) -> bytes | None:
+        if self._glob is not None and not self._glob.matches(file.path):
+            return None
+        if not self._may_read(file.path):
+            return None
+        if status.st_size > MAX_FILE:
+            self._large += 1
+            return None
+        try:
+            data, _ = self._root.read_found(file, file.path, MAX_FILE)
+        except (ToolError, OSError):
+            return None
+        return None if not data or is_binary(data) else data
+
+    def _show(self, path: str, data: bytes, found: list[int]) -> None:
+        match self._arguments.mode:
+            case "files":
+                self._add(path)
+            case "count":
+                self._add(f"{path}:{len(found)}")
+            case "lines":
+                text = data.decode("utf-8", "replace").removesuffix("\n")
+                self._show_lines(path, text.split("\n"), found)
+
+    def _show_lines(self, path: str, lines: list[str], found: list[int]) -> None:
+        around = self._arguments.context
+        matching = frozenset(found)
+        last = 0
+        for number in found:
+            first = max(last + 1, number - around)
+            if around and last and first > last + 1:
+                self._add("--")
+            for at in range(first, min(number + around, len(lines)) + 1):
+                sign = ":" if at in matching else "-"
+                text = lines[at - 1].removesuffix("\r")
+                cut = text if len(text) <= MAX_SHOWN_LINE else f"{text[:MAX_SHOWN_LINE]}…"
+                self._add(f"{path}{sign}{at}{sign}{cut}")
+                last = at
+            if self._is_full():
+                return
+
+    def _add(self, line: str) -> None:
+        if not self._is_full():
+            self._shown.append(line)
+            self._size += len(line) + 1
+
+    def _is_full(self) -> bool:
+        return len(self._shown) >= MAX_RESULTS or self._size > MAX_SHOWN

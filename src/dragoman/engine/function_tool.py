@@ -1,0 +1,387 @@
+"""`@tool`: a typed Python function, sync or async, as a tool of the engine.
+
+    @tool(parallel=True)
+    async def weather(city: str, days: int = 1) -> str:
+        '''The weather forecast for a city.
+
+        Args:
+            city: its name, as people write it
+            days: how many days ahead
+        '''
+
+The schema comes from the annotations, the description from the docstring's first paragraph. The descriptions of the arguments
+come from `Annotated[..., "words"]` or from the section `Args:` in Google's style. A function that cannot be described to a
+model is a mistake in the program: `ConfigError`, at once and with the parameter's name.
+
+What the function returns becomes the result: text as it is, `Output` as it is, images (`Media`, or the bytes of one), `None`
+as the word `done`, and anything else as JSON, which is also kept as structured output. An exception is a failed call;
+`ToolError` carries words for the model.
+
+A sync function runs in a thread of its own. A thread cannot be stopped: when the call is cancelled or times out, the thread
+runs on and its result is dropped. A function that may take long is better async.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, update_wrapper
+from typing import (
+    Annotated,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from msgspec import Struct
+
+from dragoman._json import (
+    FAST_FAILURES,
+    REQUIRED,
+    Raw,
+    dumps_document,
+    loads,
+    record_type,
+    schema_of,
+)
+from dragoman._json import typed_decoder as decoder_of
+from dragoman.core.schemas import without_nulls
+from dragoman.engine.results import image_part
+from dragoman.engine.threads import run_detached
+from dragoman.engine.tools import Declaration, Invocation, Offer, Output, text_output
+from dragoman.errors import ConfigError, MalformedJson, ToolError
+from dragoman.model.parts import Media, Opaque, Text
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # every provider accepts these names
+_SECTION = re.compile(r"(?:Args|Arguments|Parameters):\s*")
+_ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+
+_Function = Callable[..., object]
+S = TypeVar("S", bound=Struct)
+
+
+class Arguments(Struct, Generic[S], frozen=True):
+    """The declaration of a tool, and the decoder of the arguments of its calls."""
+
+    declaration: Declaration
+    decode: Callable[[bytes], S]
+
+    def read(self, text: str) -> S:
+        """Decode the arguments of one call. No text at all is an empty object.
+
+        Raises:
+            ToolError: they do not fit the tool.
+        """
+        try:
+            return self.decode(
+                (self._without_nulls(text) if text.strip() else "{}").encode("utf-8", "replace")
+            )
+        except FAST_FAILURES as error:
+            name = self.declaration.name
+            raise ToolError(f"{name} cannot take these arguments: {error}") from error
+
+    def _without_nulls(self, text: str) -> str:
+        """The arguments without nulls that stand for a missing value: there the default counts."""
+        schema = self.declaration.schema
+        if "null" not in text or schema is None:
+            return text
+        try:
+            value: object = loads(text)
+        except MalformedJson:
+            return text
+        given = without_nulls(loads(bytes(schema)), value)
+        return text if given == value else dumps_document(given).decode()
+
+
+def describe_record(name: str, description: str, kind: type[S]) -> Arguments[S]:
+    """A tool whose arguments are the fields of a struct. `Annotated[..., "words"]` describes a field."""
+    schema = cast("dict[str, object]", schema_of(kind))
+    fields = [
+        (each, annotation, REQUIRED)
+        for each, annotation in get_type_hints(kind, include_extras=True).items()
+    ]
+    declaration = Declaration(
+        name=name, description=description, schema=_schema(schema, fields, {})
+    )
+    return Arguments(declaration, decoder_of(kind))
+
+
+class Described(Struct, frozen=True):
+    """A function and how to call it. `invocation_name` is the parameter that gets the invocation itself, if there is one."""
+
+    arguments: Arguments[Struct]
+    positional: tuple[str, ...]
+    named: tuple[str, ...]
+    invocation_name: str | None = None
+
+    def bind(self, invocation: Invocation) -> tuple[list[object], dict[str, object]]:
+        """The arguments of one call, as positional and named ones.
+
+        Raises:
+            ToolError: they do not fit the function.
+        """
+        values = self.arguments.read(invocation.call.input)
+
+        def value(name: str) -> object:
+            return (
+                invocation
+                if name == self.invocation_name
+                else cast("object", getattr(values, name))
+            )
+
+        return [value(name) for name in self.positional], {name: value(name) for name in self.named}
+
+
+def describe(
+    function: _Function, *, name: str | None = None, description: str | None = None
+) -> Described:
+    """Describe a function for a model.
+
+    Raises:
+        ConfigError: it cannot be described.
+    """
+    called = name or str(getattr(function, "__name__", "")).strip("_")
+    if not _NAME.fullmatch(called):
+        raise ConfigError(
+            f"expected a tool name of up to 64 letters, digits, _ and -, got {called!r}"
+        )
+    parameters = list(inspect.signature(function).parameters.values())
+    hints = _hints(function, called)
+    about, descriptions = _docstring(function)
+    invocation_name = next((p.name for p in parameters if hints.get(p.name) is Invocation), None)
+    fields: list[tuple[str, object, object]] = []
+    for parameter in parameters:
+        _refuse_unfit(parameter, hints, called)
+        if parameter.name != invocation_name:
+            kind = hints[parameter.name]
+            _check_parameter_type(parameter, kind, called)
+            default = REQUIRED if parameter.default is parameter.empty else parameter.default
+            fields.append((parameter.name, kind, default))
+    try:
+        record = record_type(called.replace("-", "_"), fields)
+        decode = decoder_of(record)
+        schema = _schema(schema_of(record), fields, descriptions)
+    except TypeError as error:
+        raise ConfigError(f"the tool {called} cannot be described: {error}") from error
+    declaration = Declaration(name=called, description=description or about or None, schema=schema)
+    return Described(
+        Arguments(declaration, decode),
+        tuple(p.name for p in parameters if p.kind is p.POSITIONAL_ONLY),
+        tuple(p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY),
+        invocation_name,
+    )
+
+
+def _hints(function: _Function, called: str) -> dict[str, object]:
+    try:
+        return dict(get_type_hints(function, include_extras=True))
+    except (NameError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"the annotations of the tool {called} cannot be resolved: {error}"
+        ) from error
+
+
+def _refuse_unfit(parameter: inspect.Parameter, hints: dict[str, object], called: str) -> None:
+    name = parameter.name
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise ConfigError(
+            f"the tool {called} has the parameter {parameter}: it cannot be described to a model; give each parameter a name"
+        )
+    if name not in hints:
+        raise ConfigError(f"the parameter {name} of the tool {called} has no annotation")
+
+
+def _check_parameter_type(parameter: inspect.Parameter, kind: object, called: str) -> None:
+    """Check each parameter by itself first, so that the error names it."""
+    try:
+        schema_of(kind)
+        decoder_of(record_type("one", [(parameter.name, kind, REQUIRED)]))
+    except TypeError as error:
+        first = str(error).splitlines()[-1]
+        raise ConfigError(
+            f"the parameter {parameter.name} of the tool {called} has a type that JSON does not have: {first}"
+        ) from error
+
+
+def _schema(
+    schema: dict[str, object],
+    fields: Sequence[tuple[str, object, object]],
+    descriptions: dict[str, str],
+) -> Raw:
+    """The schema with descriptions and defaults; defaults that JSON cannot express are left out."""
+    schema.pop("title", None)
+    members = cast("dict[str, dict[str, object]]", schema["properties"])
+    for name, kind, default in fields:
+        words = _annotated(kind) or descriptions.get(name)
+        if words:
+            members[name].setdefault("description", words)
+        if default is not REQUIRED:
+            try:
+                members[name]["default"] = Raw(dumps_document(default))
+            except (TypeError, ValueError, OverflowError):
+                members[name].pop("default", None)
+    return Raw(dumps_document(schema))
+
+
+def _annotated(kind: object) -> str | None:
+    if get_origin(kind) is not Annotated:
+        return None
+    return next((note for note in get_args(kind)[1:] if isinstance(note, str)), None)
+
+
+def _docstring(function: _Function) -> tuple[str, dict[str, str]]:
+    """The first paragraph, and the description of each argument."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    paragraph: list[str] = []
+    for line in lines:
+        if not line.strip() or _SECTION.fullmatch(line):
+            break
+        paragraph.append(line.strip())
+    start = next((at for at, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
+    return " ".join(paragraph), _arguments(lines[start + 1 :])
+
+
+def _arguments(lines: Sequence[str]) -> dict[str, str]:
+    descriptions: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    depth: int | None = None
+    for line in lines:
+        if not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        if indent == 0:
+            break
+        depth = indent if depth is None else depth
+        found = _ARGUMENT.fullmatch(line.strip()) if indent <= depth else None
+        if found is not None:
+            current = descriptions.setdefault(found[1], [])
+            current.append(found[2].strip())
+        elif current is not None:
+            current.append(line.strip())
+    return {name: " ".join(filter(None, words)) for name, words in descriptions.items()}
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class FunctionTool(Generic[P, R]):
+    """A function as a tool. It can still be called as a function."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        described: Described,
+        *,
+        parallel: bool,
+        timeout: float | None,
+    ) -> None:
+        self._function = function
+        self._described = described
+        self._offer = Offer(
+            declaration=described.arguments.declaration, is_parallel=parallel, timeout=timeout
+        )
+        update_wrapper(cast("Callable[P, R]", self), function)
+
+    @property
+    def offer(self) -> Offer:
+        return self._offer
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    async def run(self, invocation: Invocation) -> Output:
+        positional, named = self._described.bind(invocation)
+        function = cast("Callable[..., object]", self._function)
+        call = partial(function, *positional, **named)
+        if inspect.iscoroutinefunction(function):
+            value = await cast("Awaitable[object]", call())
+        else:
+            value = await run_detached(call, self._offer.declaration.name)
+            if inspect.isawaitable(value):
+                value = await cast("Awaitable[object]", value)
+        return output_of(value)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parallel: bool = False,
+    timeout: float | None = None,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parallel: bool = False,
+    timeout: float | None = None,
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
+    """Turn a function into a tool.
+
+    Args:
+        function: the function, if the decorator is used without arguments
+        name: replaces the function's name
+        description: replaces the docstring's first paragraph
+        parallel: it may run beside other parallel tools
+        timeout: seconds it may take
+
+    Raises:
+        ConfigError: a parameter cannot be described to a model.
+    """
+
+    def make(function: Callable[P, R]) -> FunctionTool[P, R]:
+        described = describe(function, name=name, description=description)
+        return FunctionTool(function, described, parallel=parallel, timeout=timeout)
+
+    return make if function is None else make(function)
+
+
+def output_of(value: object) -> Output:
+    """The return value of a function as a tool's output.
+
+    Raises:
+        ToolError: it is neither text nor an image, and JSON cannot express it.
+    """
+    match value:
+        case Output():
+            return value
+        case None:
+            return text_output("done")
+        case str():
+            return text_output(value)
+        case Text() | Media() | Opaque():
+            return Output(content=(value,))
+        case bytes() if (image := image_part(value)) is not None:
+            return Output(content=(image,))
+        case list() | tuple() if _are_parts(items := cast("Sequence[object]", value)):
+            return Output(content=tuple(cast("Sequence[Text | Media | Opaque]", items)))
+        case _:
+            return _as_json(value)
+
+
+def _are_parts(items: Sequence[object]) -> bool:
+    return bool(items) and all(isinstance(item, Text | Media | Opaque) for item in items)
+
+
+def _as_json(value: object) -> Output:
+    try:
+        written = dumps_document(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ToolError(
+            f"the tool returned a {type(value).__name__}, which cannot be written as JSON: {error}"
+        ) from error
+    return Output(content=(Text(text=written.decode("utf-8", "replace")),), structured=Raw(written))

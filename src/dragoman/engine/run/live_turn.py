@@ -1,0 +1,356 @@
+"""One turn while it runs: the machine of `engine.turn`, and the tasks that perform what it decides.
+
+the run's task     takes messages from the inbox, steps the machine, calls the observer; it owns all state
+one reader         reads the answer into the inbox, with a limit on silence; it owns the exchange with the model
+one task per call  runs a tool, which has a task of its own below it
+
+The inbox holds messages of the reader, the tools and the owner in the order in which they come. Reads of the answer are
+bounded: the reader waits while too many are in the inbox, so an observer that pauses stops the reading. The number of calls
+bounds the other messages; reports of progress are dropped while many wait.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import assert_never
+
+from msgspec import Struct
+
+from dragoman.core.failures import error_info
+from dragoman.engine.actions import (
+    AbortCall,
+    Action,
+    CloseStream,
+    EndTurn,
+    RunCall,
+    SettleCall,
+    Settled,
+    Stopped,
+    TurnOutcome,
+)
+from dragoman.engine.events import CallReported, CallSettled, CallStarted, EngineEvent, ModelSpoke
+from dragoman.engine.run.call import run_call
+from dragoman.engine.run.model import Model, Silence
+from dragoman.engine.settings import EngineSettings
+from dragoman.engine.turn import TurnMachine
+from dragoman.errors import GatewayError, LocalProtocolError
+from dragoman.model.events import Completed, Event, Failed
+from dragoman.model.outcome import ErrorInfo
+from dragoman.model.parts import Call
+from dragoman.model.request import Request
+
+MAX_WAITING_READS = 8
+"""Enough that a fast stream and a fast run need not wait for each other at every read."""
+
+MAX_WAITING_REPORTS = 64
+"""Reports of progress are for a screen; most of them are dropped if a tool sends very many."""
+
+
+class Read(Struct, frozen=True):
+    events: Sequence[Event]
+
+
+class ReadFailed(Struct, frozen=True):
+    """The answer broke off."""
+
+    error: ErrorInfo
+
+
+class StreamEnded(Struct, frozen=True):
+    """The reader has ended."""
+
+
+class Reported(Struct, frozen=True):
+    number: int
+    text: str
+
+
+Message = Read | ReadFailed | StreamEnded | Reported | Settled | Stopped
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._messages: deque[Message] = deque()
+        self._reads = 0
+        self._reports = 0
+        self._arrived: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._messages
+
+    def put(self, message: Message) -> None:
+        """Add a message without waiting. Reports are dropped while too many wait."""
+        if isinstance(message, Reported):
+            if self._reports >= MAX_WAITING_REPORTS:
+                return
+            self._reports += 1
+        self._add(message)
+
+    def put_read(self, events: Sequence[Event]) -> bool:
+        """Add a read. Returns whether the inbox is full now."""
+        self._reads += 1
+        self._add(Read(events))
+        return self._reads >= MAX_WAITING_READS
+
+    async def wait_for_room(self) -> None:
+        while self._reads >= MAX_WAITING_READS:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    async def take(self) -> Message:
+        while not self._messages:
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
+        return self.take_now()
+
+    def take_now(self) -> Message:
+        """The next message; there must be one."""
+        message = self._messages.popleft()
+        if isinstance(message, Read):
+            self._reads -= 1
+            if self._room is not None:
+                _wake(self._room)
+                self._room = None
+        elif isinstance(message, Reported):
+            self._reports -= 1
+        return message
+
+    def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        if self._arrived is not None:
+            _wake(self._arrived)
+            self._arrived = None
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    # It may have been cancelled in the meantime.
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+logger = logging.getLogger("dragoman.engine")
+
+CLOSED_EARLY = ErrorInfo(kind="truncated", message="the answer ended before it was complete")
+
+_ENDS = (Completed, Failed)
+
+
+async def read_answer(model: Model, request: Request, inbox: Inbox, idle_timeout: float) -> None:
+    """Put every read of the answer into the inbox, and every failure as `ReadFailed`. The task ends with the answer."""
+    silence = Silence(idle_timeout)
+    try:
+        async with silence:
+            await _read(model, request, inbox, silence)
+    except TimeoutError as error:
+        message = (
+            f"expected the answer to continue within {idle_timeout:g} s, and nothing came"
+            if silence.has_expired
+            else f"the model timed out: {error}"
+        )
+        inbox.put(ReadFailed(ErrorInfo(kind="timeout", message=message)))
+    except GatewayError as error:
+        inbox.put(ReadFailed(error_info(error)))
+    except Exception as error:
+        logger.exception("the model failed")
+        inbox.put(ReadFailed(ErrorInfo(kind="server", message=f"the model failed: {error!r}")))
+
+
+async def _read(model: Model, request: Request, inbox: Inbox, silence: Silence) -> None:
+    async with model.ask(request) as reads:
+        async for events in reads:
+            if inbox.put_read(events):
+                # The run waits for the observer, which may take its time; the model is not silent.
+                silence.pause()
+                await inbox.wait_for_room()
+            if events and isinstance(events[-1], _ENDS):
+                return
+            silence.heard()
+
+
+Observer = Callable[[EngineEvent], Awaitable[None]]
+"""Receives every event, one at a time, in order. It is awaited: until it returns, nothing more is read. If it raises, the run
+ends and raises its exception."""
+
+
+CLOSE_GRACE = 2.0
+"""Seconds an exchange has to close after its answer is over: what remains to be read then is a few bytes."""
+
+MAX_REPORT = 2000
+"""Characters of one word on progress: a screen's worth."""
+
+
+class LiveTurn:
+    """Used once. `number`: the number of the turn in the run."""
+
+    def __init__(
+        self,
+        machine: TurnMachine,
+        number: int,
+        *,
+        group: asyncio.TaskGroup,
+        settings: EngineSettings,
+        observer: Observer | None,
+    ) -> None:
+        self._machine = machine
+        self._number = number
+        self._group = group
+        self._settings = settings
+        self._observer = observer
+        self._inbox = Inbox()
+        self._reader: asyncio.Task[None] | None = None
+        self._running: dict[int, tuple[Call, asyncio.Task[Settled]]] = {}
+        self._stopped: Stopped | None = None
+        self._outcome: TurnOutcome | None = None
+
+    @property
+    def may_retry(self) -> bool:
+        return self._machine.may_retry
+
+    async def run(self, model: Model, request: Request) -> TurnOutcome:
+        """Send the request, and run the turn to its end."""
+        reading = read_answer(model, request, self._inbox, self._settings.idle_timeout)
+        reader = self._group.create_task(reading)
+        reader.add_done_callback(lambda _: self._inbox.put(StreamEnded()))
+        self._reader = reader
+        inbox = self._inbox
+        while self._outcome is None:
+            message = await inbox.take() if inbox.is_empty else inbox.take_now()
+            await self._handle(message)
+        # Given a moment, the exchange ends in order and its connection can be reused.
+        await asyncio.wait((reader,), timeout=CLOSE_GRACE)
+        reader.cancel()
+        await asyncio.wait((reader,))
+        return self._outcome
+
+    def stop(self, stopped: Stopped) -> None:
+        """End the turn. Tools and stream stop at once, whatever the observer is doing; the observer learns of it in order."""
+        self._stopped = stopped
+        self._inbox.put(stopped)
+        self.cancel_tasks()
+
+    def cancel_tasks(self) -> None:
+        self._close_stream()
+        for _, task in self._running.values():
+            task.cancel()
+
+    def conclude(self) -> TurnOutcome:
+        """The outcome when all tasks have ended and the observer is not called any more."""
+        if self._outcome is None:
+            self._perform(self._machine.stop("cancelled"))
+        # Every task has put its end into the inbox, so the turn ends before the messages run out.
+        while self._outcome is None:
+            message = self._inbox.take_now()
+            if isinstance(message, Settled):
+                self._perform(self._machine.settle(message))
+        return self._outcome
+
+    async def _handle(self, message: Message) -> None:
+        match message:
+            case Read():
+                await self._take_events(message.events)
+            case ReadFailed():
+                await self._break_off(Failed(message.error))
+            case StreamEnded():
+                await self._break_off(Failed(CLOSED_EARLY))
+            case Reported():
+                await self._report(message)
+            case Settled():
+                self._running.pop(message.number, None)
+                await self._act(self._machine.settle(message))
+            case Stopped():
+                await self._act(self._machine.stop(message.reason, message.error))
+            case _:
+                assert_never(message)
+
+    async def _take_events(self, events: Sequence[Event]) -> None:
+        observer = self._observer
+        for event in events:
+            if self._stopped is not None:
+                return
+            actions = self._hear(event)
+            # Before the observer is called: a call starts as soon as it is complete.
+            if actions:
+                self._perform(actions)
+            if observer is not None:
+                await observer(ModelSpoke(event))
+                if actions:
+                    await self._notify(actions)
+
+    def _hear(self, event: Event) -> Sequence[Action]:
+        try:
+            return self._machine.hear(event)
+        except LocalProtocolError as error:
+            self._close_stream()
+            return self._machine.stop("failed", error_info(error))
+
+    async def _break_off(self, failed: Failed) -> None:
+        if self._machine.is_listening:
+            await self._act(self._machine.hear(failed))
+
+    async def _report(self, message: Reported) -> None:
+        call, _ = self._running[message.number]
+        if self._observer is not None:
+            await self._observer(CallReported(call.call_id, message.text))
+
+    async def _act(self, actions: Sequence[Action]) -> None:
+        self._perform(actions)
+        await self._notify(actions)
+
+    def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case RunCall():
+                    self._start(action)
+                case AbortCall():
+                    running = self._running.get(action.number)
+                    if running is not None:
+                        running[1].cancel()
+                case CloseStream():
+                    self._close_stream()
+                case EndTurn():
+                    self._outcome = action.outcome
+                case SettleCall():
+                    pass
+                case _:
+                    assert_never(action)
+
+    async def _notify(self, actions: Sequence[Action]) -> None:
+        if self._observer is None:
+            return
+        for action in actions:
+            if isinstance(action, RunCall):
+                await self._observer(CallStarted(self._number, action.call))
+            elif isinstance(action, SettleCall):
+                await self._observer(
+                    CallSettled(
+                        self._number, action.call, action.result, action.how, action.elapsed
+                    )
+                )
+
+    def _close_stream(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+
+    def _start(self, order: RunCall) -> None:
+        if self._stopped is not None:
+            # The machine gets `Stopped` in its order; until then it may still start calls.
+            self._inbox.put(Settled(number=order.number, how="aborted"))
+            return
+        report = partial(self._take_report, order.number)
+        task = self._group.create_task(run_call(order, self._settings, report))
+        task.add_done_callback(partial(self._take_settled, order.number))
+        self._running[order.number] = (order.call, task)
+
+    def _take_report(self, number: int, text: str) -> None:
+        running = self._running.get(number)
+        if running is not None and not running[1].done():
+            self._inbox.put(Reported(number, str(text)[:MAX_REPORT]))
+
+    def _take_settled(self, number: int, task: asyncio.Task[Settled]) -> None:
+        # A task that was cancelled before its first step has no result.
+        settled = Settled(number=number, how="aborted") if task.cancelled() else task.result()
+        self._inbox.put(settled)

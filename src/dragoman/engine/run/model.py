@@ -1,0 +1,121 @@
+"""A model as the engine sees it, a limit on its silence, and the summary that a long conversation is replaced by."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Protocol, Self
+
+from msgspec import Struct
+
+from dragoman.core.usage import merge_usage
+from dragoman.errors import GatewayError
+from dragoman.model.events import Completed, Event, PartEnded, UsageReported
+from dragoman.model.outcome import Usage
+from dragoman.model.parts import Text
+from dragoman.model.request import Request
+
+
+class Model(Protocol):
+    """A model behind any upstream: a request in, events out."""
+
+    def ask(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Event]]]:
+        """The answer as it arrives: the events of each read, in the grammar of `model.events`.
+
+        An answer that breaks off ends with `Failed`. Leaving the context ends the exchange at once.
+
+        Raises:
+            GatewayError: there is no answer: the upstream could not be reached, or it refused the request.
+        """
+        ...
+
+
+class Silence:
+    """A limit on silence: an async context that raises `TimeoutError` when `heard` was not called for so many seconds.
+
+    `asyncio.timeout`, rescheduled at every read, would create and cancel a timer each time. This has one timer, which checks
+    when it fires how long ago the last read was.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
+        self._since: float | None = self._clock()
+        self._timeout = asyncio.timeout(None)
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    @property
+    def has_expired(self) -> bool:
+        return self._timeout.expired()
+
+    def heard(self) -> None:
+        """Something arrived: count from now."""
+        self._since = self._clock()
+
+    def pause(self) -> None:
+        """We are not waiting for the other side: do not count until `heard`."""
+        self._since = None
+
+    async def __aenter__(self) -> Self:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        await self._timeout.__aexit__(kind, error, trace)
+
+    def _look(self) -> None:
+        now = self._clock()
+        due = (now if self._since is None else self._since) + self._seconds
+        if due <= now:
+            self._timeout.reschedule(now)
+        else:
+            self._timer = self._loop.call_at(due, self._look)
+
+
+logger = logging.getLogger("dragoman.engine")
+
+
+class Summary(Struct, frozen=True):
+    """`text` is empty if there is no summary: the answer broke off, or was empty."""
+
+    text: str = ""
+    usage: Usage | None = None
+
+
+async def summarise(model: Model, request: Request, idle_timeout: float) -> Summary:
+    """Ask the model for a summary. A failure is only logged: the conversation goes on as it is."""
+    try:
+        async with Silence(idle_timeout) as silence, model.ask(request) as reads:
+            return await _collect(reads, silence)
+    except (GatewayError, TimeoutError) as error:
+        logger.warning("no summary of the conversation: %s", error or "the answer did not continue")
+    except Exception:
+        logger.exception("no summary of the conversation: the model failed")
+    return Summary()
+
+
+async def _collect(reads: AsyncIterator[Sequence[Event]], silence: Silence) -> Summary:
+    texts: list[str] = []
+    usage: Usage | None = None
+    is_whole = False
+    async for events in reads:
+        silence.heard()
+        for event in events:
+            match event:
+                case PartEnded(value=Text(text=text)):
+                    texts.append(text)
+                case UsageReported():
+                    usage = merge_usage(usage, event.usage)
+                case Completed():
+                    is_whole = True
+                case _:
+                    pass
+    return Summary("\n\n".join(texts).strip() if is_whole else "", usage)

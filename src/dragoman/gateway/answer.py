@@ -1,0 +1,578 @@
+"""An upstream's reply, read to events, or written to the client: streams as streams, bodies as bodies, each as the other.
+
+An error that comes before the first byte was forwarded is returned, so that another upstream may be tried. A later error is
+written into the stream, in the client's dialect.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
+from typing import Protocol
+
+from msgspec import structs
+
+from dragoman.core.failures import error_info
+from dragoman.core.secrets import Secrets
+from dragoman.core.usage import Tally
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.interpret import (
+    BodyCollector,
+    Change,
+    Interpreter,
+    StreamInterpreter,
+    interpret_body,
+    stream_body,
+)
+from dragoman.dialects.registry import upstream_codec
+from dragoman.dialects.relay import StreamRelay, relay_body
+from dragoman.dialects.responses import early_response_id
+from dragoman.dialects.staging import Scanning
+from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder
+from dragoman.errors import FrameTooLarge, GatewayError
+from dragoman.gateway.obsidian import (
+    ObsidianCollector,
+    ObsidianInterpreter,
+    PatientReply,
+    completed,
+)
+from dragoman.gateway.plan import AnswerPlan
+from dragoman.gateway.reply import (
+    MAX_BODY_BYTES,
+    SHORT,
+    feed_slice,
+    is_one_step,
+    is_stream,
+    read_whole,
+    slices,
+)
+from dragoman.model.events import Event, Failed
+from dragoman.model.outcome import ErrorInfo, Loss, Problem
+from dragoman.model.parts import Dialect
+from dragoman.offload import LARGE, offload
+from dragoman.sse import encode_comment
+from dragoman.upstream.base import Reply
+
+# Of a stream, whether it is passed on or collected for a client that asked for a body. Long answers with twenty alternatives
+# beside each token come near it.
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+_LONG_ENOUGH = 64  # what `reply.is_stream` looks at
+_NOTHING_WRITTEN = Tally()  # never changed: an answer that is written has a tally of its own
+
+
+Pending = Callable[[], Awaitable[None]] | None
+"""The rest of a write that the client holds up by not reading, to be awaited before the next one; None: it is done."""
+
+
+async def settle(pending: Pending) -> None:
+    """Wait until a write is done."""
+    if pending is not None:
+        await pending()
+
+
+class ClientWriter(Protocol):
+    """Whoever the answer is written to, once.
+
+    started, finished: whether the first and the last byte were written. keep_alive: makes what may be written into a silence.
+    """
+
+    started: bool
+    finished: bool
+    bytes_out: int
+    keep_alive: Callable[[], bytes] | None
+
+    def write(self, data: bytes) -> Pending:
+        """Write the next frames of a stream."""
+        ...
+
+    def finish(self, data: bytes = b"") -> Pending:
+        """End a stream, after these last frames."""
+        ...
+
+    def respond(self, status: int, body: bytes) -> Pending:
+        """Write a whole answer."""
+        ...
+
+
+class AnswerReader:
+    """Reads one answer to events with the names of the client's request, whether it comes as a stream or as a body."""
+
+    __slots__ = ("_decoder", "_plan", "_problems", "_restore")
+
+    def __init__(self, plan: AnswerPlan) -> None:
+        self._plan = plan
+        self._decoder = make_decoder(plan.dialect, plan.decode)
+        self._restore = _restore_by(plan)
+        self._problems: tuple[Problem, ...] = ()  # of a body
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream has ended: what the upstream sends after that means nothing."""
+        return self._decoder.is_over
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        return self._decoder.waiting
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Those of the answer, and of calls that the model wrote as text."""
+        return self._plan.with_written((*self._decoder.problems, *self._problems))
+
+    def feed(self, data: bytes) -> Sequence[Event]:
+        """The next bytes of a stream."""
+        return self._restore(self._decoder.events(data))
+
+    def close(self) -> Sequence[Event]:
+        """The stream has ended; if it was cut, the last event is Failed."""
+        return self._restore([event for step in self._decoder.close() for event in step.events])
+
+    def fail(self, error: ErrorInfo) -> Sequence[Event]:
+        """The stream broke off."""
+        return self._restore(self._decoder.fail(error))
+
+    def body(self, data: bytes) -> Sequence[Event]:
+        """A whole answer that is no stream."""
+        step = upstream_codec(self._plan.dialect).read_body(data, self._plan.decode)
+        self._problems = step.problems
+        return self._restore(step.events)
+
+
+class AnswerWriter:
+    """Writes one reply to the client. `tally`, `problems` and `losses` are what the log needs of it.
+
+    secrets: the upstream's; they are removed from its errors, and from answers that end with an error.
+    """
+
+    __slots__ = (
+        "_client",
+        "_error",
+        "_interpreter",
+        "_is_done",
+        "_last",
+        "_on_body",
+        "_pending",
+        "_plan",
+        "_rest",
+        "_secrets",
+        "_waiting",
+        "is_stream",
+        "losses",
+        "obsidian",
+        "problems",
+        "tally",
+    )
+
+    def __init__(
+        self,
+        plan: AnswerPlan,
+        client: ClientWriter,
+        on_body: Callable[[TranslatedBody], None],
+        secrets: Secrets,
+    ) -> None:
+        self.tally = _NOTHING_WRITTEN
+        self.problems: tuple[Problem, ...] = ()
+        self.losses: tuple[Loss, ...] = ()
+        # A stream says itself where it ends; the end of the reply may still be due then.
+        self.is_stream = False
+        self.obsidian = plan.obsidian  # may end the answer before the upstream does
+        self._plan = plan
+        self._client = client
+        self._on_body = on_body
+        self._secrets = secrets
+        self._interpreter: Interpreter | None = None
+        # What the last read of a stream left for `_write_stream`, which waits for its end.
+        self._is_done = False
+        self._last = b""
+        self._pending: Pending = None
+        self._rest: list[bytes] = []  # of a read that is too large for one step
+        self._waiting = 0  # bytes of a frame that has no end yet
+        self._error: Exception | None = None
+
+    @property
+    def unstored(self) -> ErrorInfo | None:
+        """Why the client was sent a failure in place of the end."""
+        return None if self._plan.keeper is None else self._plan.keeper.problem
+
+    def all_problems(self) -> tuple[Problem, ...]:
+        """Those of the answer, and of calls that the model wrote as text: why a block stayed text."""
+        return self._plan.with_written(self.problems)
+
+    async def write(self, reply: Reply) -> ErrorInfo | None:
+        """Write the whole answer. An error is returned if nothing has been forwarded when it comes."""
+        client = self._client
+        obsidian = self._plan.obsidian
+        if obsidian is not None:
+            reply = PatientReply(reply, obsidian, self._plan.grace)
+        if self._plan.wants_stream:
+            client.keep_alive = _comment
+        # The whole answer, if it has arrived already. Its pieces are joined only if they must be.
+        pieces = reply.take_pieces()
+        try:
+            first = _beginning(pieces) if pieces else await reply.read()
+        except GatewayError as error:
+            return await self._give_up(self._error_info(error))
+        # JSON opens with a brace, and no stream does, whatever the content type says.
+        if first[:1] != b"{":
+            self.is_stream = is_stream(reply.headers.get("content-type", ""), first)
+        if self.is_stream:
+            if self._plan.wants_stream:
+                pieces = pieces or [first]
+                del first
+                return await self._write_stream(reply, pieces)
+            return await self._write_collected(reply, b"".join(pieces) if pieces else first)
+        try:
+            data = b"".join(pieces) or await read_whole(reply, MAX_BODY_BYTES, first)
+        except GatewayError as error:
+            return await self._give_up(self._error_info(error))
+        if self._plan.wants_stream:
+            return await self._write_body_as_stream(data)
+        encoded = self._without_secrets(await offload(len(data), self._encode_body, data))
+        if self._plan.escrow is not None and encoded.error is None:
+            await offload(len(data), self._plan.escrow.see_body, self._plan.dialect, data)
+        encoded = await self._store_body(encoded)
+        failed = self._respond(encoded)
+        if self._pending is not None:
+            await self._pending()
+        return failed
+
+    async def fail(self, error: ErrorInfo) -> None:
+        """End an answer that has begun with a failure, after closing its open parts."""
+        if self._interpreter is not None and not self._client.finished:
+            pending, self._pending = self._pending, None
+            await settle(pending)
+            last = self._last + self._interpreter.fail(error)
+            if self._plan.keeper is not None:
+                last = await self._plan.keeper.end_stream(last)
+            await settle(self._client.finish(last))
+
+    async def _write_stream(self, reply: Reply, pieces: list[bytes]) -> ErrorInfo | None:
+        client = self._client
+        self._choose_id(pieces[0])
+        interpreter = self._interpreter = _interpreter(self._plan)
+        client.keep_alive = interpreter.keep_alive
+        tally = self.tally = interpreter.tally
+        try:
+            is_taken = not pieces[0] or self._take_together(pieces)
+            pieces.clear()  # the caller holds the list until the end
+            if not is_taken:
+                await self._catch_up()
+            while not self._is_done:
+                if await reply.pour(self._take, self._take_together):
+                    self._last = interpreter.close()
+                    break
+                await self._catch_up()
+        except GatewayError as error:
+            info = self._error_info(error)
+            if not client.started:
+                return info
+            self._last = interpreter.fail(info)
+        finally:
+            self.problems = tuple(interpreter.problems)
+            self.losses = tuple(interpreter.losses)
+        if tally.error is not None:
+            tally.error = self._secrets.hide_error(tally.error)
+            if not client.started and not tally.started:
+                return tally.error
+        if self._plan.obsidian is not None:
+            self.is_stream = not self._plan.obsidian.is_cut  # the rest of a cut answer is not read
+        await settle(client.finish(await self._store_end()))
+        return None
+
+    def _take(self, data: bytes) -> bool:
+        """Write what one read of a stream means, at once. False: `_catch_up` has something to do."""
+        interpreter = self._interpreter
+        if interpreter is None:
+            return False
+        # Asked of every read, and nearly all are short.
+        if len(data) + self._waiting > SHORT and not is_one_step([data], self._waiting):
+            self._rest = [data]
+            return False
+        try:
+            return self._pass(interpreter, interpreter.feed(data))
+        except Exception as error:
+            # The event loop, which calls this, could do nothing with it: `_catch_up` raises it again.
+            self._error = error
+            return False
+
+    def _take_together(self, pieces: list[bytes]) -> bool:
+        """The same for a read that came in several pieces."""
+        interpreter = self._interpreter
+        if interpreter is None or len(pieces) == 1:
+            return self._take(b"".join(pieces))
+        if not is_one_step(pieces, self._waiting):
+            self._rest = pieces.copy()  # they are the caller's
+            return False
+        try:
+            return self._pass(interpreter, interpreter.feed_together(pieces))
+        except Exception as error:  # as above
+            self._error = error
+            return False
+
+    async def _feed_slices(self, pieces: list[bytes]) -> None:
+        """Write a large read of a stream, slice by slice."""
+        interpreter = self._interpreter
+        if interpreter is None:
+            return
+        for part in slices(pieces):
+            size = interpreter.waiting + sum(map(len, part))
+            output = self._feed(part) if size < LARGE else await self._feed_large(part, size)
+            if not self._pass(interpreter, output):
+                if self._is_done:
+                    return
+                await self._catch_up()
+            await asyncio.sleep(0)
+
+    async def _feed_large(self, pieces: list[bytes], size: int) -> bytes:
+        """Read a large frame in a thread. Nobody else may use the interpreter meanwhile."""
+        client = self._client
+        keep_alive, client.keep_alive = client.keep_alive, None
+        try:
+            return await offload(size, self._feed, pieces)
+        finally:
+            if not client.finished:
+                client.keep_alive = keep_alive
+
+    def _feed(self, pieces: list[bytes]) -> bytes:
+        interpreter = self._interpreter
+        if interpreter is None:
+            return b""
+        return interpreter.feed_together(pieces) if len(pieces) > 1 else interpreter.feed(pieces[0])
+
+    def _pass(self, interpreter: Interpreter, output: bytes) -> bool:
+        client = self._client
+        if interpreter.is_over or not (client.started or interpreter.tally.error is None):
+            self._is_done = True
+            self._last = output
+            return False
+        if output:
+            self._waiting = 0
+            if self._plan.keeper is not None:
+                self._plan.keeper.take(output)
+            self._pending = client.write(output)
+            if client.bytes_out > MAX_ANSWER_BYTES:
+                self._error = _too_large()
+                return False
+        else:
+            self._waiting = interpreter.waiting
+        return self._pending is None
+
+    async def _store_end(self) -> bytes:
+        """Store the answer before its end is written. Returns the end: a failure if it could not be stored."""
+        output, keeper = self._last, self._plan.keeper
+        if self.tally.error is not None:  # the upstream wrote the frame
+            output = self._secrets.hide_bytes(output)
+        if keeper is not None:
+            output = await keeper.end_stream(output)
+        self._last = b""
+        return output
+
+    async def _store_body(self, answer: TranslatedBody) -> TranslatedBody:
+        """Store a body before it is sent."""
+        keeper = self._plan.keeper
+        if keeper is None or answer.error is not None:
+            return answer
+        body = await keeper.end_body(answer.body)
+        return answer if body is answer.body else structs.replace(answer, body=body)
+
+    def _choose_id(self, first: bytes) -> None:
+        """Give the response our id if the upstream gave it one that it has used before."""
+        plan = self._plan
+        if plan.renamed is None or plan.keeper is None:
+            return
+        response_id = early_response_id(first)
+        if response_id is not None and plan.keeper.repeats(response_id):
+            self._plan = plan.renamed()
+
+    async def _catch_up(self) -> None:
+        """Do what the last read left to be done."""
+        if self._error is not None:
+            raise self._error
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            await pending()
+        rest, self._rest = self._rest, []
+        if rest:
+            await self._feed_slices(rest)
+
+    async def _write_collected(self, reply: Reply, data: bytes) -> ErrorInfo | None:
+        plan = self._plan
+        collector = _collector(plan)
+        self.tally = collector.tally
+        size = 0
+        try:
+            while data and not collector.is_over:
+                size += len(data)
+                if size > MAX_ANSWER_BYTES:
+                    raise _too_large()
+                for part in slices([data]):
+                    await feed_slice(collector, lambda some: collector.feed(b"".join(some)), part)
+                data = await reply.read()
+            collector.close()
+        except GatewayError as error:
+            if plan.obsidian is None:
+                return self._error_info(error)
+            collector.fail(self._error_info(error))
+        if plan.obsidian is not None:
+            self.is_stream = not plan.obsidian.is_cut
+        answer = self._without_secrets(
+            await offload(size, collector.body, plan.client_dialect, plan.encode)
+        )
+        answer = await self._store_body(answer)
+        failed = self._respond(answer)
+        await settle(self._pending)
+        return failed
+
+    async def _write_body_as_stream(self, data: bytes) -> ErrorInfo | None:
+        plan = self._plan
+        if plan.obsidian is not None:
+            plan.obsidian.expect_complete()
+        answer, self.tally = await offload(
+            len(data),
+            stream_body,
+            data,
+            plan.dialect,
+            plan.client_dialect,
+            decode=plan.decode,
+            encode=plan.encode,
+            change=plan.change(),
+        )
+        answer = self._without_secrets(answer)
+        if answer.error is not None and not self._client.started:
+            return answer.error
+        answer = completed(answer, plan.obsidian)
+        self.problems, self.losses = answer.problems, answer.losses
+        self._last = answer.body
+        await settle(self._client.finish(await self._store_end()))
+        return None
+
+    def _encode_body(self, data: bytes) -> TranslatedBody:
+        plan = self._plan
+        obsidian = plan.obsidian
+        if plan.relay != "none":
+            answer, self.tally = relay_body(
+                data,
+                plan.client_dialect,
+                decode=plan.decode,
+                encode=plan.encode,
+                names=plan.names,
+                stage=plan.written,  # an answer under the Obsidian policy is never relayed
+                exact=plan.relay == "exact",
+            )
+            return answer
+        if obsidian is not None:
+            obsidian.expect_complete()
+        scan = plan.written if obsidian is None else None
+        answer, self.tally = interpret_body(
+            data,
+            plan.dialect,
+            plan.client_dialect,
+            decode=plan.decode,
+            encode=plan.encode,
+            names=plan.names,
+            stage=None if scan is not None else plan.stage,
+            scan=scan,
+        )
+        return answer if obsidian is None else completed(answer, obsidian)
+
+    def _without_secrets(self, answer: TranslatedBody) -> TranslatedBody:
+        """An answer that is an error, or ends with one, without the upstream's secrets."""
+        error = self.tally.error
+        if error is None and answer.error is None:
+            return answer
+        if error is not None:
+            self.tally.error = self._secrets.hide_error(error)
+        return structs.replace(
+            answer,
+            body=self._secrets.hide_bytes(answer.body),
+            error=None if answer.error is None else self._secrets.hide_error(answer.error),
+        )
+
+    def _error_info(self, error: GatewayError) -> ErrorInfo:
+        return self._secrets.hide_error(error_info(error))
+
+    def _respond(self, answer: TranslatedBody) -> ErrorInfo | None:
+        self.problems, self.losses = answer.problems, answer.losses
+        if answer.error is not None:
+            return answer.error
+        self._on_body(answer)
+        self._pending = self._client.respond(200, answer.body)
+        return None
+
+    async def _give_up(self, error: ErrorInfo) -> ErrorInfo | None:
+        """Return an error that came before anything was read, or write it, if a keep-alive has begun the stream."""
+        if not self._client.started:
+            return error
+        self._interpreter = _interpreter(self._plan)
+        self.tally = self._interpreter.tally
+        await self.fail(error)
+        return None
+
+
+def _collector(plan: AnswerPlan) -> BodyCollector | ObsidianCollector:
+    collector = BodyCollector(plan.dialect, decode=plan.decode, change=plan.change())
+    return collector if plan.obsidian is None else ObsidianCollector(collector, plan.obsidian)
+
+
+def _interpreter(plan: AnswerPlan) -> Interpreter:
+    if plan.relay == "none":
+        interpreter = StreamInterpreter(
+            plan.dialect,
+            plan.client_dialect,
+            decode=plan.decode,
+            encode=plan.encode,
+            change=plan.change(is_scanned=plan.scan is not None),
+            scan=plan.scan,
+        )
+        obsidian = plan.obsidian
+        return interpreter if obsidian is None else ObsidianInterpreter(interpreter, obsidian)
+    return StreamRelay(
+        plan.dialect,
+        decode=plan.decode,
+        encode=plan.encode,
+        names=plan.names,
+        stage=plan.scan,
+        exact=plan.relay == "exact",
+    )
+
+
+def failed_stream(dialect: Dialect, error: ErrorInfo, model: str) -> bytes:
+    """A stream that consists of a failure."""
+    encoder = make_encoder(dialect, EncodeContext(model=model))
+    return encoder.encode(Failed(error)) + encoder.close()
+
+
+def _comment() -> bytes:
+    """A keep-alive before the upstream's first byte: it is no event in any dialect."""
+    return encode_comment("keep-alive")
+
+
+def _beginning(pieces: list[bytes]) -> bytes:
+    """Enough of an answer to see whether it is a stream."""
+    return pieces[0] if len(pieces[0]) >= _LONG_ENOUGH else b"".join(pieces)
+
+
+def _too_large() -> FrameTooLarge:
+    return FrameTooLarge(f"expected an answer of at most {MAX_ANSWER_BYTES:,} bytes, got more")
+
+
+def _restore_by(plan: AnswerPlan) -> Callable[[Sequence[Event]], Sequence[Event]]:
+    scan = plan.scan
+    change = plan.change(is_scanned=scan is not None)
+    if scan is not None:
+        return Scanning(scan, change or _same).feed
+    if change is None:
+        return _all_the_same
+    return lambda events: _changed(change, events)
+
+
+def _changed(change: Change, events: Sequence[Event]) -> Sequence[Event]:
+    return list(chain.from_iterable(map(change, events)))
+
+
+def _same(event: Event) -> tuple[Event]:
+    return (event,)
+
+
+def _all_the_same(events: Sequence[Event]) -> Sequence[Event]:
+    return events

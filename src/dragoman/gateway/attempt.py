@@ -1,0 +1,418 @@
+"""The attempt loop: ask one upstream after another until one answers, or the policy gives up.
+
+It has three callers. The HTTP exchange writes the answer to its client. Hosted tools and the agent ask by `UpstreamModel`,
+which gives the engine the events of the answer. `upstream.retry` decides what follows a failed attempt. An attempt fails only
+while nothing of its answer has been forwarded; after that the answer may break off, but nobody asks again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from random import getrandbits, random
+from typing import Protocol, Self, TypeVar
+
+from msgspec import Struct, field, structs
+
+from dragoman.config.settings import RetrySettings, Settings
+from dragoman.core.failures import ToldError, error_info
+from dragoman.core.secrets import Secrets
+from dragoman.dialects.registry import upstream_codec
+from dragoman.errors import GatewayError
+from dragoman.gateway.answer import AnswerReader
+from dragoman.gateway.plan import (
+    ClientRequest,
+    PlannedRequest,
+    plan_answer,
+    plan_request,
+    without_hosted_text,
+)
+from dragoman.gateway.reply import (
+    MAX_BODY_BYTES,
+    feed_slice,
+    is_one_step,
+    is_stream,
+    let_go,
+    read_whole,
+    slices,
+)
+from dragoman.gateway.route import Upstreams
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.model.events import Event, Failed, Started
+from dragoman.model.outcome import ErrorInfo, Problem
+from dragoman.model.parts import Dialect
+from dragoman.model.request import Request, Tool
+from dragoman.offload import offload
+from dragoman.store.codec import weigh_request
+from dragoman.upstream.base import Reply, Supervised, Upstream, UpstreamRequest
+from dragoman.upstream.retry import (
+    Decision,
+    Failure,
+    Fallback,
+    GiveUp,
+    Retry,
+    decide,
+    failure_of,
+    failure_without_answer,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# An error body is a few hundred bytes; a proxy's error page some kilobytes.
+MAX_ERROR_BYTES = 1024 * 1024
+
+
+class AttemptFailed(Exception):
+    """One upstream gave no answer, and nothing was forwarded. `error` is for the client, `failure` for the policy."""
+
+    def __init__(self, error: ErrorInfo, failure: Failure | None = None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.failure = failure_without_answer(error) if failure is None else failure
+
+
+class AttemptObserver(Protocol):
+    """Is called with what happens in the attempts, for a log and for counters."""
+
+    def started(self, target: AttemptTarget) -> None:
+        """An attempt begins."""
+        ...
+
+    def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
+        """The request is planned, and is sent next."""
+        ...
+
+    def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
+        """The attempt failed; `decision` follows."""
+        ...
+
+    def replied(self, target: AttemptTarget, reply: Reply) -> None:
+        """The upstream replied, perhaps with an error."""
+        ...
+
+    def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
+        """The answer is over, complete or not."""
+        ...
+
+
+class NoObserver:
+    """An `AttemptObserver` that ignores everything."""
+
+    def started(self, target: AttemptTarget) -> None: ...
+    def sent(self, target: AttemptTarget, request: PlannedRequest) -> None: ...
+    def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None: ...
+    def replied(self, target: AttemptTarget, reply: Reply) -> None: ...
+    def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None: ...
+
+
+class Sender(Struct, frozen=True, kw_only=True):
+    """Who asks: what the upstreams learn of it. See `upstream.base.UpstreamRequest`."""
+
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    client_key: str | None = None
+    request_id: str = ""
+
+
+def upstream_request(
+    request: PlannedRequest, target: AttemptTarget, sender: Sender, *, stream: bool
+) -> UpstreamRequest:
+    """The planned request as the upstream takes it."""
+    return UpstreamRequest(
+        dialect=target.dialect,
+        body=request.encoded.body,
+        stream=stream,
+        model=target.model,
+        headers=sender.headers,
+        client_key=sender.client_key,
+        request_id=sender.request_id,
+    )
+
+
+async def try_targets(
+    targets: Sequence[AttemptTarget],
+    retry: RetrySettings,
+    attempt: Callable[[AttemptTarget], Awaitable[T]],
+    observer: AttemptObserver,
+    *,
+    is_forwarded: Callable[[], bool] = lambda: False,
+) -> T:
+    """The result of the first attempt that succeeds.
+
+    attempt: asks one upstream once, and raises `AttemptFailed` if there is no answer.
+    is_forwarded: whether something was sent to the client all the same, such as a keep-alive.
+
+    Raises:
+        ToldError: the error of the last attempt, if the policy gives up.
+    """
+    place, tries = 0, 1
+    while True:
+        target = targets[place]
+        observer.started(target)
+        try:
+            return await attempt(target)
+        except AttemptFailed as failed:
+            error, failure = failed.error, failed.failure
+        decision = decide(
+            retry,
+            failure,
+            attempt=tries,
+            forwarded=is_forwarded(),
+            has_fallback=place + 1 < len(targets),
+            jitter=random(),  # noqa: S311 - spreads retries, protects nothing
+        )
+        observer.failed(target, error, decision)
+        match decision:
+            case Retry(after):
+                await asyncio.sleep(after)
+                tries += 1
+            case Fallback():
+                place, tries = place + 1, 1
+            case GiveUp():
+                raise ToldError(error)
+
+
+async def send(
+    upstream: Upstream, target: AttemptTarget, request: UpstreamRequest, observer: AttemptObserver
+) -> Reply:
+    """The upstream's reply, if its status is a success. The caller closes it.
+
+    Raises:
+        AttemptFailed: the upstream could not be reached, or replied with an error.
+    """
+    secrets = upstream.secrets
+    try:
+        reply = await upstream.send(request)
+    except GatewayError as error:
+        raise AttemptFailed(no_reply(error, secrets, request.request_id)) from error
+    try:
+        observer.replied(target, reply)
+        if 200 <= reply.status <= 299:
+            return reply
+        failed = await _read_error(reply, target.dialect, secrets)
+    except BaseException:
+        reply.close()
+        raise
+    reply.close()
+    raise failed
+
+
+def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> ErrorInfo:
+    """The error for a client whose upstream could not be reached. Only the log says where the upstream is."""
+    if error.detail:
+        logger.warning("%s%s", f"request {request_id}: " if request_id else "", error.whole)
+    return secrets.hide_error(error_info(error))
+
+
+async def _read_error(reply: Reply, dialect: Dialect, secrets: Secrets) -> AttemptFailed:
+    """The error of a reply whose status is one, without the upstream's secrets: clients read its message."""
+    try:
+        data = await read_whole(reply, MAX_ERROR_BYTES)
+    except GatewayError:
+        data = b""  # an error whose body was cut is still that error
+    info = upstream_codec(dialect).decode_error(secrets.hide_bytes(data), reply.status)
+    info = secrets.hide_error(info)
+    failure = failure_of(reply.status, reply.headers, kind=info.kind, now=time.time())
+    if failure.retry_after is not None:
+        info = structs.replace(info, retry_after=failure.retry_after)
+    return AttemptFailed(info, failure)
+
+
+Prepare = Callable[[Request, AttemptTarget], Awaitable[Request]]
+"""Completes the request for one upstream; returns the very same request where nothing is missing."""
+
+_NO_SENDER = Sender()
+
+
+class UpstreamModel:
+    """An `engine.run.Model` over upstreams.
+
+    A request whose `stream` is False is sent as one that wants a body; any other asks for a stream.
+    client_dialect: the dialect in which an upstream is asked that speaks several. is_hosted: see `plan.without_hosted_text`.
+    """
+
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        *,
+        client_dialect: Dialect = "responses",  # it can say most of what the vocabulary has
+        sender: Sender = _NO_SENDER,
+        observer: AttemptObserver | None = None,
+        prepare: Prepare | None = None,
+        is_hosted: Callable[[Tool], bool] | None = None,
+    ) -> None:
+        self._upstreams = upstreams
+        self._client_dialect: Dialect = client_dialect
+        self._sender = sender
+        self._observer = NoObserver() if observer is None else observer
+        self._prepare = prepare
+        self._is_hosted = is_hosted
+        self._requests = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """A model with upstreams of its own, to be closed; for programs without a gateway.
+
+        Raises:
+            ConfigError: the environment variable that should hold a key is not set.
+        """
+        return cls(Upstreams(settings))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the upstreams' connections. Only where they are this model's own."""
+        await self._upstreams.close()
+
+    @asynccontextmanager
+    async def ask(self, request: Request) -> AsyncGenerator[AsyncIterator[Sequence[Event]]]:
+        """See `engine.run.Model`.
+
+        Raises:
+            RequestRefused: no route takes the model, or the request has something that the upstream cannot take.
+            ToldError: the error of the last upstream that was asked.
+        """
+        self._requests += 1
+        targets = self._upstreams.targets(self._client_dialect, request.model)
+        attempt = partial(self._attempt, request)
+        retry = self._upstreams.settings.retry
+        answer = await try_targets(targets, retry, attempt, self._observer)
+        try:
+            yield answer
+        finally:
+            self._observer.ended(answer.target, answer.problems)
+            await answer.leave()
+
+    async def _attempt(self, request: Request, target: AttemptTarget) -> "EventStream":
+        if self._prepare is not None:
+            request = await self._prepare(request, target)
+        upstream = self._upstreams.by_name[target.upstream]
+        if isinstance(upstream, Supervised):
+            upstream.start()  # which does nothing if it runs
+        stream = request.stream is not False or target.settings.always_stream
+        request = structs.replace(request, stream=stream)
+        asked = ClientRequest(b"", request, is_rebuilt=True)
+        planned = await offload(weigh_request(request), plan_request, asked, target, stream=stream)
+        self._observer.sent(target, planned)
+        sender = self._sender
+        sent = upstream_request(planned, target, sender, stream=stream)
+        # Ids are minted from the seed: those of one conversation must not be minted twice.
+        seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"
+        if self._is_hosted is not None:
+            planned = without_hosted_text(planned, request, target, self._is_hosted)
+        plan = plan_answer(request, planned, target, profile="default", seed=seed, now=time.time())
+        reader = AnswerReader(plan)
+        reply = await send(upstream, target, sent, self._observer)
+        answer = EventStream(reply, reader, target, upstream.secrets)
+        try:
+            await answer.begin()
+        except BaseException:
+            reply.close()
+            raise
+        return answer
+
+
+class EventStream:
+    """An answer while it arrives: an iterator over the events of its reads."""
+
+    __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "target")
+
+    def __init__(
+        self, reply: Reply, reader: AnswerReader, target: AttemptTarget, secrets: Secrets
+    ) -> None:
+        self.target = target
+        self._secrets = secrets
+        self._reply = reply
+        self._reader = reader
+        self._first: Sequence[Event] = ()
+        self._is_over = False
+        self._is_done = False  # nothing more is due of the reply
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return self._reader.problems
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Event]:
+        if self._first:
+            first, self._first = self._first, ()
+            return first
+        while not self._is_over:
+            events = await self._next()
+            if events:
+                return events
+        raise StopAsyncIteration
+
+    async def begin(self) -> None:
+        """Wait for the first events.
+
+        Raises:
+            AttemptFailed: an error came in place of an answer.
+        """
+        reply = self._reply
+        try:
+            data = await reply.read()
+            if not is_stream(reply.headers.get("content-type", ""), data):
+                self._is_done = self._is_over = True
+                data = await read_whole(reply, MAX_BODY_BYTES, data)
+                events = self._without_secrets(await offload(len(data), self._reader.body, data))
+            else:
+                events = await self._read(data)
+                while not self._has_begun(events):
+                    events = [*events, *await self._read(await reply.read())]
+                self._is_over = self._is_over or self._reader.is_over
+        except GatewayError as error:
+            raise AttemptFailed(self._secrets.hide_error(error_info(error))) from error
+        self._first = events
+        first = next((event for event in events if isinstance(event, Started | Failed)), None)
+        if isinstance(first, Failed):
+            raise AttemptFailed(first.error)
+
+    async def leave(self) -> None:
+        """End the exchange. The connection may be used again only if the answer has ended by itself."""
+        if self._is_over and not self._is_done:
+            await let_go(self._reply)
+        else:
+            self._reply.close()
+
+    def _has_begun(self, events: Sequence[Event]) -> bool:
+        return self._is_over or any(isinstance(event, Started | Failed) for event in events)
+
+    async def _next(self) -> Sequence[Event]:
+        try:
+            return await self._read(await self._reply.read())
+        except GatewayError as error:
+            self._is_over = self._is_done = True
+            return self._reader.fail(self._secrets.hide_error(error_info(error)))
+
+    async def _read(self, data: bytes) -> Sequence[Event]:
+        if not data:
+            self._is_over = True
+            return self._without_secrets(self._reader.close())
+        reader = self._reader
+        if is_one_step([data], reader.waiting):
+            events = reader.feed(data)
+        else:
+            sliced: list[Event] = []
+            for part in slices([data]):
+                sliced += await feed_slice(reader, lambda some: reader.feed(b"".join(some)), part)
+            events = sliced
+        self._is_over = reader.is_over
+        return self._without_secrets(events) if self._is_over else events
+
+    def _without_secrets(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The last events of an answer: an error among them must not quote the upstream's secrets."""
+        hide = self._secrets.hide_error
+        return [
+            structs.replace(event, error=hide(event.error)) if isinstance(event, Failed) else event
+            for event in events
+        ]

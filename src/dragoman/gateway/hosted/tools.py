@@ -1,0 +1,122 @@
+"""The tools of MCP servers beside the client's own: their names, and who runs a call. Pure.
+
+A tool `read` of the server `files` is offered as the function `files__read`. Where the client has a tool of that name the
+client's keeps the name, and ours is called `files__read_2`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import structs
+
+from dragoman.core.aliases import flat_name
+from dragoman.dialects.responses.mcp_calls import ServerTool
+from dragoman.engine.toolbox import spoken_name
+from dragoman.engine.tools import Invocation, Offer, Output, Tool, ToolSource
+from dragoman.errors import ToolError
+from dragoman.model.parts import CLIENT_KINDS, Call
+from dragoman.model.request import Tool as Declaration
+from dragoman.model.request import ToolChoice
+
+
+class HostedTools:
+    """The hosted tools of one request: a `ToolSource`, which the engine asks before each turn."""
+
+    def __init__(self, source: ToolSource, theirs: Iterable[Declaration]) -> None:
+        """`source`: tools whose namespaces are the names of their servers."""
+        self._source = source
+        self._their_names: set[str] = set()
+        self._their_kinds: set[str] = set()
+        for tool in theirs:
+            self._their_names.add(spoken_name(tool.name, tool.namespace))
+            if tool.kind in CLIENT_KINDS:
+                self._their_kinds.add(tool.kind)
+        self.choice: ToolChoice | None = None
+        """What the model may call in the answer that is being given."""
+        self._by_name: dict[str, ServerTool] = {}  # by the name that was offered
+        self._names: dict[ServerTool, str] = {}
+
+    def tools(self) -> Sequence[Tool]:
+        """Those there are now, each by one name as long as the request is served."""
+        found: dict[str, Tool] = {}
+        for tool in self._source.tools():
+            declaration = tool.offer.declaration
+            name = self.name_of(ServerTool(declaration.namespace or "", declaration.name))
+            found.setdefault(name, _Offered(tool, name, self._refusal))
+        return tuple(found.values())
+
+    def name_of(self, tool: ServerTool) -> str:
+        """The name by which the model knows a tool."""
+        name = self._names.get(tool)
+        if name is None:
+            name = self._free_name(flat_name(tool.tool, tool.server))
+            self._names[tool] = name
+            self._by_name[spoken_name(name, None)] = tool
+        return name
+
+    def whose(self, call: Call) -> ServerTool | None:
+        """The tool here that a call is for; None: it is the client's.
+
+        A call of a tool that nobody has is answered here too: the model gets an error. The returned tool names no server.
+        """
+        spoken = spoken_name(call.name, call.namespace)
+        tool = self._by_name.get(spoken)
+        if tool is not None and call.kind not in CLIENT_KINDS:
+            return tool
+        if spoken in self._their_names or call.kind in self._their_kinds:
+            return None
+        return ServerTool("", call.name)
+
+    def is_ours(self, tool: Declaration) -> bool:
+        """Whether a tool of a request is run here."""
+        return spoken_name(tool.name, tool.namespace) in self._by_name
+
+    def _refusal(self, name: str) -> str | None:
+        """Why a tool may not be called now, for the model to read. A model may call what it was not offered."""
+        choice = self.choice
+        if choice is None or choice.mode in ("auto", "required"):
+            return None
+        if choice.mode == "none":
+            return f"{name} was not run: this request allows no tool. Answer without one."
+        named = choice.allowed if choice.tool is None else (*choice.allowed, choice.tool)
+        if spoken_name(name, None) in {spoken_name(ref.name, ref.namespace) for ref in named}:
+            return None
+        return f"{name} was not run: this request allows other tools only."
+
+    def is_theirs(self, call: Call) -> bool:
+        """Whether a call is the client's to run."""
+        return self.whose(call) is None
+
+    def _free_name(self, name: str) -> str:
+        free, number = name, 1
+        while (
+            spoken_name(free, None) in self._their_names or spoken_name(free, None) in self._by_name
+        ):
+            number += 1
+            free = f"{name}_{number}"
+        return free
+
+
+class _Offered:
+    """A tool by the name that it is offered under."""
+
+    __slots__ = ("_name", "_offer", "_refusal", "_tool")
+
+    def __init__(self, tool: Tool, name: str, refusal: Callable[[str], str | None]) -> None:
+        self._tool = tool
+        self._refusal = refusal
+        offer = tool.offer
+        self._name = offer.declaration.name
+        declaration = structs.replace(offer.declaration, name=name, namespace=None)
+        self._offer = structs.replace(offer, declaration=declaration)
+
+    @property
+    def offer(self) -> Offer:
+        return self._offer
+
+    async def run(self, invocation: Invocation) -> Output:
+        refusal = self._refusal(self._offer.declaration.name)
+        if refusal is not None:
+            raise ToolError(refusal)
+        namespace = self._tool.offer.declaration.namespace
+        call = structs.replace(invocation.call, name=self._name, namespace=namespace)
+        return await self._tool.run(structs.replace(invocation, call=call))

@@ -1,0 +1,545 @@
+"""What one attempt sends, and how its answer is read and encoded. Pure.
+
+The plan follows from the client's request, and from the upstream's settings and limits (`targets`). Callers act on it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, Protocol
+
+from msgspec import Struct, structs
+
+from dragoman.config.settings import UpstreamSettings
+from dragoman.core.aliases import NameMap
+from dragoman.core.memo import made_of
+from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
+from dragoman.dialects.chat import is_legacy
+from dragoman.dialects.interpret import Change, change_of
+from dragoman.dialects.registry import upstream_codec
+from dragoman.dialects.relay_request import relay_request
+from dragoman.dialects.staging import Debt
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.model.events import Event
+from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
+from dragoman.model.parts import Dialect
+from dragoman.model.request import Request, Tool
+from dragoman.obsidian.answer import ObsidianAnswer, formats_for, stage_without_tools
+from dragoman.obsidian.policy import ObsidianPolicy
+from dragoman.obsidian.request import apply_to_request
+from dragoman.state.continuation import Continuation, item_missing, previous_missing, references
+from dragoman.state.escrow import FAMILIES, Escrow, seen_by
+from dragoman.state.keeper import Keeper
+from dragoman.state.managed_store import ManagedStore
+from dragoman.store.codec import weigh_request
+from dragoman.textcalls.offers import Offers, offers_of
+from dragoman.textcalls.openers import openers_of
+from dragoman.textcalls.prompting import needs_prompting, prompt_tools
+from dragoman.textcalls.registry import PATTERNS, ChosenPatterns, patterns_for
+from dragoman.textcalls.stage import StageSettings, TextCallStage, stage_for
+from dragoman.textcalls.tail import TailPolicy
+from dragoman.upstream.chatgpt_codex.request import shape_request
+
+_NO_REPAIRS: tuple[Repair, ...] = ()
+_AUTO = ("auto",)
+# Clients choose the names of models: longer ones are not kept.
+_LONGEST_KNOWN = 256
+
+
+Profile = Literal["default", "required_action"]
+
+
+class ClientRequest(Struct, frozen=True, gc=False):
+    """A client's request: the body as it came, and what it means.
+
+    is_rebuilt: the request differs from the body, as with the history that the store added, and is encoded for every upstream.
+    """
+
+    body: bytes
+    request: Request
+    is_rebuilt: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes. A large one is better encoded in a thread."""
+        return len(self.body) or weigh_request(self.request)
+
+
+class PlannedRequest(Struct, frozen=True, gc=False):
+    """The request that goes to the upstream, and the names by which it knows the tools, in the request or in the prompt.
+
+    structured: names of tools whose calls are never searched for in text.
+    """
+
+    encoded: EncodedRequest
+    names: NameMap
+    tools: tuple[Tool, ...]
+    losses: tuple[Loss, ...]
+    structured: frozenset[str] = frozenset()
+
+    @property
+    def written(self) -> tuple[Tool, ...]:
+        """The tools whose calls may be written as text; the very tuple of all tools if `structured` is empty."""
+        if not self.structured:
+            return self.tools
+        return tuple(tool for tool in self.tools if tool.name not in self.structured)
+
+
+class TextCallSearch(Struct, frozen=True, gc=False):
+    """What is searched for in the text of a model that was offered some tools."""
+
+    offers: Offers
+    looking: ChosenPatterns
+    begins_in: Callable[[str], object]
+    begins: Mapping[str, bool]
+    is_thinking: bool
+
+
+def search_for(
+    tools: tuple[Tool, ...], formats: str | tuple[str, ...], model: str
+) -> TextCallSearch | None:
+    """What is searched for; None where no tool may be called, so that text is text. Remembered with the tools.
+
+    Raises:
+        ConfigError: `formats` names one that does not exist.
+    """
+    if len(model) > _LONGEST_KNOWN:
+        return _make(tools, formats, model)
+    key = (_make, formats, model, PATTERNS.changes)
+    return made_of(tools, key, lambda: _make(tools, formats, model))
+
+
+def _make(
+    tools: tuple[Tool, ...], formats: str | tuple[str, ...], model: str
+) -> TextCallSearch | None:
+    offers = offers_of(tools)
+    if not offers:
+        return None
+    looking = patterns_for(formats, model)
+    openers = openers_of(looking.patterns, offers)
+    return TextCallSearch(
+        offers, looking, openers.begins_in, openers.begins, bool(looking.reasoning)
+    )
+
+
+class LazyTextCallStage:
+    """Finds calls in the text of a whole answer, as a `TextCallStage`, which it makes only when there is something to find.
+
+    That is seldom. Whether a call begins in a text is known without a stage: it is prepared once for the tools and the model.
+    """
+
+    __slots__ = (
+        *("_seed", "_search", "_stage"),
+        *("begins_in", "has_changed", "is_thinking", "problems"),
+    )
+
+    def __init__(self, search: TextCallSearch, seed: str) -> None:
+        self.begins_in = search.begins_in
+        self.is_thinking = search.is_thinking
+        self.has_changed = False
+        self._search = search
+        self._seed = seed
+        self._stage: TextCallStage | None = None
+        self.problems: Sequence[Problem] = ()
+
+    @property
+    def is_reading(self) -> bool:
+        return self._stage is not None and self._stage.is_reading
+
+    @property
+    def begins(self) -> Mapping[str, bool]:
+        return self._search.begins
+
+    def feed(self, event: Event) -> tuple[Event, ...]:
+        stage = self._made()
+        emitted = stage.feed(event)
+        self.has_changed = stage.has_changed
+        return emitted
+
+    def lane(self, part: int) -> Callable[[str], None] | None:
+        return self._made().lane(part)
+
+    def debt(self, part: int) -> Debt | None:
+        return self._made().debt(part)
+
+    def owed(self, part: int) -> int:
+        return self._made().owed(part)
+
+    def is_paid(self, debt: Debt) -> bool:
+        return self._made().is_paid(debt)
+
+    def number_of(self, part: int) -> int | None:
+        return self._made().number_of(part)
+
+    def _made(self) -> TextCallStage:
+        if self._stage is None:
+            search = self._search
+            self._stage = TextCallStage(
+                StageSettings(
+                    offers=search.offers,
+                    patterns=search.looking.patterns,
+                    reasoning=search.looking.reasoning,
+                    seed=self._seed,
+                )
+            )
+            self.problems = self._stage.problems
+        return self._stage
+
+
+class AnswerKeeper(Protocol):
+    """What stores an answer while it is sent: all of it (`state.keeper`), or what a client cannot carry (`state.escrow`)."""
+
+    def take(self, sent: bytes) -> None:
+        """More of a stream is sent."""
+        ...
+
+    async def end_stream(self, last: bytes) -> bytes:
+        """Store the stream that ends with `last`. Returns what is to be sent: `last`, or a failure in place of the end."""
+        ...
+
+    async def end_body(self, body: bytes) -> bytes:
+        """The body that is to be sent: the same, or with another id. Raises StoreError: none may be."""
+        ...
+
+    def repeats(self, response_id: str) -> bool:
+        """Whether the id that an upstream gives names another answer already."""
+        ...
+
+    @property
+    def problem(self) -> ErrorInfo | None:
+        """Why `end_stream` put a failure in place of the end."""
+        ...
+
+
+class AnswerPlan(Struct, frozen=True, kw_only=True):
+    """How an answer is read, and encoded for the client.
+
+    `stage`: what changes it on the way, beside its names; `written`, what of that finds calls in the text.
+    `relay`: `none` where the dialects differ or more than the text is looked at.
+    `obsidian`: the stage that may end the answer early; `grace`: the seconds it waits for further calls.
+    `keeper`: what keeps it; `escrow`: the same, where it must see the events before they are encoded.
+    `renamed`: the plan under which it has our id, where it would pass with the upstream's.
+    """
+
+    client_dialect: Dialect
+    dialect: Dialect
+    wants_stream: bool
+    decode: DecodeContext
+    encode: EncodeContext
+    names: NameMap | None
+    stage: Change | None
+    written: TextCallStage | LazyTextCallStage | None = None
+    relay: Literal["none", "repair", "exact"]
+    obsidian: ObsidianAnswer | None = None
+    grace: float = 0.0
+    keeper: AnswerKeeper | None = None
+    escrow: Escrow | None = None
+    renamed: "Callable[[], AnswerPlan] | None" = None
+
+    @property
+    def scan(self) -> TextCallStage | LazyTextCallStage | None:
+        """The stage, where it does nothing but find calls in the text: then it need not see all of it."""
+        return self.written if self.obsidian is None else None
+
+    def change(self, *, is_scanned: bool = False) -> Change | None:
+        """What happens to each event on its way. `is_scanned`: the text is looked at before."""
+        change = change_of(self.names, None if is_scanned else self.stage)
+        return change if self.escrow is None else seen_by(self.escrow, change)
+
+    def with_written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+        """These problems, and those of calls that the model wrote as text."""
+        found = () if self.written is None else self.written.problems
+        if not found:
+            return problems
+        return (
+            *problems,
+            *(Problem(each.frame, f"text_{each.kind}", each.message) for each in found),
+        )
+
+
+def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -> PlannedRequest:
+    """The request for this upstream.
+
+    Raises:
+        RequestRefused: it says what the upstream's dialect cannot, and the policy refuses to lose it.
+    """
+    model = target.model
+    settings = target.settings
+    wanted, repairs = asked.request, _NO_REPAIRS
+    if target.obsidian is not None:
+        wanted, repairs = apply_to_request(wanted, target.obsidian)
+    if settings.prompted_tools is not None and needs_prompting(wanted):
+        prompted = prompt_tools(wanted, settings.prompted_tools, settings.losses)
+        request = structs.replace(prompted.request, model=model, stream=stream)
+        encoded = upstream_codec(target.dialect).encode_request(
+            request, target.accepts, settings.losses
+        )
+        encoded = _shaped(encoded, target, (*repairs, *prompted.repairs))
+        losses = (*prompted.losses, *encoded.losses)
+        return PlannedRequest(encoded, prompted.names, prompted.tools, losses)
+    if target.is_same_dialect and wanted is asked.request and not asked.is_rebuilt:
+        encoded = relay_request(
+            asked.body,
+            wanted,
+            dialect=target.dialect,
+            target=target.accepts,
+            model=model,
+            stream=stream,
+            policy=settings.losses,
+        )
+    else:
+        request = structs.replace(wanted, model=model, stream=stream)
+        encoded = upstream_codec(target.dialect).encode_request(
+            request, target.accepts, settings.losses
+        )
+    if repairs or settings.kind == "chatgpt-codex":
+        encoded = _shaped(encoded, target, repairs)
+    tools = _offered(asked.request.tools, encoded.names)
+    return PlannedRequest(encoded, encoded.names, tools, encoded.losses)
+
+
+def without_hosted_text(
+    planned: PlannedRequest,
+    request: Request,
+    target: AttemptTarget,
+    is_hosted: Callable[[Tool], bool],
+) -> PlannedRequest:
+    """The same where no text calls a tool that is run here: words that merely look like a call must run nothing.
+
+    Unless the operator says of the upstream that it writes its calls as text.
+    """
+    settings = target.settings
+    if settings.text_calls != _AUTO or settings.prompted_tools is not None:
+        return planned
+    pairs = zip(request.tools, planned.tools, strict=True)  # the same tools by other names
+    names = frozenset(tool.name for own, tool in pairs if is_hosted(own))
+    return structs.replace(planned, structured=names)
+
+
+def _shaped(
+    encoded: EncodedRequest, target: AttemptTarget, repairs: tuple[Repair, ...]
+) -> EncodedRequest:
+    """The request as this kind of upstream takes it, where that is not all of its dialect."""
+    if repairs:
+        encoded = structs.replace(encoded, repairs=(*repairs, *encoded.repairs))
+    if target.settings.kind != "chatgpt-codex":
+        return encoded
+    shaped = shape_request(encoded.body, door=target.client_dialect, policy=target.settings.losses)
+    return structs.replace(
+        encoded,
+        body=shaped.body,
+        losses=(*encoded.losses, *shaped.losses),
+        repairs=(*encoded.repairs, *shaped.repairs),
+    )
+
+
+def plan_answer(
+    request: Request,
+    planned: PlannedRequest,
+    target: AttemptTarget,
+    *,
+    profile: Profile,
+    seed: str,
+    now: float,
+) -> AnswerPlan:
+    """How the answer is read, and how it is encoded for the client."""
+    settings = target.settings
+    is_translated = target.obsidian is not None or settings.prompted_tools is not None
+    is_relayed = target.is_same_dialect and profile == "default" and not is_translated
+    # Who wants answers exactly as they come wants their text as it comes.
+    is_exact = is_relayed and settings.passthrough == "exact"
+    names: NameMap | None = planned.names
+    wants_stream = request.stream is True
+    obsidian = change = None
+    written: TextCallStage | LazyTextCallStage | None = None
+    if target.obsidian is not None:
+        written = stage = _stage(request, planned, target, seed)
+        obsidian = _obsidian_answer(target.obsidian, request, planned, target, stage)
+        change, names = obsidian.feed, None  # it restores the names itself
+    elif not is_exact:
+        is_lazy = not wants_stream and request.tool_choice is None
+        if is_lazy and settings.prompted_tools is None:
+            written = _lazy_stage(planned, target, seed)
+        else:
+            written = _stage(request, planned, target, seed)
+        change = None if written is None else written.feed
+    return AnswerPlan(
+        client_dialect=target.client_dialect,
+        dialect=target.dialect,
+        wants_stream=wants_stream,
+        decode=DecodeContext(
+            tools=planned.tools,
+            choices=request.choices or 1,
+            name_fallback=settings.name_fallback,
+            seed=seed,
+        ),
+        encode=EncodeContext(
+            # A client that asked for a model under another name gets that name back; else the upstream's word counts.
+            model=request.model if target.model != request.model else None,
+            created=int(now),
+            seed=seed,
+            include_usage=request.include_usage is True or target.client_dialect != "chat",
+            profile=profile,
+            legacy_functions=bool(request.tools) and is_legacy(request.tools[0]),
+            losses=settings.losses,
+            last_comment=None if obsidian is None else obsidian.comment,
+        ),
+        names=names,
+        stage=change,
+        written=written,
+        obsidian=obsidian,
+        grace=0.0 if target.obsidian is None else target.obsidian.grace,
+        relay=settings.passthrough if is_relayed else "none",
+    )
+
+
+def _obsidian_answer(
+    policy: ObsidianPolicy,
+    request: Request,
+    planned: PlannedRequest,
+    target: AttemptTarget,
+    stage: TextCallStage | None,
+) -> ObsidianAnswer:
+    return ObsidianAnswer(
+        policy,
+        tools=request.tools,
+        names=planned.names,
+        text_calls=stage,
+        losses=target.settings.losses,
+        choices=request.choices or 1,
+    )
+
+
+def _lazy_stage(
+    planned: PlannedRequest, target: AttemptTarget, seed: str
+) -> LazyTextCallStage | None:
+    """What finds calls in the text of a whole answer, where nothing narrows what may be called."""
+    formats = target.settings.text_calls
+    if not (planned.tools and formats):
+        return None
+    search = search_for(planned.written, "auto" if formats == _AUTO else formats, target.model)
+    return None if search is None else LazyTextCallStage(search, seed)
+
+
+def _stage(
+    request: Request, planned: PlannedRequest, target: AttemptTarget, seed: str
+) -> TextCallStage | None:
+    """What finds calls that the model writes as text, unless the operator says that it writes none."""
+    settings = target.settings
+    formats = settings.text_calls
+    if settings.prompted_tools is not None:
+        formats = (settings.prompted_tools, *formats)
+    if target.obsidian is not None:
+        formats = formats_for(target.obsidian, formats)
+        if not request.tools:
+            return stage_without_tools(target.obsidian, request, seed)
+    if not formats:
+        return None
+    choice = request.tool_choice
+    tools = planned.tools
+    if choice is not None and choice.mode == "allowed" and len(tools) == len(request.tools):
+        # The allowed tools have the client's names; what the model writes has the upstream's.
+        allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
+        pairs = zip(request.tools, tools, strict=True)
+        tools = tuple(tool for own, tool in pairs if (own.name, own.namespace) in allowed)
+    if planned.structured:
+        tools = tuple(tool for tool in tools if tool.name not in planned.structured)
+    if choice is not None and choice.mode == "allowed":
+        choice = None
+    return stage_for(
+        structs.replace(request, tools=tools, tool_choice=choice),
+        formats="auto" if formats == _AUTO else formats,
+        model=target.model,
+        policy=TailPolicy() if target.obsidian is None else target.obsidian.tail,
+        seed=seed,
+    )
+
+
+def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
+    """The tools by the names the upstream knows them by."""
+    for (space, name), wire in names.wires.items():
+        if wire != name or space is not None:
+            break
+    else:
+        return tools  # the very tuple: what was made of it is remembered
+    offered: list[Tool] = []
+    for tool in tools:
+        wire = names.wire(tool.name, tool.namespace)
+        same = wire == tool.name and tool.namespace is None
+        offered.append(tool if same else structs.replace(tool, name=wire, namespace=None))
+    return tuple(offered)
+
+
+def knows_previous(continuation: Continuation, request: Request, target: AttemptTarget) -> bool:
+    """Whether the upstream knows what the request continues, and is sent the request as the client sent it.
+
+    Raises:
+        RequestRefused: it continues what neither we nor the upstream can know.
+    """
+    if continuation.missing and not _may_keep(target.settings):
+        raise item_missing(continuation.missing[0])
+    if continuation.request is None:
+        check_previous(request, target)
+        return False
+    is_known = continuation.upstream == target.upstream and target.settings.keeps_responses
+    return is_known and target.is_same_dialect
+
+
+def check_previous(request: Request, target: AttemptTarget) -> None:
+    """Check that a response or an item that is not ours may be the upstream's.
+
+    Raises:
+        RequestRefused: it cannot be.
+    """
+    if _may_keep(target.settings):
+        return
+    if request.previous_id is not None:
+        raise previous_missing(request.previous_id)
+    unknown = references(request)
+    if unknown:
+        raise item_missing(unknown[0])
+
+
+def plan_kept(
+    plan: AnswerPlan, keeper: Keeper, target: AttemptTarget, *, is_native: bool
+) -> AnswerPlan:
+    """The plan for an answer that is stored.
+
+    It has our id where we encode it. It must be encoded where it continues a response that the upstream does not know, since
+    the upstream would name another past; and where the upstream repeats its ids.
+    """
+    keeper.upstream = target.upstream
+    keeper.family = FAMILIES.get(target.dialect, "")
+    named = partial(_plan_named, plan, keeper)
+    if plan.relay == "none" or (keeper.names_itself and not is_native):
+        return named()
+    if target.settings.keeps_responses:  # and is asked for them by its own ids
+        return structs.replace(plan, keeper=keeper)
+    return named() if keeper.is_repeating else structs.replace(plan, keeper=keeper, renamed=named)
+
+
+def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
+    """The plan for an answer that has our id."""
+    own = keeper.response_id
+    encode = structs.replace(
+        plan.encode,
+        response_id=own,
+        previous_id=keeper.parent,
+        seed=own,
+        journal=keeper.journal,
+    )
+    return structs.replace(plan, keeper=keeper, encode=encode, relay="none")
+
+
+def plan_escrow(plan: AnswerPlan, managed: ManagedStore, owner: str) -> AnswerPlan:
+    """The plan for an answer whose client cannot carry seals, where the upstream may make some."""
+    family = FAMILIES.get(plan.dialect)
+    if family is None:
+        return plan
+    escrow = Escrow(managed, owner, family)
+    losses = {"seal": "carry", **plan.encode.losses}
+    encode = structs.replace(plan.encode, losses=losses)
+    return structs.replace(plan, keeper=escrow, escrow=escrow, encode=encode)
+
+
+def _may_keep(settings: UpstreamSettings) -> bool:
+    return settings.kind == "responses" or "responses" in settings.also

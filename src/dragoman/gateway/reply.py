@@ -1,0 +1,121 @@
+"""Reading an upstream's reply without holding up the event loop: whole bodies, streams in slices, and the end."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+from dragoman.errors import FrameTooLarge, GatewayError
+from dragoman.offload import offload
+from dragoman.sse import MAX_FRAME_BYTES
+from dragoman.upstream.base import Reply
+
+T = TypeVar("T")
+
+MAX_BODY_BYTES = MAX_FRAME_BYTES
+"""Largest answer that is no stream. The last frame of a stream holds the same, and is held to the same limit."""
+# Bytes and lines of a stream that are read at once: one or two hundred of the usual frames, or a thousand comments, which
+# take ten microseconds each. What is short has no more, whatever it says.
+SHORT = 4 * 1024
+_SLICE = 32 * 1024
+_MAX_LINES = 2048
+# A body that inflates to much more than came would otherwise be read without a pause.
+PAUSE_EVERY = 1024 * 1024
+
+# After an answer has ended only the end of its HTTP body is due; a connection not worth the wait is cut.
+DRAIN_SECONDS = 1.0
+
+
+async def let_go(reply: Reply) -> None:
+    """After a stream that has ended: give the connection back if the upstream ends the answer, else cut it."""
+    try:
+        if reply.is_over:
+            return
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while await reply.read():
+                pass
+    except (GatewayError, TimeoutError):
+        pass
+    finally:
+        reply.close()
+
+
+async def read_whole(reply: Reply, limit: int, first: bytes = b"") -> bytes:
+    """The rest of a reply.
+
+    Raises:
+        FrameTooLarge: it exceeds `limit`. UpstreamError: it was cut.
+    """
+    pieces = [first]
+    size = len(first)
+    pause_at = PAUSE_EVERY
+    while data := await reply.read():
+        pieces.append(data)
+        size += len(data)
+        if size > limit:
+            raise FrameTooLarge(f"expected an answer of at most {limit:,} bytes, got more")
+        if size > pause_at:
+            pause_at = size + PAUSE_EVERY
+            await asyncio.sleep(0)
+    return b"".join(pieces)
+
+
+class Reader(Protocol):
+    """What reads a stream."""
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait for the end of their frame."""
+        ...
+
+
+async def feed_slice(reader: Reader, feed: Callable[[list[bytes]], T], pieces: list[bytes]) -> T:
+    """What `feed` makes of a slice; others get their turn before the next.
+
+    A frame that came in many reads is read at once when its end comes: if it is large, in a thread.
+    """
+    made = await offload(reader.waiting + sum(map(len, pieces)), feed, pieces)
+    await asyncio.sleep(0)
+    return made
+
+
+def is_one_step(pieces: list[bytes], waiting: int) -> bool:
+    """Whether a read of a stream may be read at once. `waiting`: bytes of the frame that it may complete."""
+    size = sum(map(len, pieces)) + waiting
+    return size <= SHORT or (size <= _SLICE and _lines(b"".join(pieces)) <= _MAX_LINES)
+
+
+def slices(pieces: list[bytes]) -> Iterator[list[bytes]]:
+    """The pieces of a read in groups of which each may be read at once; a longer one is cut."""
+    group: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if group and size + len(piece) > _SLICE:
+            yield from _cut(group)
+            group, size = [], 0
+        group.append(piece)
+        size += len(piece)
+    if group:
+        yield from _cut(group)
+
+
+def _cut(group: list[bytes]) -> Iterator[list[bytes]]:
+    whole = group[0] if len(group) == 1 else b"".join(group)
+    parts = max(-(-len(whole) // _SLICE), -(-_lines(whole) // _MAX_LINES))
+    if parts <= 1:
+        yield group
+        return
+    size = -(-len(whole) // parts)
+    for start in range(0, len(whole), size):
+        yield [whole[start : start + size]]
+
+
+def _lines(data: bytes) -> int:
+    return data.count(b"\n") + data.count(b"\r")
+
+
+def is_stream(content_type: str, first: bytes) -> bool:
+    """By the content type where it is one of the two, else by the first byte: JSON opens with a brace."""
+    if content_type.startswith("text/event-stream"):
+        # Some servers send a JSON error under the content type of the stream that was asked for.
+        return not first[:64].lstrip().startswith(b"{")
+    return first[:64].lstrip().startswith((b"data:", b"event:", b":", b"id:", b"retry:"))

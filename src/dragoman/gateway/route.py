@@ -1,0 +1,232 @@
+"""Which upstreams a request for a model goes to, in the order they are tried.
+
+The first route whose glob matches the client's name for the model decides: its upstream comes first, then its fallbacks in
+their order. Each upstream is asked for the route's `upstream_model` (the client's name if it has none); a fallback written
+`name=model` is asked for that model instead, because another provider seldom knows the same names. Whether a failure allows
+the next attempt is decided by `upstream.retry`.
+"""
+
+import os
+import re
+from fnmatch import translate
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from dragoman.config.settings import OPENAI_HOST, Route, Settings, UpstreamSettings, split_fallback
+from dragoman.errors import ConfigError, RequestRefused
+from dragoman.gateway.targets import AttemptTarget, target_of
+from dragoman.model.parts import Dialect
+from dragoman.obsidian.policy import always_applies
+from dragoman.upstream.base import Supervised, Upstream
+from dragoman.upstream.chatgpt_codex.credentials import auth_path
+from dragoman.upstream.rehearsal import RehearsalUpstream
+
+# Clients choose the names: a deployment uses tens of them, and whoever sends others must not fill the memory.
+_MAX_CACHED = 1024
+_LONGEST_CACHED = 256
+# Enough to recognise a mistyped name by; GET /v1/models lists them all.
+_GLOBS_SHOWN = 20
+_LONGEST_SHOWN = 100
+_GLOB_SIGNS = frozenset("*?[")
+# Names that the vendors' own servers know.
+_VENDOR_MODELS = (("gpt-5.5", OPENAI_HOST), ("claude-sonnet-4-5", "api.anthropic.com"))
+
+
+class Candidate(Struct, frozen=True):
+    """An upstream to try, and its name for the model."""
+
+    upstream: str
+    model: str
+
+
+class Router:
+    """The routes of one configuration, compiled. Pure."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._routes = [
+            (re.compile(translate(route.model)).match, route) for route in _routes(settings)
+        ]
+        self._servers = settings.hosted.servers
+        self._cached_servers = lru_cache(_MAX_CACHED)(self._find_servers)
+
+    def candidates(self, model: str) -> tuple[Candidate, ...]:
+        """The upstreams for a model, at least one.
+
+        Raises:
+            RequestRefused: no route takes this model (404, code `model_not_found`).
+        """
+        route = self._route(model)
+        if route is not None:
+            return _candidates(route, model)
+        raise model_not_found(model, tuple(route.model for _, route in self._routes))
+
+    def servers(self, model: str) -> tuple[str, ...]:
+        """The MCP servers whose tools are offered beside those of a request for this model."""
+        is_short = len(model) <= _LONGEST_CACHED
+        return self._cached_servers(model) if is_short else self._find_servers(model)
+
+    def _find_servers(self, model: str) -> tuple[str, ...]:
+        route = self._route(model)
+        if route is None or route.mcp is None:
+            return self._servers
+        return route.mcp
+
+    def _route(self, model: str) -> Route | None:
+        return next((route for is_match, route in self._routes if is_match(model)), None)
+
+
+class Upstreams:
+    """The upstreams of one configuration by their names, and how each is reached by clients of a dialect."""
+
+    def __init__(self, settings: Settings) -> None:
+        """
+        Raises:
+            ConfigError: the environment variable that should hold a key is not set.
+        """
+        self.settings = settings
+        self.router = Router(settings)
+        self.by_name = {
+            name: make_upstream(name, each) for name, each in settings.upstreams.items()
+        }
+        self._cached: dict[tuple[Dialect, str], tuple[AttemptTarget, ...]] = {}
+
+    def targets(self, client_dialect: Dialect, model: str) -> tuple[AttemptTarget, ...]:
+        """Where a request for a model is sent, in the order of the attempts; at least one.
+
+        Raises:
+            RequestRefused: no route takes this model (404, code `model_not_found`).
+        """
+        targets = self._cached.get((client_dialect, model))
+        if targets is None:
+            candidates = self.router.candidates(model)
+            targets = tuple(self._target(client_dialect, each) for each in candidates)
+            if len(model) <= _LONGEST_CACHED:
+                if len(self._cached) >= _MAX_CACHED:
+                    self._cached.clear()
+                self._cached[client_dialect, model] = targets
+        return targets
+
+    def start(self) -> None:
+        """Start the upstreams that run beside us. Needs the running loop."""
+        for upstream in self.by_name.values():
+            if isinstance(upstream, Supervised):
+                upstream.start()
+
+    def troubles(self) -> dict[str, str]:
+        """The upstreams that cannot answer now, with the reasons."""
+        found: dict[str, str] = {}
+        for name, upstream in self.by_name.items():
+            trouble = upstream.trouble if isinstance(upstream, Supervised) else None
+            if trouble is not None:
+                found[name] = upstream.secrets.hide(trouble)
+        return found
+
+    async def close(self) -> None:
+        """End the connections to all upstreams."""
+        for upstream in self.by_name.values():
+            await upstream.close()
+
+    def _target(self, client_dialect: Dialect, candidate: Candidate) -> AttemptTarget:
+        name, model = candidate.upstream, candidate.model
+        settings = self.settings.upstreams[name]
+        dialect = self.by_name[name].dialect_for(client_dialect)
+        return AttemptTarget(
+            client_dialect=client_dialect,
+            dialect=dialect,
+            upstream=name,
+            model=model,
+            settings=settings,
+            accepts=target_of(settings, dialect, model),
+            is_same_dialect=dialect == client_dialect,
+            is_obsidian=client_dialect == "chat"
+            and always_applies(
+                self.settings.chat, kind=str(settings.kind), upstream_mode=settings.output_mode
+            ),
+        )
+
+
+def make_upstream(name: str, settings: UpstreamSettings) -> Upstream:
+    """The upstream an operator described.
+
+    Raises:
+        ConfigError: the environment variable that should hold its key is not set.
+    """
+    if settings.kind == "rehearsal":
+        return RehearsalUpstream(name)
+    # They need packages of the extra `server`; commands that only read routes work without it.
+    from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream  # noqa: PLC0415
+    from dragoman.upstream.codex.upstream import CodexUpstream  # noqa: PLC0415
+    from dragoman.upstream.http.upstream import HttpUpstream  # noqa: PLC0415
+
+    if settings.kind == "codex":
+        return CodexUpstream(name, settings)
+    if settings.kind == "chatgpt-codex":
+        auth_file = auth_path(settings.auth_file, os.environ)
+        return ChatGptCodexUpstream(name, settings, auth_file=auth_file)
+    key = settings.api_key
+    if settings.api_key_env is not None:
+        key = os.environ.get(settings.api_key_env)
+        if not key:
+            raise ConfigError(
+                f"upstreams.{name}.api_key_env: expected a key in the environment variable "
+                f"{settings.api_key_env}, which is not set"
+            )
+    return HttpUpstream(name, settings, key=key)
+
+
+def default_model(settings: Settings) -> str | None:
+    """The name of a model that an upstream of these settings is known to have; None if no such name is known."""
+    for route in settings.routes:
+        if not _GLOB_SIGNS & set(route.model):
+            return route.model
+    router = Router(settings)
+    for name, host in _VENDOR_MODELS:
+        upstream = settings.upstreams.get(_first_upstream(router, name) or "")
+        if upstream is not None and urlsplit(upstream.base_url).hostname == host:
+            return name
+    # Names that stand for whatever the upstream has.
+    for name in ("codex", "rehearsal"):
+        upstream = settings.upstreams.get(_first_upstream(router, name) or "")
+        if upstream is not None and upstream.kind == name:
+            return name
+    return None
+
+
+def _first_upstream(router: Router, model: str) -> str | None:
+    try:
+        return router.candidates(model)[0].upstream
+    except RequestRefused:
+        return None
+
+
+def model_not_found(model: str, globs: tuple[str, ...]) -> RequestRefused:
+    """The error for a model that nothing serves; `globs` are those that something does."""
+    name = model if len(model) <= _LONGEST_SHOWN else f"{model[:_LONGEST_SHOWN]}…"
+    shown = ", ".join(globs[:_GLOBS_SHOWN]) or "none"
+    more = len(globs) - _GLOBS_SHOWN
+    rest = f" and {more} more" if more > 0 else ""
+    error = RequestRefused(
+        f"no route takes the model {name!r}; the models routed here are: {shown}{rest}",
+        param="model",
+        code="model_not_found",
+    )
+    error.kind, error.status = "not_found", 404
+    return error
+
+
+def _routes(settings: Settings) -> tuple[Route, ...]:
+    """Without routes everything goes to the only upstream."""
+    if settings.routes or len(settings.upstreams) != 1:
+        return settings.routes
+    return (Route(model="*", upstream=next(iter(settings.upstreams))),)
+
+
+def _candidates(route: Route, model: str) -> tuple[Candidate, ...]:
+    renamed = route.upstream_model or model
+    others = [split_fallback(entry) for entry in route.fallback]
+    return (
+        Candidate(route.upstream, renamed),
+        *(Candidate(name, other or renamed) for name, other in others),
+    )

@@ -1,0 +1,125 @@
+"""Where one attempt goes, and what that upstream accepts: its dialect's default, the operator's limits, those for the model.
+
+Pure. `dialects.base.Target` says what the values mean.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TypeVar, get_args
+from urllib.parse import urlsplit
+
+from msgspec import Struct, structs
+
+from dragoman.config.settings import OPENAI_HOST, ModelLimits, UpstreamSettings
+from dragoman.core.aliases import IdLimits, NameLimits
+from dragoman.core.schemas import SchemaRules
+from dragoman.dialects.base import Target
+from dragoman.dialects.registry import upstream_codec
+from dragoman.errors import ConfigError
+from dragoman.model.parts import CallKind, Dialect
+from dragoman.obsidian.policy import ObsidianPolicy
+
+_T = TypeVar("_T")
+
+# Distinct sets of limits, not models: an operator writes a handful.
+_CACHED_TARGETS = 512
+_CACHED_HOSTS = 64
+_NO_LIMITS = ModelLimits()
+_CALL_KINDS: Mapping[str, CallKind] = {kind: kind for kind in get_args(CallKind)}
+
+
+class AttemptTarget(Struct, frozen=True, gc=False):
+    """One upstream as clients of a dialect reach it: all that an attempt knows before its request.
+
+    upstream, model: by the names that the configuration and the upstream have for them. accepts: what the upstream takes.
+    is_obsidian: an Obsidian policy applies to every request. obsidian: the policy that applies to this one.
+    """
+
+    client_dialect: Dialect
+    dialect: Dialect
+    upstream: str
+    model: str
+    settings: UpstreamSettings
+    accepts: Target
+    is_same_dialect: bool
+    is_obsidian: bool
+    obsidian: ObsidianPolicy | None = None
+
+
+def target_of(settings: UpstreamSettings, dialect: Dialect, model: str) -> Target:
+    """What this upstream accepts in a request of `dialect` for `model` (the upstream's name for it).
+
+    Of two values for the same thing the nearer one counts: the model's, then the upstream's, then what its host is
+    known for, then the dialect's.
+
+    Raises:
+        ConfigError: there is no such dialect, or `builtin_tools` names no kind of tool.
+    """
+    own = _NO_LIMITS
+    if settings.models:
+        own = next(
+            (limits for glob, limits in settings.models.items() if fnmatchcase(model, glob)), own
+        )
+    return _make(dialect, settings.limits, own, is_openai=_is_openai(settings.base_url))
+
+
+@lru_cache(_CACHED_HOSTS)
+def _is_openai(base_url: str) -> bool:
+    return urlsplit(base_url).hostname == OPENAI_HOST
+
+
+@lru_cache(_CACHED_TARGETS)
+def _make(dialect: Dialect, common: ModelLimits, own: ModelLimits, *, is_openai: bool) -> Target:
+    target = upstream_codec(dialect).target
+    if is_openai and dialect == "chat":
+        # OpenAI's reasoning models answer 400 to the older name; its other models take both.
+        target = structs.replace(target, max_tokens_field="max_completion_tokens")
+    return _limited(_limited(target, common), own)
+
+
+def _limited(target: Target, limits: ModelLimits) -> Target:
+    if limits == _NO_LIMITS:
+        return target
+    names, ids, schemas = target.names, target.ids, target.schemas
+    builtin = limits.builtin_tools
+    return structs.replace(
+        target,
+        names=NameLimits(
+            pattern=_either(limits.name_pattern, names.pattern),
+            max_length=_either(limits.max_name_length, names.max_length),
+            reserved=names.reserved,
+        ),
+        ids=IdLimits(
+            pattern=_either(limits.id_pattern, ids.pattern),
+            max_length=_either(limits.max_id_length, ids.max_length),
+            min_length=ids.min_length,
+        ),
+        schemas=_schema_rules(schemas, limits),
+        default_max_tokens=_either(limits.default_max_tokens, target.default_max_tokens),
+        max_tokens_field=_either(limits.max_tokens_field, target.max_tokens_field),
+        builtin=target.builtin if builtin is None else frozenset(map(_call_kind, builtin)),
+        strict=_either(limits.strict_tools, target.strict),
+        user_first=_either(limits.user_first, target.user_first),
+    )
+
+
+def _schema_rules(rules: SchemaRules, limits: ModelLimits) -> SchemaRules:
+    drop = limits.drop_schema_keywords
+    return structs.replace(
+        rules,
+        drop=rules.drop if drop is None else frozenset(drop),
+        inline_refs=_either(limits.inline_schema_refs, rules.inline_refs),
+    )
+
+
+def _either(stated: _T | None, default: _T) -> _T:
+    return default if stated is None else stated
+
+
+def _call_kind(name: str) -> CallKind:
+    kind = _CALL_KINDS.get(name)
+    if kind is None:
+        expected = ", ".join(_CALL_KINDS)
+        raise ConfigError(f"builtin_tools: expected kinds of tools, among {expected}; got {name!r}")
+    return kind

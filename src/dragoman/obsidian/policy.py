@@ -1,0 +1,118 @@
+"""Which policy applies to one request of the Chat API. The first of these that says something decides the output mode:
+
+    x-proxy-output-mode   the header of the request
+    [chat] output_mode    the setting of the gateway (PROXY_OUTPUT_MODE wins over the file)
+    output_mode           the setting of the upstream
+    the upstream's kind   `obsidian-xml` for `codex`, `openai-json` for all others
+
+If none of the first three says anything, the other `[chat]` settings have their defaults and the upstream is not
+Codex, then no policy applies and the answer passes as it would without this package.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dragoman.errors import RequestRefused
+from dragoman.obsidian.settings import ChatSettings, OutputMode, StopMode, XmlEscape, mode_of
+from dragoman.textcalls.tail import TailPolicy
+
+MODE_HEADER = b"x-proxy-output-mode"
+
+_DEFAULTS = ChatSettings()
+_CODEX = "codex"  # the kind of upstream that the contract was made for
+
+
+class ObsidianPolicy(Struct, frozen=True, kw_only=True):
+    """mode: `obsidian-xml` writes each call as a `<use_tool>` block too, after the text before it.
+
+    xml_escape: `entities` for readers that decode them; Obsidian Copilot does not.
+    stop: True ends the turn after its calls, False lets it go on; None ends it only if the calls came as text.
+    stop_mode: `burst` lets further calls and white space pass and ends at other text; `first` ends at the first call.
+    suppress_tail: drop text after a call; None drops it only if the calls came as text.
+    max_calls: the most calls of a choice that are sent; 0 sends all.
+    delimiter: text between two blocks. dedup: drop a call with the name and arguments of an earlier one.
+    finish_failed: an answer that fails after complete calls ends with those calls, not with the failure.
+    grace: seconds to wait for further calls before the turn is ended.
+    parallel_calls: what to ask the upstream for if the client did not say. pairs_results: see `request`.
+    """
+
+    mode: OutputMode = "openai-json"
+    xml_escape: XmlEscape = "none"
+    stop: bool | None = None
+    stop_mode: StopMode = "burst"
+    suppress_tail: bool | None = None
+    max_calls: int = 0
+    delimiter: str = ""
+    dedup: bool = False
+    finish_failed: bool = False
+    grace: float = 0.3
+    parallel_calls: bool | None = None
+    pairs_results: bool = False
+
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        """The mode that applies, as a header of the answer."""
+        return MODE_HEADER, self.mode.encode()
+
+    @property
+    def tail(self) -> TailPolicy:
+        """The policy for calls that came as text. `max_calls` counts them later, together with all others."""
+        return TailPolicy(
+            stop="never" if self.stop is False else self.stop_mode,
+            suppress_tail=self.stop is True or self.suppress_tail is not False,
+        )
+
+
+def always_applies(chat: ChatSettings, *, kind: str, upstream_mode: str | None) -> bool:
+    """Whether a policy applies to every request, even to one without the header.
+
+    kind: the upstream's. upstream_mode: the `output_mode` of the upstream's settings.
+    """
+    return kind == _CODEX or upstream_mode is not None or chat != _DEFAULTS
+
+
+def policy_for(
+    chat: ChatSettings, headers: Mapping[bytes, bytes], *, kind: str, upstream_mode: str | None
+) -> ObsidianPolicy | None:
+    """The policy for one request; None if nobody asked for one.
+
+    Raises:
+        RequestRefused: the header names no mode.
+    """
+    requested = headers.get(MODE_HEADER)
+    if requested is None and not always_applies(chat, kind=kind, upstream_mode=upstream_mode):
+        return None
+    if requested is not None:
+        mode = _requested_mode(requested)
+    else:
+        default: OutputMode = "obsidian-xml" if kind == _CODEX else "openai-json"
+        mode = mode_of(chat.output_mode or upstream_mode or "") or default
+    after_calls = chat.error_after_calls or ("finish" if kind == _CODEX else "fail")
+    results = chat.written_results
+    return ObsidianPolicy(
+        mode=mode,
+        xml_escape=chat.xml_escape,
+        stop=chat.stop_after_tools,
+        stop_mode=chat.stop_after_tools_mode,
+        suppress_tail=chat.suppress_tail_after_tools,
+        max_calls=chat.tool_block_max,
+        delimiter=chat.tool_block_delimiter,
+        dedup=chat.tool_block_dedup,
+        finish_failed=after_calls == "finish",
+        grace=chat.stop_after_tools_grace_ms / 1000,
+        parallel_calls=chat.enable_parallel_tool_calls,
+        pairs_results=results == "on" or (results == "auto" and mode == "obsidian-xml"),
+    )
+
+
+def _requested_mode(header: bytes) -> OutputMode:
+    mode = mode_of(header.decode("latin-1"))
+    if mode is None:
+        raise RequestRefused(
+            f'{MODE_HEADER.decode()}: expected "obsidian-xml" or "openai-json", '
+            f"got {header[:40].decode('latin-1')!r}",
+            param=MODE_HEADER.decode(),
+            code="unknown_output_mode",
+        )
+    return mode

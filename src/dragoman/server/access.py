@@ -1,0 +1,290 @@
+"""Who is calling: a key in `Authorization: Bearer`, `x-api-key` or `api-key`, against the operator's keys.
+
+Pure. Keys are compared as SHA-256 digests, every one of them, in constant time: neither the length of a key nor how
+much of it was right can be measured by the time an answer takes. A key that was accepted is found in a dictionary the next
+time. That shows nothing either: Python hashes what came with a secret of the process, and looks at the bytes only where
+all of the hash is that of the key. Whether an address may be listened on without keys is decided where the gateway is
+configured.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import sha256
+from hmac import compare_digest
+
+from msgspec import Struct
+from starlette.types import Send
+
+from dragoman.server.refusals import Forbidden, Unauthorized
+from dragoman.store.contract import owner_of
+
+_CACHED_GUESTS = 256  # callers of a gateway without keys, at a time
+_LONGEST_CACHED = 512
+_ID_LENGTH = (
+    8  # hex digits: enough to distinguish callers in a debug log, far too few to find a key by
+)
+
+
+class Caller(Struct, frozen=True, gc=False):
+    """One who may be served.
+
+    key: what an upstream gets that passes the caller's key on. None: the caller gave none but a key of this gateway.
+    id: distinguishes callers where a log needs it; a key cannot be found from it.
+    owner: whose state it finds in a store: everyone with the same key has the same.
+    """
+
+    key: str | None = None
+    id: str = ""
+    owner: str = ""
+
+
+_ANYONE = Caller()
+
+
+class KeyRing:
+    """The operator's keys. Without any, everyone is served, and a key that is given is kept for the upstream."""
+
+    __slots__ = ("_accepted", "_digests", "_guest")
+
+    def __init__(self, api_keys: Iterable[str] = ()) -> None:
+        keys = [key.encode("utf-8") for key in api_keys]
+        self._digests = [(sha256(key).digest(), _caller(key)) for key in keys]
+        self._accepted: dict[bytes, Caller] = {}  # the operator's keys that came alone
+        self._guest = lru_cache(_CACHED_GUESTS)(_caller)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no key is asked for."""
+        return not self._digests
+
+    def identify(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller | None:
+        """The caller, or None if it may not be served; `refusal` says why. `headers` are ASGI's: lower-case names.
+
+        A client may give one of the operator's keys in one header and its own provider key in another: then the second
+        is what goes to an upstream that passes the caller's key on.
+        """
+        given = _given(headers)
+        if not self._digests:
+            if not given:
+                return _ANYONE
+            return (self._guest if len(given[0]) <= _LONGEST_CACHED else _caller)(given[0])
+        if len(given) == 1 and (caller := self._accepted.get(given[0])) is not None:
+            return caller
+        known: Caller | None = None
+        other: bytes | None = None
+        for key in given:
+            found = self._find(key)
+            if found is not None:
+                known = known or found
+            else:
+                other = other or key
+        if known is None:
+            return None
+        # A key of this gateway is no upstream's business.
+        caller = Caller(None if other is None else _text(other), known.id, known.owner)
+        if len(given) == 1:
+            self._accepted[given[0]] = caller
+        return caller
+
+    def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:
+        """The error for a caller that `identify` does not know."""
+        came = "the key that came is not one of them" if _given(headers) else "none came"
+        return Unauthorized(
+            "expected one of this gateway's API keys, as `Authorization: Bearer <key>` or as `x-api-key: <key>`; "
+            + came,
+            code="invalid_api_key",
+        )
+
+    def _find(self, key: bytes) -> Caller | None:
+        digest = sha256(key).digest()
+        found: Caller | None = None
+        for known, caller in self._digests:
+            if compare_digest(known, digest):
+                found = caller
+        return found
+
+
+def _given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """The keys that came, the bearer token first: with two, it is the more deliberate one."""
+    given: list[bytes] = []
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, token = value.partition(b" ")
+            if scheme.lower() == b"bearer" and (token := token.strip()):
+                given.insert(0, token)
+        elif name in (b"x-api-key", b"api-key") and (token := value.strip()):
+            given.append(token)
+    return given
+
+
+def _caller(key: bytes) -> Caller:
+    text = _text(key)
+    tag = sha256(b"dragoman caller\0" + key).hexdigest()[:_ID_LENGTH]
+    return Caller(text, tag, owner_of(text))
+
+
+def _text(key: bytes) -> str:
+    # Header values are bytes; latin-1 is what the way to the upstream turns them back with.
+    return key.decode("latin-1")
+
+
+HeaderList = list[tuple[bytes, bytes]]
+
+# What a page may read besides the body. Rate limits have no wildcard, so the usual ones are spelled out.
+EXPOSED = (
+    *("x-request-id", "request-id", "x-dragoman-loss", "x-dragoman-estimate", "retry-after", "retry-after-ms"),
+    *("x-should-retry", "openai-processing-ms", "x-proxy-output-mode"),
+    *("x-codex-stop-after-tools-mode", "x-codex-tool-call-count", "x-codex-tool-call-truncated"),
+    *(
+        f"x-codex-{window}-{word}"
+        for window in ("primary", "secondary")
+        for word in ("used-percent", "window-minutes", "reset-at")
+    ),
+    *(f"x-ratelimit-{word}-{kind}" for word in ("limit", "remaining", "reset") for kind in ("requests", "tokens")),
+    *(
+        f"anthropic-ratelimit-{kind}-{word}"
+        for kind in ("requests", "tokens", "input-tokens", "output-tokens")
+        for word in ("limit", "remaining", "reset")
+    ),
+)  # fmt: skip
+_EXPOSE = (b"access-control-expose-headers", ", ".join(EXPOSED).encode("ascii"))
+_METHODS = (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS")
+# Chrome keeps a preflight's answer for two hours at most; a changed setting should be seen sooner.
+_MAX_AGE = (b"access-control-max-age", b"600")
+_USUAL_HEADERS = b"authorization, content-type, x-api-key, anthropic-version, anthropic-beta"
+
+# Origins come from clients: long ones are not kept.
+_LONGEST_REMEMBERED = 256
+
+_HEADER_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
+_LOOPBACK = re.compile(rb"https?://(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
+# The last two are what containers call the machine that they run on. Nobody can register a name in .localhost or .internal.
+_OWN_HOST = re.compile(
+    r"(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\]|host\.(?:docker|containers)\.internal"
+)
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+?)\.?(?::\d{1,5})?")
+
+
+class Cors:
+    """The origins of one configuration."""
+
+    def __init__(self, origins: Iterable[str] = ()) -> None:
+        patterns = tuple(origins)
+        self.is_on = bool(patterns)
+        self._is_any = "*" in patterns
+        self._patterns = [_compile(pattern) for pattern in patterns]
+        self._known = lru_cache(maxsize=256)(self._answer)
+
+    def allows(self, origin: bytes) -> bool:
+        """Whether pages of this origin may read answers."""
+        return self._is_any or any(pattern.fullmatch(origin) for pattern in self._patterns)
+
+    def headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> HeaderList:
+        """What every answer carries, errors too: a page cannot read the reason of a failure otherwise."""
+        if not self.is_on:
+            return []
+        origin = _value(request_headers, b"origin")
+        is_short = origin is None or len(origin) <= _LONGEST_REMEMBERED
+        return list(self._known(origin) if is_short else self._answer(origin))
+
+    async def preflight(self, request_headers: HeaderList, send: Send) -> None:
+        """Answer an OPTIONS request. A preflight carries no key, so none is asked for."""
+        headers = self.preflight_headers(request_headers)
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    def preflight_headers(self, request_headers: HeaderList) -> HeaderList:
+        """The headers of the answer to a preflight. Without the allowing ones the browser stops there."""
+        headers = self.headers(request_headers)
+        headers.append((b"vary", b"access-control-request-headers"))
+        if not any(name == b"access-control-allow-origin" for name, _ in headers):
+            return headers
+        asked = _value(request_headers, b"access-control-request-headers")
+        names = asked if asked and _HEADER_NAMES.fullmatch(asked) else _USUAL_HEADERS
+        headers += [_METHODS, (b"access-control-allow-headers", names), _MAX_AGE]
+        if _value(request_headers, b"access-control-request-private-network") == b"true":
+            # A page of the open web asks for an address in the user's own network: ours, on loopback.
+            headers.append((b"access-control-allow-private-network", b"true"))
+        return headers
+
+    def _answer(self, origin: bytes | None) -> tuple[tuple[bytes, bytes], ...]:
+        if self._is_any:
+            return ((b"access-control-allow-origin", b"*"), _EXPOSE)
+        vary = (b"vary", b"origin")
+        if origin is None or not self.allows(origin):
+            return (vary,)
+        return ((b"access-control-allow-origin", origin), _EXPOSE, vary)
+
+
+class Hosts:
+    """The names under which a gateway without keys is asked: those of this machine, and `server.allowed_hosts`."""
+
+    def __init__(self, allowed: Iterable[str] = ()) -> None:
+        names = [name.lower() for name in allowed]
+        self._is_any = "*" in names
+        self._names = frozenset(names)
+        self._endings = tuple(name[1:] for name in names if name.startswith("*."))
+        self._known = lru_cache(maxsize=256)(self._is_allowed)
+
+    def allows(self, host: bytes) -> bool:
+        """`host` is the value of the header."""
+        known = self._known if len(host) <= _LONGEST_REMEMBERED else self._is_allowed
+        return self._is_any or known(host)
+
+    def _is_allowed(self, host: bytes) -> bool:
+        if not host:
+            return True  # no browser sends that
+        found = _HOST.fullmatch(host.decode("latin-1").lower())
+        if found is None:
+            return False
+        name: str = found[1]
+        return (
+            _OWN_HOST.fullmatch(name) is not None
+            or name in self._names
+            or name.endswith(self._endings)
+        )
+
+
+def check_source(cors: Cors, hosts: Hosts, request_headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuse what a page of another site sends to a gateway that asks for no key.
+
+    A browser sends simple requests without asking first, and only keeps the answer from the page: any site could make
+    the user's own gateway spend its keys. Pages of this machine and applications (`app://…`) are served. And a site whose
+    name is made to mean 127.0.0.1 (DNS rebinding) may even read the answers; but it still asks under its own name.
+
+    Raises:
+        Forbidden: the request comes from a web page whose origin is not configured, or is meant for another host.
+    """
+    host = origin = None
+    for name, value in request_headers:
+        if name == b"host":
+            host = value
+        elif name == b"origin":
+            origin = value
+    if host is not None and not hosts.allows(host):
+        raise Forbidden(
+            f"expected a request for localhost, 127.0.0.1 or a name in server.allowed_hosts; "
+            f"got one for {host[:100].decode('ascii', 'replace')}",
+            code="foreign_host",
+        )
+    if origin is None or cors.allows(origin) or _LOOPBACK.fullmatch(origin):
+        return
+    if origin == b"null" or origin.startswith((b"http://", b"https://")):
+        raise Forbidden(
+            f"expected a request of a program, or of a page whose origin is in server.cors_origins; "
+            f"got one from {origin[:100].decode('ascii', 'replace')}",
+            code="foreign_origin",
+        )
+
+
+def _value(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:
+    for name, value in headers:
+        if name == wanted:
+            return value
+    return None
+
+
+def _compile(pattern: str) -> re.Pattern[bytes]:
+    pieces = pattern.rstrip("/").encode("utf-8").split(b"*")
+    return re.compile(rb"[A-Za-z0-9.-]*".join(map(re.escape, pieces)))

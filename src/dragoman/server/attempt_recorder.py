@@ -1,0 +1,112 @@
+"""What the attempts of one request leave behind: its record, counters, and headers of the answer."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from dragoman.gateway.plan import PlannedRequest
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
+from dragoman.model.parts import Dialect
+from dragoman.server.client import Client
+from dragoman.server.http.connection import Headers
+from dragoman.server.http.headers import loss_header
+from dragoman.server.observe.metrics import ACTIONS
+from dragoman.server.observe.record import RequestRecord
+from dragoman.server.ratelimits.headers import limit_headers
+from dragoman.upstream.base import Reply
+from dragoman.upstream.http.headers import response_headers_for
+from dragoman.upstream.retry import Decision
+
+if TYPE_CHECKING:
+    from dragoman.server.gateway import Gateway
+
+T = TypeVar("T")
+
+
+class AttemptRecorder:
+    """An `AttemptObserver` of one request.
+
+    losses: those of the requests that were sent, but for failed attempts that another one followed.
+    problems: those of the answers. error_limits: the rate limits of the last error reply.
+    headers: further headers of the answer. on_sent: is called with each request that is sent.
+    """
+
+    __slots__ = (
+        "_before",
+        "_client",
+        "_dialect",
+        "_gateway",
+        "_has_failed",
+        "_record",
+        "error_limits",
+        "headers",
+        "losses",
+        "on_sent",
+        "problems",
+    )
+
+    def __init__(
+        self, gateway: "Gateway", dialect: Dialect, record: RequestRecord, client: Client
+    ) -> None:
+        """`dialect`: the client's."""
+        self.losses: tuple[Loss, ...] = ()
+        self.problems: tuple[Problem, ...] = ()
+        self.error_limits: Headers = ()
+        self.headers: Headers = ()
+        self.on_sent: Callable[[AttemptTarget, PlannedRequest], None] | None = None
+        self._gateway = gateway
+        self._dialect: Dialect = dialect
+        self._record = record
+        self._client = client
+        self._has_failed = False
+        self._before: tuple[tuple[Loss, ...], tuple[Repair, ...]] = ((), ())
+
+    def started(self, target: AttemptTarget) -> None:
+        record = self._record
+        record.attempts += 1
+        record.upstream = target.upstream
+        record.upstream_model = target.model
+        if self._has_failed:
+            self._has_failed = False
+            self.losses, record.repairs = self._before
+        else:
+            self._before = (self.losses, record.repairs)
+
+    def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
+        record = self._record
+        # An answer may take several requests; the same is left out of each, and counts once.
+        if request.encoded.repairs:
+            record.repairs = (*record.repairs, *_new(request.encoded.repairs, record.repairs))
+        if request.losses:
+            self.losses = (*self.losses, *_new(request.losses, self.losses))
+        if self.on_sent is not None:
+            self.on_sent(target, request)
+
+    def replied(self, target: AttemptTarget, reply: Reply) -> None:
+        gateway = self._gateway
+        limits = limit_headers(self._dialect, target.dialect, reply.headers, gateway.wall_clock())
+        is_error = not 200 <= reply.status <= 299
+        if limits or is_error:
+            gateway.limits.note_headers(target.upstream, reply.headers)
+        if is_error:
+            self.error_limits = limits
+        elif not self._client.started:
+            headers = response_headers_for(self._dialect, target.dialect, reply.headers)
+            headers += limits
+            if self.losses:
+                headers.append(loss_header(self.losses))
+            headers += self.headers
+            self._client.reply_headers = headers
+
+    def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
+        self._has_failed = True
+        action = ACTIONS[type(decision)]
+        self._gateway.telemetry.attempt_failed(target.upstream, error.kind, action)
+
+    def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
+        del target
+        self.problems = (*self.problems, *problems)
+
+
+def _new(found: Sequence[T], known: Sequence[T]) -> list[T]:
+    return [each for each in found if each not in known]

@@ -1,0 +1,402 @@
+"""One HTTP request whose answer includes calls that the gateway runs.
+
+The engine asks the model and runs the hosted tools; the answers are merged into one and written in the client's dialect.
+Nothing is repeated once something was written; before that, upstreams are tried as for any request.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import chain
+from random import getrandbits
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from dragoman.config.settings import HostedSettings
+from dragoman.core.failures import ToldError
+from dragoman.core.ids import NOISE_BITS, number_of
+from dragoman.core.losses import answer_book
+from dragoman.core.usage import NOTED, Tally
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.chat import is_legacy
+from dragoman.dialects.translate import SerialEncoder, make_encoder
+from dragoman.engine.events import EngineEvent, RunEnded
+from dragoman.engine.run import Engine, Model
+from dragoman.engine.settings import EngineSettings
+from dragoman.gateway.answer import settle
+from dragoman.gateway.attempt import Prepare, Sender, UpstreamModel
+from dragoman.gateway.hosted.history import ITEM_PREFIX, has_hosted_calls, restore_calls
+from dragoman.gateway.hosted.merge import AnswerMerger, MergeRules, Style
+from dragoman.gateway.hosted.servers import HostedServers
+from dragoman.gateway.hosted.tools import HostedTools
+from dragoman.gateway.plan import AnswerPlan, PlannedRequest, plan_answer, plan_escrow, plan_kept
+from dragoman.gateway.targets import AttemptTarget
+from dragoman.model.events import Event, Noticed, PartEnded
+from dragoman.model.outcome import ErrorInfo, Loss, Problem
+from dragoman.model.parts import Call
+from dragoman.model.request import Request, ToolChoice, Turn
+from dragoman.obsidian.answer import ObsidianAnswer
+from dragoman.obsidian.policy import ObsidianPolicy
+from dragoman.obsidian.request import apply_to_request
+from dragoman.offload import offload
+from dragoman.server.attempt_recorder import AttemptRecorder
+from dragoman.server.client import Client
+from dragoman.server.doors import Door
+from dragoman.server.http.headers import LOSS_HEADER, loss_header
+from dragoman.server.observe.record import RequestRecord
+from dragoman.sse import encode_comment
+from dragoman.state.continuation import MINTED
+from dragoman.state.keeper import Keeper
+
+if TYPE_CHECKING:
+    from dragoman.server.gateway import Gateway
+
+logger = logging.getLogger(__name__)
+
+# Upstreams have a limit of their own for this, which an operator may set; the engine's must not come before it.
+_IDLE_SECONDS = 24 * 3600.0
+_PING = Noticed("ping")
+_EVENT_BYTES = 64  # of a body, that an event makes at least: many are better written in a thread
+
+
+class HostedRequest(Struct, frozen=True, kw_only=True):
+    """A request that is served with the tools of these servers.
+
+    prepare: completes the request for one upstream. keeper: stores the answer.
+    """
+
+    gateway: "Gateway"
+    hosted_servers: HostedServers
+    servers: Sequence[str]
+    door: Door
+    client: Client
+    record: RequestRecord
+    recorder: AttemptRecorder
+    request: Request
+    headers: Mapping[bytes, bytes]
+    sender: Sender
+    owner: str
+    prepare: Prepare | None = None
+    keeper: Keeper | None = None
+
+
+class HostedAnswer:
+    """The answer. The exchange ends and records it as an `AnswerWriter`."""
+
+    def __init__(self, job: HostedRequest) -> None:
+        self.tally = Tally()
+        self.is_stream = False  # no reply of an upstream is left at its end
+        self.obsidian: ObsidianAnswer | None = None
+        self._job = job
+        self._wants_stream = job.request.stream is True
+        job.recorder.on_sent = self._plan_for
+        self._engine: Engine | None = None
+        self._merger: AnswerMerger | None = None
+        self._plan: AnswerPlan | None = None
+        self._encoder: SerialEncoder | None = None
+        self._events: list[Event] = []  # of an answer that is written as a body
+        self._losses: tuple[Loss, ...] = ()  # of the same
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        encoder = self._encoder
+        losses = self._losses if encoder is None else encoder.losses
+        return (*losses, *(self.obsidian.losses if self.obsidian else ()))
+
+    @property
+    def unstored(self) -> ErrorInfo | None:
+        """Why the client was sent a failure in place of the end."""
+        keeper = None if self._plan is None else self._plan.keeper
+        return None if keeper is None else keeper.problem
+
+    def all_problems(self) -> tuple[Problem, ...]:
+        """Those of all answers of upstreams."""
+        return tuple(self._job.recorder.problems)
+
+    async def serve(self) -> None:
+        """Ask the model, run the tools, and write the answer.
+
+        Raises:
+            ToldError: there is no answer, and nothing was written.
+        """
+        job = self._job
+        settings = job.gateway.settings.hosted
+        if self._wants_stream:
+            job.client.keep_alive = self._keep_alive
+        tools = HostedTools(await job.hosted_servers.source(job.servers), job.request.tools)
+        self._merger = merger = AnswerMerger(_merge_rules(job.door, settings, tools))
+        model = UpstreamModel(
+            job.gateway.upstreams,
+            client_dialect=job.door.dialect,
+            sender=job.sender,
+            observer=job.recorder,
+            prepare=self._prepare,
+            is_hosted=tools.is_ours,
+        )
+        self._engine = Engine(
+            _Choosing(model, tools),
+            (tools,),
+            settings=engine_settings(settings),
+            observer=self._observe,
+        )
+        # Providers refuse both forms of tools in one request, and hosted tools have the newer one.
+        theirs = tuple(
+            structs.replace(tool, extra=None) if is_legacy(tool) else tool
+            for tool in job.request.tools
+        )
+        request = structs.replace(job.request, tools=theirs, stream=self._wants_stream)
+        request = self._recalled(request, tools)
+        try:
+            run = await self._engine.run(request)
+        finally:
+            job.record.hosted = tuple(merger.calls)
+        self._remember(merger, run.turns[len(request.turns) :], tools)
+        await self._end(merger, run)
+
+    async def fail(self, error: ErrorInfo) -> None:
+        """End an answer that has begun with a failure, after closing its open parts."""
+        merger = self._merger
+        if merger is None or self._job.client.finished:
+            return
+        await self._finish(self._changed(merger.fail(error)))
+
+    # --- calls of earlier requests ------------------------------------------------------------------------------------
+
+    def _recalled(self, request: Request, tools: HostedTools) -> Request:
+        """The request with the calls that the gateway ran before: those that the client sent back, or those remembered."""
+        hosted_servers = self._job.hosted_servers
+        tools.tools()  # which names them
+        if self._job.door.dialect != "responses":
+            return hosted_servers.memory.restore(self._job.owner, request, tools.is_theirs)
+        if has_hosted_calls(request, hosted_servers.names):
+            return restore_calls(request, hosted_servers.names, tools.name_of)
+        return request
+
+    def _remember(self, merger: AnswerMerger, turns: Sequence[Turn], tools: HostedTools) -> None:
+        if self._job.door.dialect != "responses" and merger.calls:
+            memory, asked = self._job.hosted_servers.memory, self._job.request.turns
+            memory.keep(self._job.owner, asked, turns, text=merger.text, is_own=tools.is_theirs)
+
+    # --- plan ----------------------------------------------------------------------------------------------------------
+
+    def _plan_for(self, target: AttemptTarget, planned: PlannedRequest) -> None:
+        """Plan how the answer is encoded, by the upstream that its first part comes from."""
+        merger = self._merger
+        if merger is None or merger.has_started:
+            return
+        job = self._job
+        gateway = job.gateway
+        plan = plan_answer(
+            job.request,
+            planned,
+            target,
+            profile=gateway.profile(job.headers),
+            seed=job.record.request_id,
+            now=gateway.wall_clock(),
+        )
+        plan = structs.replace(plan, relay="none")
+        if job.keeper is not None:
+            plan = plan_kept(plan, job.keeper, target, is_native=False)
+        elif gateway.is_storing and job.door.dialect == "chat":
+            plan = plan_escrow(plan, gateway.store, job.owner)
+        if job.door.dialect == "responses" and not plan.encode.response_id:
+            # The upstream's own id would name the first of several responses there.
+            number = number_of(gateway.wall_clock(), getrandbits(NOISE_BITS))
+            minted = MINTED["responses"] + number
+            plan = structs.replace(plan, encode=structs.replace(plan.encode, response_id=minted))
+        policy = gateway.obsidian_policy(target, job.headers)
+        if policy is not None:
+            plan = self._under_policy(plan, policy)
+        job.recorder.headers = () if policy is None else (policy.header,)
+        self._plan = plan
+
+    def _under_policy(self, plan: AnswerPlan, policy: ObsidianPolicy) -> AnswerPlan:
+        """The policy is applied last: calls in the text have been found and names restored before."""
+        self.obsidian = obsidian = ObsidianAnswer(
+            policy, tools=self._job.request.tools, losses=plan.encode.losses
+        )
+        if not self._wants_stream:
+            obsidian.expect_complete()
+        return structs.replace(
+            plan, encode=structs.replace(plan.encode, last_comment=obsidian.comment)
+        )
+
+    async def _prepare(self, request: Request, target: AttemptTarget) -> Request:
+        if self._job.prepare is not None:
+            request = await self._job.prepare(request, target)
+        policy = self._job.gateway.obsidian_policy(target, self._job.headers)
+        return request if policy is None else apply_to_request(request, policy)[0]
+
+    # --- output -----------------------------------------------------------------------------------------------------
+
+    async def _observe(self, event: EngineEvent) -> None:
+        merger = self._merger
+        if merger is None:
+            return
+        events = self._changed(merger.feed(event))
+        if not events:
+            return
+        if not self._wants_stream:
+            self._events += events
+            return
+        output = self._encode(events)
+        if output:
+            keeper = None if self._plan is None else self._plan.keeper
+            if keeper is not None:
+                keeper.take(output)
+            await settle(self._job.client.write(output))
+        if self.obsidian is not None and self.obsidian.is_over and self._engine is not None:
+            self._engine.interrupt()
+
+    def _changed(self, events: list[Event]) -> list[Event]:
+        """The events that the client gets, counted, and with their seals stored."""
+        if self.obsidian is not None:
+            events = list(chain.from_iterable(map(self.obsidian.feed, events)))
+        escrow = None if self._plan is None else self._plan.escrow
+        for event in events:
+            if type(event) in NOTED and not _is_hosted(event):
+                self.tally.note(event)
+            if escrow is not None:
+                escrow.see(event)
+        return events
+
+    def _encode(self, events: Sequence[Event]) -> bytes:
+        encoder = self._encoder
+        if encoder is None:
+            door = self._job.door.dialect
+            self._encoder = encoder = make_encoder(door, self._context())
+        if self._job.door.dialect == "responses":
+            # Each answer is one part after the other already; calls that are run here stand beside them.
+            return b"".join(map(encoder.dialect.encode, events))
+        return encoder.encode_all(events)
+
+    def _context(self) -> EncodeContext:
+        if self._plan is None:  # no upstream was asked yet
+            return EncodeContext(model=self._job.request.model)
+        return self._plan.encode
+
+    def _keep_alive(self) -> bytes:
+        """A keep-alive: while tools run the stream may be silent for long."""
+        if self._encoder is None:
+            return encode_comment("keep-alive")
+        is_over = self._merger is None or self._merger.is_over
+        return b"" if is_over else self._encoder.dialect.encode(_PING)
+
+    async def _end(self, merger: AnswerMerger, run: RunEnded) -> None:
+        run = self._explained(run)
+        if self.obsidian is not None and self.obsidian.is_over:
+            events: list[Event] = []
+        else:
+            events = merger.end(run)
+            error = merger.error
+            if error is not None and not (self._wants_stream and self._job.client.started):
+                raise ToldError(error)
+            events = self._changed(events)
+        if self._wants_stream:
+            await self._finish(events)
+        else:
+            await self._respond([*self._events, *events])
+
+    def _explained(self, run: RunEnded) -> RunEnded:
+        """The end of a run, with the limit that ended it in its message."""
+        settings = self._job.gateway.settings.hosted
+        if run.reason in ("max_turns", "max_tokens", "no_progress"):
+            request_id = self._job.record.request_id
+            logger.warning(
+                "request %s: the model was stopped after %d answers: %s",
+                *(request_id, run.turn_count, run.reason),
+            )
+        if run.reason != "max_time":
+            return run
+        message = f"tools that the gateway runs took longer than an answer may: {settings.max_seconds:g} s"
+        return structs.replace(run, error=ErrorInfo(kind="timeout", message=message))
+
+    async def _finish(self, events: Sequence[Event]) -> None:
+        last = self._encode(events)
+        if self._encoder is not None:
+            last += self._encoder.close()
+        keeper = None if self._plan is None else self._plan.keeper
+        if keeper is not None:
+            last = await keeper.end_stream(last)
+        await settle(self._job.client.finish(last))
+
+    async def _respond(self, events: Sequence[Event]) -> None:
+        job = self._job
+        context = self._context()
+        book = answer_book(job.door.codec.losses, context.losses)
+        body = await offload(
+            len(events) * _EVENT_BYTES, job.door.codec.encode_body, events, context, book
+        )
+        self._losses = book.losses
+        keeper = None if self._plan is None else self._plan.keeper
+        if keeper is not None:
+            body = await keeper.end_body(body)
+        headers = [pair for pair in job.client.reply_headers if pair[0] != LOSS_HEADER]
+        losses = (*job.recorder.losses, *self.losses)
+        if losses:
+            headers.append(loss_header(losses))
+        if self.obsidian is not None:
+            headers += self.obsidian.report().headers
+        job.client.reply_headers = headers
+        await settle(job.client.respond(200, body))
+
+
+class _Choosing:
+    """A model that must call a tool only in its first answer: else it could never stop.
+
+    The hosted tools learn what each answer may call.
+    """
+
+    def __init__(self, model: Model, tools: HostedTools) -> None:
+        self._model = model
+        self._tools = tools
+        self._is_first = True
+
+    def ask(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Event]]]:
+        is_first, self._is_first = self._is_first, False
+        asked = request if is_first else relaxed(request)
+        self._tools.choice = asked.tool_choice
+        return self._model.ask(asked)
+
+
+def relaxed(request: Request) -> Request:
+    """The request without the demand that a tool be called."""
+    choice = request.tool_choice
+    if choice is None or not (choice.mode in ("required", "tool") or choice.required):
+        return request
+    if choice.mode == "allowed":
+        return structs.replace(request, tool_choice=structs.replace(choice, required=False))
+    return structs.replace(request, tool_choice=ToolChoice(mode="auto"))
+
+
+def engine_settings(hosted: HostedSettings) -> EngineSettings:
+    """How far one answer may go. What was written cannot be taken back: nothing is asked again or compacted."""
+    return EngineSettings(
+        max_turns=hosted.max_turns,
+        max_seconds=hosted.max_seconds,
+        max_parallel=hosted.max_parallel,
+        tool_timeout=None,  # each server has its own
+        idle_timeout=_IDLE_SECONDS,
+        retries=0,
+        compaction=None,
+    )
+
+
+def _merge_rules(door: Door, hosted: HostedSettings, tools: HostedTools) -> MergeRules:
+    style: Style = "items" if door.dialect == "responses" else hosted.calls
+    return MergeRules(
+        style=style,
+        whose=tools.whose,
+        mint=lambda: f"{ITEM_PREFIX}{getrandbits(96):024x}",
+        # Chat has one text for the whole answer.
+        breaks=door.dialect == "chat" and style == "hidden",
+    )
+
+
+def _is_hosted(event: Event) -> bool:
+    return (
+        isinstance(event, PartEnded)
+        and isinstance(event.value, Call)
+        and event.value.executor == "gateway"
+    )

@@ -1,0 +1,250 @@
+"""One request on a connection of our own server, and the answer to it: a `ClientConnection` in HTTP/1.1.
+
+It takes the place of uvicorn's own `RequestResponseCycle`, so uvicorn's keep-alive, flow control and shutdown apply to it.
+uvicorn reads its `disconnected`, `keep_alive`, `response_complete`, `chunked_encoding` and `message_event`.
+An answer goes out in one write, a stream's head with its first bytes; nothing is awaited that is there already.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, MutableMapping
+from functools import partial
+from http import HTTPStatus
+
+from starlette.types import Message
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from dragoman.gateway.answer import Pending
+from dragoman.server.http.connection import Headers
+
+logger = logging.getLogger(__name__)
+
+STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode("ascii"))
+    for status in HTTPStatus
+}
+
+# From here on it costs more to copy the bytes of a stream than to hand them over in pieces.
+_LARGE = 32 * 1024
+
+
+class Flow(FlowControl):
+    """uvicorn's flow control of one connection. What wakes a writer is only made when one has to wait."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.read_paused = False
+        self.write_paused = False
+
+    def pause_writing(self) -> None:
+        if not self.write_paused:
+            self._is_writable_event = asyncio.Event()
+            self.write_paused = True
+
+
+class Cycle:
+    """`connection` is uvicorn's protocol; its `on_response_complete` is called when the answer is out."""
+
+    __slots__ = (
+        "_connection",
+        "_flow",
+        "_headers",
+        "_on_leave",
+        "_pieces",
+        "_size",
+        "_task",
+        "_transport",
+        "_waiter",
+        "chunked_encoding",
+        "disconnected",
+        "keep_alive",
+        "line_bytes",
+        "more_body",
+        "response_complete",
+        "response_started",
+    )
+
+    def __init__(
+        self,
+        connection: HttpToolsProtocol,
+        headers: list[tuple[bytes, bytes]],
+        target: bytes,
+        *,
+        keep_alive: bool,
+    ) -> None:
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.more_body = True
+        self.response_started = False
+        self.chunked_encoding = False
+        self.response_complete = False
+        self.line_bytes = len(b"POST  HTTP/1.1\r\n") + len(target)
+        self._connection = connection
+        self._transport = connection.transport
+        self._flow = connection.flow
+        self._headers = headers
+        self._on_leave: Callable[[], None] | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._task: asyncio.Task[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    # What the connection does with it.
+
+    @property
+    def message_event(self) -> "Cycle":
+        """What uvicorn rings when the connection is lost."""
+        return self
+
+    def set(self) -> None:
+        """Wake whoever waits for more of the request."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def start(self, task: asyncio.Task[None]) -> None:
+        """`task` answers it."""
+        self._task = task
+        self._connection.tasks.add(task)
+        task.add_done_callback(self.end)
+
+    def leave(self) -> None:
+        """The client has gone."""
+        if not self.response_complete:
+            self.disconnected = True
+            self.set()
+            if self._on_leave is not None:
+                self._on_leave()
+
+    def add(self, data: bytes) -> None:
+        """More of the body has come."""
+        if not self.response_complete:
+            self._pieces.append(data)
+            self._size += len(data)
+            if self._size > HIGH_WATER_LIMIT:
+                self._flow.pause_reading()
+            if self._waiter is not None:
+                self.set()
+
+    def complete(self) -> None:
+        """That was all of the body."""
+        self.more_body = False
+        if self._waiter is not None:
+            self.set()
+
+    def end(self, task: asyncio.Task[None]) -> None:
+        """Whoever answered is done. An answer without an end must not pass for a whole one."""
+        self._connection.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("an exchange failed outside of itself", exc_info=error)
+        if not self.response_complete and not self.disconnected:
+            self._transport.close()
+
+    # The line.
+
+    def task(self) -> asyncio.Task[None] | None:
+        return self._task
+
+    def take_headers(self) -> list[tuple[bytes, bytes]]:
+        headers, self._headers = self._headers, []
+        return headers
+
+    def take_body(self) -> bytes | None:
+        if self.more_body:
+            return None
+        pieces = self._pieces
+        return pieces.pop() if len(pieces) == 1 and not self._flow.read_paused else self._taken()
+
+    async def receive(self) -> Message:
+        if not self._pieces and self.more_body and not self._is_over():
+            self._flow.resume_reading()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._is_over():
+            return {"type": "http.disconnect"}
+        message: MutableMapping[str, object] = {"type": "http.request", "body": self._taken()}
+        message["more_body"] = self.more_body
+        return message
+
+    def on_leave(self, call: Callable[[], None] | None) -> bool:
+        self._on_leave = call
+        if call is not None and self.disconnected:
+            call()  # it left before anybody asked
+        return True
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
+        if self._flow.write_paused:
+            return partial(self._respond_later, status, headers, body)
+        if not self.disconnected:
+            self.response_started = True
+            head = self._head(status, headers)
+            self._transport.write(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+            self._complete()
+        return None
+
+    def begin(self, headers: Headers, data: bytes) -> Pending:
+        if not self.disconnected:
+            self.response_started = self.chunked_encoding = True
+            head = self._head(200, headers) + b"transfer-encoding: chunked\r\n\r\n"
+            self._send(head, data, b"")
+        return self._flow.drain if self._flow.write_paused else None
+
+    def write(self, data: bytes) -> Pending:
+        if not self.disconnected:
+            self._send(b"", data, b"")
+        return self._flow.drain if self._flow.write_paused else None
+
+    def finish(self, data: bytes) -> Pending:
+        if not self.disconnected:
+            self._send(b"", data, b"0\r\n\r\n")
+            self._complete()
+        return None
+
+    def _send(self, before: bytes, data: bytes, behind: bytes) -> None:
+        """A chunk of the body, and what stands around it; one of no bytes would end the body."""
+        size = len(data)
+        if size >= _LARGE:
+            self._transport.writelines((b"%b%x\r\n" % (before, size), data, b"\r\n%b" % behind))
+        elif size:
+            self._transport.write(b"%b%x\r\n%b\r\n%b" % (before, size, data, behind))
+        else:
+            self._transport.write(before + behind)
+
+    async def _respond_later(self, status: int, headers: Headers, body: bytes) -> None:
+        await self._flow.drain()
+        self.respond(status, headers, body)
+
+    def _head(self, status: int, headers: Headers) -> bytes:
+        """All of the head but what says where the body ends."""
+        own = self._connection.server_state.default_headers
+        fields = [*own, *headers] if own else headers
+        head = b"".join([b"%b: %b\r\n" % field for field in fields])
+        # A value that reached us with a line end in it would speak for us.
+        if head.count(b"\n") != len(fields) or head.count(b"\r") != len(fields):
+            raise ValueError("expected headers without line ends in them; one has some")
+        line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        return (
+            b"%b%b" % (line, head)
+            if self.keep_alive
+            else b"%b%bconnection: close\r\n" % (line, head)
+        )
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        if self._waiter is not None:
+            self.set()
+        if not self.keep_alive:
+            self._transport.close()
+        self._connection.on_response_complete()
+
+    def _is_over(self) -> bool:
+        return self.disconnected or self.response_complete
+
+    def _taken(self) -> bytes:
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._size = 0
+        if self._flow.read_paused:
+            self._flow.resume_reading()  # also to hear of the client's leaving
+        return data

@@ -1,0 +1,1 @@
+"""What is written down of requests: the log, the metrics and the dump."""

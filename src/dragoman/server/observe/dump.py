@@ -1,0 +1,282 @@
+"""The dump: one JSON line per interesting event that upstreams sent, for people who look for a fault.
+
+    {"at":1700000000.1,"request_id":"req_1","answer":0,"upstream":"codex","dialect":"responses","frame":7,"event":{…}}
+
+The loop only hands bytes over; a thread of its own reads frames, picks, hides and writes. What the thread cannot take in
+time is left out, and a file that cannot be written is reported once in the log: no request waits or fails for the dump.
+"""
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from time import time
+
+from msgspec import Struct
+
+from dragoman._json import dumps
+from dragoman.config.settings import DumpSettings
+from dragoman.core.secrets import NO_SECRETS, Secrets
+from dragoman.errors import FrameTooLarge
+from dragoman.model.parts import Dialect
+from dragoman.server.observe.dump_events import EventPicker
+from dragoman.sse import FrameParser
+from dragoman.upstream.base import Reply, Upstream, UpstreamRequest
+
+logger = logging.getLogger(__name__)
+
+# Reads that wait for the thread. A read has at most some hundred kilobytes, mostly one.
+_MAX_WAITING = 4096
+# How long a gateway that stops waits for the last lines.
+_LAST_LINES_SECONDS = 2.0
+_OWN_EYES_ONLY = 0o600
+
+
+class _Piece(Struct, frozen=True):
+    """Bytes of a stream on their way to the thread. None: it is over. `context`: what every line of it begins with.
+
+    secrets: what its upstream was sent to be let in.
+    """
+
+    stream: int
+    context: Mapping[str, object]
+    secrets: Secrets
+    data: bytes | None
+
+
+class Dump:
+    """Writes lines. Its thread starts with the first piece and ends with `close`."""
+
+    def __init__(self, settings: DumpSettings) -> None:
+        self._file = _RotatingFile(
+            Path(settings.path or ""), settings.max_bytes, max(1, settings.files)
+        )
+        self._waiting: queue.Queue[_Piece | None] = queue.Queue(_MAX_WAITING)
+        self._thread: threading.Thread | None = None
+        self._streams: dict[int, _Stream] = {}
+        self._numbers = count()
+        self._has_complained = False
+
+    def begin(
+        self, request: UpstreamRequest, upstream: str, secrets: Secrets = NO_SECRETS
+    ) -> "Tap":
+        """A tap for the answer to a request."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="dragoman-dump", daemon=True)
+            self._thread.start()
+        number = next(self._numbers)
+        context = {
+            "request_id": request.request_id,
+            "answer": number,
+            "upstream": upstream,
+            "dialect": request.dialect,
+            "model": request.model,
+        }
+        return Tap(self, number, context, secrets)
+
+    def hand_over(self, piece: _Piece) -> bool:
+        """Whether the thread will see it; it does not if it is far behind."""
+        try:
+            self._waiting.put_nowait(piece)
+        except queue.Full:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Write what waits, for a moment at most."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        try:
+            self._waiting.put(None, timeout=_LAST_LINES_SECONDS)
+        except queue.Full:
+            return
+        thread.join(_LAST_LINES_SECONDS)
+
+    def _run(self) -> None:
+        while (piece := self._waiting.get()) is not None:
+            try:
+                self._write(piece)
+            except Exception as error:
+                if not self._has_complained:
+                    self._has_complained = True
+                    logger.warning("the dump cannot be written: %s", error)
+        self._file.close()
+
+    def _write(self, piece: _Piece) -> None:
+        if piece.data is None:
+            stream = self._streams.pop(piece.stream, None)
+            events = [] if stream is None else stream.close()
+        else:
+            stream = self._streams.get(piece.stream)
+            if stream is None:
+                stream = self._streams[piece.stream] = _Stream(str(piece.context["dialect"]))
+            events = stream.feed(piece.data)
+        at = round(time(), 3)
+        for frame, event in events:
+            line = {"at": at, **piece.context, "frame": frame, "event": event}
+            self._file.write(piece.secrets.hide_bytes(dumps(line)) + b"\n")
+
+
+class Tap:
+    """Where the bytes of one answer are handed over."""
+
+    def __init__(
+        self, dump: Dump, number: int, context: Mapping[str, object], secrets: Secrets
+    ) -> None:
+        self._dump = dump
+        self._number = number
+        self._context = context
+        self._secrets = secrets
+        self._is_open = True
+
+    def feed(self, data: bytes) -> None:
+        # After a gap the frames could not be distinguished.
+        if self._is_open and not self._dump.hand_over(self._piece(data)):
+            self._is_open = False
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._dump.hand_over(self._piece(None))
+
+    def _piece(self, data: bytes | None) -> _Piece:
+        return _Piece(self._number, self._context, self._secrets, data)
+
+
+class _Stream:
+    """One stream, read in the thread: its interesting events with the numbers of their frames."""
+
+    def __init__(self, dialect: str) -> None:
+        self._parser: FrameParser | None = FrameParser()
+        self._picker = EventPicker(dialect)
+        self._frame = 0
+
+    def feed(self, data: bytes) -> list[tuple[int, dict[str, object]]]:
+        if self._parser is None:
+            return []
+        found: list[tuple[int, dict[str, object]]] = []
+        try:
+            for frame in self._parser.feed(data):
+                self._frame += 1
+                if frame.data is not None:
+                    found += [(self._frame, event) for event in self._picker.pick(frame.data)]
+        except FrameTooLarge:
+            self._parser = None
+        return found
+
+    def close(self) -> list[tuple[int, dict[str, object]]]:
+        return [(self._frame, event) for event in self._picker.close()]
+
+
+class _RotatingFile:
+    """Lines appended to a file; a full one becomes `name.1`, that one `name.2`, and so on up to the number kept."""
+
+    def __init__(self, path: Path, max_bytes: int, files: int) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._files = files
+        self._descriptor: int | None = None
+        self._size = 0
+
+    def write(self, line: bytes) -> None:
+        if self._descriptor is not None and self._size + len(line) > self._max_bytes:
+            self._rotate()
+        if self._descriptor is None:
+            self._open()
+            if self._size and self._size + len(line) > self._max_bytes:
+                self._rotate()
+                self._open()
+        if self._descriptor is not None:
+            # One call for a line: what several workers append does not mix.
+            os.write(self._descriptor, line)
+            self._size += len(line)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        self._descriptor = os.open(self._path, flags, _OWN_EYES_ONLY)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def _rotate(self) -> None:
+        """Move the files on, unless another worker has just done so."""
+        is_current = self._is_current()
+        self.close()
+        if not is_current:
+            return
+        if self._files == 1:
+            self._path.unlink(missing_ok=True)
+            return
+        for number in range(self._files - 1, 0, -1):
+            older = self._path if number == 1 else self._numbered(number - 1)
+            if older.exists():
+                older.replace(self._numbered(number))
+
+    def _is_current(self) -> bool:
+        if self._descriptor is None:
+            return False
+        opened = os.fstat(self._descriptor)
+        try:
+            named = self._path.stat()
+        except FileNotFoundError:
+            return False
+        return (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino)
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+class DumpingUpstream:
+    """An upstream whose streams are dumped. To everybody else it is the upstream itself."""
+
+    def __init__(self, upstream: Upstream, dump: Dump) -> None:
+        self.name = upstream.name
+        self._upstream = upstream
+        self._dump = dump
+
+    @property
+    def secrets(self) -> Secrets:
+        return self._upstream.secrets
+
+    def dialect_for(self, door: Dialect) -> Dialect:
+        return self._upstream.dialect_for(door)
+
+    async def send(self, request: UpstreamRequest) -> Reply:
+        reply = await self._upstream.send(request)
+        is_answer = 200 <= reply.status <= 299 and request.operation == "generate"
+        # Some backends do not say that they stream; a body that is none has no frames.
+        if not is_answer or "json" in reply.headers.get("content-type", ""):
+            return reply
+        return _TappedReply(reply, self._dump.begin(request, self.name, self.secrets))
+
+    async def close(self) -> None:
+        await self._upstream.close()
+
+
+class _TappedReply(Reply):
+    """A reply whose bytes are seen on their way."""
+
+    def __init__(self, reply: Reply, tap: Tap) -> None:
+        self.status = reply.status
+        self.headers = reply.headers
+        self._reply = reply
+        self._tap = tap
+
+    async def read(self) -> bytes:
+        data = await self._reply.read()
+        if data:
+            self._tap.feed(data)
+        else:
+            self._tap.close()
+        return data
+
+    def close(self) -> None:
+        self._tap.close()
+        self._reply.close()

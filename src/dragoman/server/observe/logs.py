@@ -1,0 +1,291 @@
+"""The log: one line per request, as JSON or for reading, and the same forms for what libraries log.
+
+A request's line is made from its record, which holds no content, and is written at once to the handler that
+`configure_logging` installed; in a program that embeds the gateway and has its own logging it goes to the logger
+`dragoman.requests`. Whatever a client sent is cut, and escaped so that it stays on its line.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import TextIO
+
+from dragoman._json import dumps
+from dragoman.config.settings import LogSettings
+from dragoman.core.redaction import clean, redact
+from dragoman.core.secrets import NO_SECRETS, Secrets
+from dragoman.obsidian.stage import ObsidianReport
+from dragoman.server.observe.record import RequestRecord
+
+REQUESTS = "dragoman.requests"
+
+# A model name or a tool name has some tens of characters, a request id up to 128.
+MAX_NAME = 128
+MAX_MESSAGE = 500
+MAX_LINE = 4000
+# Of a request with a hundred losses the first say what the matter is; metrics count all.
+MAX_LISTED = 8
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class RequestLog:
+    """Writes the lines of requests. `settings.format` counts where no handler of ours is installed."""
+
+    __slots__ = ("_logger", "_render", "_root")
+
+    def __init__(self, settings: LogSettings) -> None:
+        self._logger = logging.getLogger(REQUESTS)
+        self._root = logging.getLogger()
+        self._render = json_line if settings.format == "json" else console_line
+
+    def write(self, records: Iterable[RequestRecord]) -> None:
+        """The lines of requests that are over, as one write."""
+        is_enabled = self._logger.isEnabledFor
+        shown = [(level_of(record), record) for record in records]
+        shown = [(level, record) for level, record in shown if is_enabled(level)]
+        if not is_enabled(logging.DEBUG):
+            for _, record in shown:
+                record.caller = (
+                    ""  # who asked is nobody's business unless something is being hunted
+                )
+        now = time.time()
+        for handler in self._root.handlers:
+            if type(handler) is LineHandler:
+                handler.write_lines([handler.render(record, now) for _, record in shown])
+                return
+        for level, record in shown:
+            self._logger.log(level, "%s", self._render(record, now))
+
+
+_LEVEL_NAMES = {logging.INFO: "info", logging.WARNING: "warning", logging.ERROR: "error"}
+
+
+def level_of(record: RequestRecord) -> int:
+    """Server faults are errors, refused requests and clients that left warnings, all else information."""
+    if record.client_gone:
+        return logging.WARNING
+    if record.status >= 500 or (record.error_kind is not None and record.status < 400):
+        return logging.ERROR
+    return logging.WARNING if record.status >= 400 else logging.INFO
+
+
+def json_line(record: RequestRecord, now: float) -> str:
+    """The line of a request as one JSON object. Absent is what was not."""
+    model = clean(record.model, MAX_NAME)
+    is_renamed = record.upstream_model != record.model
+    line: dict[str, object] = {
+        "time": _utc(now),
+        "level": _LEVEL_NAMES[level_of(record)],
+        "event": "request",
+        "request_id": clean(record.request_id, MAX_NAME),
+        "door": record.door,
+        "upstream": record.upstream,
+        "model": model,
+        "upstream_model": clean(record.upstream_model, MAX_NAME) if is_renamed else model,
+        "status": record.status,
+        "stream": record.stream,
+        "tool_calls": record.call_count,
+        "finish": record.finish,
+        "input_tokens": record.input_tokens,
+        "output_tokens": record.output_tokens,
+        "first_byte_ms": None if record.first_byte_s is None else _ms(record.first_byte_s),
+        "duration_ms": _ms(record.duration_s),
+        "bytes_in": record.bytes_in,
+        "bytes_out": record.bytes_out,
+        "attempts": record.attempts,
+    }
+    if record.call_names:
+        line["tool_names"] = [clean(name, MAX_NAME) for name in record.call_names]
+    if record.error_kind is not None:
+        line["error_kind"] = record.error_kind
+        line["error"] = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
+    if record.client_gone:
+        line["client_gone"] = True
+    if record.caller:
+        line["caller"] = record.caller
+    if record.losses or record.repairs or record.problems:
+        line.update(_irregular(record))
+    if record.hosted:
+        line["hosted_calls"] = len(record.hosted)
+        line["hosted_names"] = [clean(call.name, MAX_NAME) for call in record.hosted[:MAX_LISTED]]
+    if record.obsidian is not None:
+        line["chat_contract"] = _obsidian(record.obsidian)
+    return dumps(line).decode("utf-8")
+
+
+def _obsidian(report: ObsidianReport) -> dict[str, object]:
+    """The facts of the stream's last comment, and the names and ids of the calls."""
+    return {
+        **report.log_fields,
+        "tool_call_names": [clean(name, MAX_NAME) for name in report.tool_call_names],
+        "tool_call_ids": [clean(call_id, MAX_NAME) for call_id in report.tool_call_ids],
+    }
+
+
+def _irregular(record: RequestRecord) -> dict[str, list[str]]:
+    named = {
+        "losses": [f"{loss.code} {loss.action} {loss.where}".rstrip() for loss in record.losses],
+        "repairs": [f"{repair.rule} {repair.where}".rstrip() for repair in record.repairs],
+        "problems": [problem.kind for problem in record.problems],
+    }
+    shown: dict[str, list[str]] = {}
+    for name, entries in named.items():
+        if entries:
+            more = [f"and {len(entries) - MAX_LISTED} more"] if len(entries) > MAX_LISTED else []
+            shown[name] = [*(clean(entry, MAX_NAME) for entry in entries[:MAX_LISTED]), *more]
+    return shown
+
+
+def console_line(record: RequestRecord, now: float) -> str:
+    """The line of a request for a person: short, the columns in their places, details at the end."""
+    model = _word(record.model)
+    if record.upstream_model and record.upstream_model != record.model:
+        model = f"{model}→{_word(record.upstream_model)}"
+    first = "-" if record.first_byte_s is None else f"{record.first_byte_s:.3f}"
+    outcome = "gone" if record.client_gone else record.finish or record.error_kind or "-"
+    line = (
+        f"{_local_second(int(now))} {record.status or '-':>3} {record.door:<9} {record.upstream or '-':<10} {model:<28} "
+        f"{outcome:<15} {first:>7}s {record.duration_s:7.3f}s "
+        f"{_count(record.input_tokens)}→{_count(record.output_tokens)} tok"
+    )
+    if record.call_count:
+        names = ",".join(_word(name) for name in record.call_names)
+        line += f"  {record.call_count} call{'s' if record.call_count > 1 else ''}: {names}"
+    if record.hosted:
+        names = ",".join(_word(call.name) for call in record.hosted[:MAX_LISTED])
+        line += f"  {len(record.hosted)} run here: {names}"
+    if record.error_kind is not None or record.losses or record.repairs or record.problems:
+        line += _details(record)
+    return f"{line}  {_word(record.request_id)}"
+
+
+def _details(record: RequestRecord) -> str:
+    named = _irregular(record).items()
+    details = "".join(f"  {name}: {', '.join(entries)}" for name, entries in named)
+    if record.error_kind is None:
+        return details
+    message = clean(redact(record.error[: MAX_MESSAGE * 2]), MAX_MESSAGE)
+    return f"{details}  {record.error_kind}: {message}" if message else details
+
+
+def _word(text: str) -> str:
+    """A name as one word: one with spaces in it could pass for two columns."""
+    shown = clean(text, MAX_NAME) or "-"
+    return f'"{shown}"' if " " in shown else shown
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _ms(seconds: float) -> float:
+    return int(seconds * 10_000 + 0.5) / 10  # `round` takes five times as long
+
+
+@lru_cache(maxsize=1)  # lines are written many at a time
+def _utc(now: float) -> str:
+    whole = int(now)
+    return f"{_utc_second(whole)}.{int((now - whole) * 1000):03d}Z"
+
+
+# The same second is asked for again and again, and formatting one costs more than the rest of a line's time stamp.
+@lru_cache(maxsize=4)
+def _utc_second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+@lru_cache(maxsize=4)
+def _local_second(second: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(second))
+
+
+class _Formatter(logging.Formatter):
+    """Hides what is secret by its value (`secrets`), then by its look."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        super().__init__()
+        self._secrets = secrets
+
+    def shown(self, text: str) -> str:
+        return redact(self._secrets.hide(text))
+
+    def message(self, record: logging.LogRecord) -> str:
+        return clean(self.shown(record.getMessage()), MAX_LINE)
+
+
+class JsonFormatter(_Formatter):
+    """What is not a request's line, as JSON: time, level, logger, message, and the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _utc(record.created),
+            "level": record.levelname.lower(),
+            "event": "log",
+            "logger": record.name,
+            "message": self.message(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.shown(self.formatException(record.exc_info))
+        return dumps(line).decode("utf-8")
+
+
+class ConsoleFormatter(_Formatter):
+    """What is not a request's line, for a person; a traceback follows on lines of its own, set in."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = record.levelname.lower()
+        line = f"{_local_second(int(record.created))} {level} {record.name}: {self.message(record)}"
+        if not record.exc_info:
+            return line
+        trace = self.shown(self.formatException(record.exc_info)).splitlines()
+        return "\n".join([line, *(f"    {clean(each, MAX_LINE)}" for each in trace)])
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes to a stream, one line at a time, in one of the two forms."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        render: Callable[[RequestRecord, float], str],
+        secrets: Secrets = NO_SECRETS,
+    ) -> None:
+        super().__init__(stream)
+        self.render = render
+        self.setFormatter((JsonFormatter if render is json_line else ConsoleFormatter)(secrets))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.write_lines([self.format(record)])
+
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Whole lines. A log that nobody reads any more is no reason to stop serving."""
+        try:
+            self.stream.write("".join([line + "\n" for line in lines]))
+            self.stream.flush()
+        except (OSError, ValueError):
+            pass
+
+
+def configure_logging(
+    settings: LogSettings, stream: TextIO | None = None, secrets: Secrets = NO_SECRETS
+) -> None:
+    """Send everything that is logged in this process to one stream, standard error by default.
+
+    secrets: stand in no line, whoever wrote it. For a process of our own. A program that embeds the gateway sets up its logging as it likes.
+    """
+    target = stream or sys.stderr
+    is_json = settings.format == "json" or (settings.format == "auto" and not target.isatty())
+    root = logging.getLogger()
+    root.handlers[:] = [LineHandler(target, json_line if is_json else console_line, secrets)]
+    level = _LEVELS[settings.level]
+    # Libraries have little to say to an operator below a warning, unless something is being hunted.
+    root.setLevel(level if level == logging.DEBUG else max(level, logging.WARNING))
+    logging.getLogger("dragoman").setLevel(level)

@@ -1,0 +1,397 @@
+"""Metrics in Prometheus' form, and the log line: both from the record of a request.
+
+Counters are found by dictionaries of our own, so that a request costs a few microseconds; a registry per instance keeps
+two applications in one process apart. Every label has few values, whatever clients send: models are named by the route
+that took them, and a label that grows beyond its cap says `other`.
+
+With several workers each writes its numbers to files, and any of them renders the sum of all: see `shared_metrics` below.
+"""
+
+import os
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from fnmatch import translate
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import version
+from tempfile import TemporaryDirectory
+from typing import Literal, Protocol, cast
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
+
+from dragoman.config.settings import Settings
+from dragoman.model.outcome import Limits
+from dragoman.server.observe.logs import RequestLog
+from dragoman.server.observe.record import RequestRecord
+from dragoman.store.records import Swept
+from dragoman.upstream.rate_limits import number_of
+from dragoman.upstream.retry import Decision, Fallback, GiveUp, Retry
+
+AttemptAction = Literal["retry", "fallback", "give_up"]
+ACTIONS: Mapping[type[Decision], AttemptAction] = {
+    Retry: "retry",
+    Fallback: "fallback",
+    GiveUp: "give_up",
+}
+_Count = Callable[[float], None]
+
+# Loss codes, repair rules and problem kinds are ours and number some dozens; this is against a mistake.
+MAX_VALUES = 200
+_OTHER = "other"
+
+# How many children of each sort are found without asking again; model names, which come from clients, are among the keys.
+_REMEMBERED = 1024
+_LONGEST_REMEMBERED = 256
+
+# From a cached answer on the same machine to a reasoning model that thinks first.
+FIRST_BYTE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+DURATION_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+# From a row that is in memory to a database that is waited for in vain.
+STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 15)
+
+
+class _Meters:
+    """Every metric there is, registered. Names and labels are documented in `docs/operations.md`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"dragoman_{name}", meaning, labels, registry=registry)
+
+        self.requests = counter(
+            "requests", "Requests answered", "door", "upstream", "status", "stream"
+        )
+        self.errors = counter(
+            "errors", "Requests that ended in an error", "upstream", "kind", "door"
+        )
+        self.gone = counter("clients_gone", "Clients that left before the end", "upstream", "door")
+        self.calls = counter("tool_calls", "Tool calls sent to clients", "door", "upstream")
+        self.hosted = counter("hosted_calls", "Tool calls run here", "server", "outcome")
+        self.tokens = counter(
+            "tokens", "Tokens reported by upstreams", "upstream", "model", "direction"
+        )
+        self.bytes = counter("bytes", "Bytes of bodies, from and to clients", "door", "direction")
+        self.losses = counter("losses", "What a dialect could not say", "upstream", "code", "door")
+        self.repairs = counter("repairs", "Repairs of conversations", "upstream", "rule", "door")
+        self.problems = counter(
+            "problems", "Irregularities in upstreams' answers", "upstream", "kind"
+        )
+        self.upstream_errors = counter(
+            "upstream_errors",
+            "Attempts that failed, and what was done",
+            "upstream",
+            "kind",
+            "action",
+        )
+        self.first_byte = Histogram(
+            "dragoman_first_byte_seconds",
+            "From a request's head to the first byte of its answer",
+            ("door", "upstream", "stream"),
+            buckets=FIRST_BYTE_BUCKETS,
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "dragoman_duration_seconds",
+            "From a request's head to the last byte of its answer",
+            ("door", "upstream", "stream"),
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
+        self.open = Gauge(
+            "dragoman_open_streams",
+            "Requests being served",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.build = Gauge(
+            "dragoman_build_info",
+            "1, labelled with the version",
+            ("version",),
+            registry=registry,
+            multiprocess_mode="max",
+        )
+
+
+class _LimitMeters:
+    """What upstreams say of their own limits. Of several workers the one that heard last is right."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(
+                f"dragoman_limit_{name}",
+                meaning,
+                ("upstream", *labels),
+                registry=registry,
+                multiprocess_mode="mostrecent",
+            )
+
+        self.used = gauge("used_ratio", "How much of a limit is used, of 1", "window")
+        self.resets = gauge("reset_timestamp_seconds", "When a limit begins anew", "window")
+        self.credits = gauge("credits", "The credits that an upstream reports")
+
+
+class _StoreMeters:
+    """What the store was asked for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.operations = Histogram(
+            "dragoman_store_seconds",
+            "Operations on the store, by what became of them",
+            ("operation", "outcome"),
+            buckets=STORE_BUCKETS,
+            registry=registry,
+        )
+        self.swept = Counter(
+            "dragoman_store_swept", "Stored responses removed by age or size", registry=registry
+        )
+
+
+class _Usual:
+    """What nearly every request counts, found once per (door, upstream, status, stream)."""
+
+    __slots__ = ("bytes_in", "bytes_out", "calls", "count", "observe_all", "observe_first")
+
+    def __init__(self, meters: _Meters, door: str, upstream: str, status: str, stream: str) -> None:
+        self.count = meters.requests.labels(door, upstream, status, stream).inc
+        self.calls = meters.calls.labels(door, upstream).inc
+        self.bytes_in = meters.bytes.labels(door, "in").inc
+        self.bytes_out = meters.bytes.labels(door, "out").inc
+        self.observe_first = meters.first_byte.labels(door, upstream, stream).observe
+        self.observe_all = meters.duration.labels(door, upstream, stream).observe
+
+
+class Telemetry:
+    """Counts requests and logs them. One per application."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._registry = CollectorRegistry()
+        self.is_shared = is_shared()
+        if not self.is_shared:
+            ProcessCollector(registry=self._registry)
+        self._meters = _Meters(self._registry)
+        self._limits = _LimitMeters(self._registry)
+        self._store = _StoreMeters(self._registry)
+        self._meters.build.labels(version("dragoman")).set(1)
+        self.open = 0
+        if not self.is_shared:
+            self._meters.open.set_function(lambda: self.open)
+        self._log = RequestLog(settings.log)
+        self._upstreams = frozenset(settings.upstreams)
+        self._routes = [(re.compile(translate(r.model)).match, r.model) for r in settings.routes]
+        self._values: dict[str, set[str]] = {}
+        self._usual = lru_cache(_REMEMBERED)(self._find_usual)
+        self._tokens = lru_cache(_REMEMBERED)(self._find_tokens)
+        self._rare = lru_cache(_REMEMBERED)(self._find_rare)
+        self._asked = lru_cache(_REMEMBERED)(self._find_asked)
+
+    def opened(self) -> None:
+        """A request is being served from now on; `closed` when it no longer is."""
+        self.open += 1
+        if self.is_shared:
+            self._meters.open.inc()
+
+    def closed(self) -> None:
+        """The request of an `opened` is over."""
+        self.open -= 1
+        if self.is_shared:
+            self._meters.open.dec()
+
+    def attempt_failed(self, upstream: str, kind: str, action: AttemptAction) -> None:
+        """An upstream did not answer, or with an error; `action` is what was decided."""
+        self._rare(self._meters.upstream_errors, upstream, "kind", kind, action)()
+
+    def note_limits(self, upstream: str, limits: Limits) -> None:
+        """An upstream has said what is left of its limits."""
+        meters, name = self._limits, self._upstream(upstream)
+        for window in limits.windows:
+            labels = (name, self._value("window", window.name))
+            if window.used_percent is not None:
+                meters.used.labels(*labels).set(window.used_percent / 100)
+            if window.resets_at is not None:
+                meters.resets.labels(*labels).set(window.resets_at)
+        balance = number_of(limits.balance or "")
+        if balance is not None:
+            meters.credits.labels(name).set(balance)
+
+    def store_asked(self, operation: str, outcome: str, seconds: float) -> None:
+        """The store has done something, or refused to (`refused`), or was not there (`error`)."""
+        self._asked(operation, outcome)(seconds)
+
+    def store_swept(self, swept: Swept) -> None:
+        """What has expired was removed."""
+        if swept.responses:
+            self._store.swept.inc(swept.responses)
+
+    def record(self, *records: RequestRecord) -> None:
+        """Requests are over: count them, and write their log lines. Those that are alike are counted together."""
+        alike: dict[tuple[str, str, int, bool], list[RequestRecord]] = {}
+        for record in records:
+            key = (record.door, record.upstream, record.status, record.stream)
+            alike.setdefault(key, []).append(record)
+        for key, group in alike.items():
+            self._count_usual(self._usual(*key), group)
+        self._count_tokens(records)
+        for record in records:
+            if record.losses or record.repairs or record.problems:
+                self._count_irregular(record)
+            if record.error_kind is not None or record.client_gone:
+                self._count_failed(record)
+            for call in record.hosted:
+                self._meters.hosted.labels(self._value("server", call.server), call.outcome).inc()
+        self._log.write(records)
+
+    def render(self) -> tuple[str, bytes]:
+        """The content type and the text for `/metrics`; of all workers if there are several."""
+        registry = collect_shared() if self.is_shared else self._registry
+        return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_WithoutCreated(registry))
+
+    def _count_usual(self, usual: _Usual, group: list[RequestRecord]) -> None:
+        usual.count(len(group))
+        usual.bytes_out(sum([record.bytes_out for record in group]))
+        usual.bytes_in(sum([record.bytes_in for record in group]))
+        calls = sum([record.call_count for record in group])
+        if calls:
+            usual.calls(calls)
+        for record in group:
+            usual.observe_all(record.duration_s)
+            if record.first_byte_s is not None:
+                usual.observe_first(record.first_byte_s)
+
+    def _count_tokens(self, records: Iterable[RequestRecord]) -> None:
+        alike: dict[tuple[str, str], tuple[int, int]] = {}
+        for record in records:
+            if record.input_tokens is not None or record.output_tokens is not None:
+                key = (record.upstream, record.model)
+                read, written = alike.get(key, (0, 0))
+                # A count below zero is some upstream's mistake; a counter would raise.
+                read += max(0, record.input_tokens or 0)
+                alike[key] = (read, written + max(0, record.output_tokens or 0))
+        for (upstream, model), (read, written) in alike.items():
+            find = self._tokens if len(model) <= _LONGEST_REMEMBERED else self._find_tokens
+            count_input, count_output = find(upstream, model)
+            count_input(read)
+            count_output(written)
+
+    def _count_irregular(self, record: RequestRecord) -> None:
+        meters, upstream, door = self._meters, record.upstream, record.door
+        for loss in record.losses:
+            self._rare(meters.losses, upstream, "code", loss.code, door)()
+        for repair in record.repairs:
+            self._rare(meters.repairs, upstream, "rule", repair.rule, door)()
+        for problem in record.problems:
+            self._rare(meters.problems, upstream, "problem", problem.kind)()
+
+    def _count_failed(self, record: RequestRecord) -> None:
+        meters, upstream, door = self._meters, record.upstream, record.door
+        if record.client_gone:
+            self._rare(meters.gone, upstream, "door", door)()
+        if record.error_kind is not None:
+            self._rare(meters.errors, upstream, "kind", record.error_kind, door)()
+
+    def _find_usual(self, door: str, upstream: str, status: int, stream: bool) -> _Usual:  # noqa: FBT001 -- a part of the key
+        return _Usual(
+            self._meters,
+            self._value("door", door),
+            self._upstream(upstream),
+            self._value("status", str(status)),
+            "true" if stream else "false",
+        )
+
+    def _find_asked(self, operation: str, outcome: str) -> _Count:
+        return self._store.operations.labels(operation, outcome).observe
+
+    def _find_tokens(self, upstream: str, model: str) -> tuple[_Count, _Count]:
+        find = self._meters.tokens.labels
+        labels = (self._upstream(upstream), self._model(model))
+        return find(*labels, "input").inc, find(*labels, "output").inc
+
+    def _find_rare(
+        self, meter: Counter, upstream: str, label: str, value: str, *others: str
+    ) -> Callable[[], None]:
+        return meter.labels(self._upstream(upstream), self._value(label, value), *others).inc
+
+    def _upstream(self, name: str) -> str:
+        """Of the operator's; empty for a request that reached none."""
+        return name if name in self._upstreams or not name else _OTHER
+
+    def _model(self, model: str) -> str:
+        """The route that takes a model: the operator's word, not the client's."""
+        for is_match, glob in self._routes:
+            if is_match(model):
+                return glob
+        return _OTHER if self._routes else "*"
+
+    def _value(self, label: str, value: str) -> str:
+        seen = self._values.setdefault(label, set())
+        if value not in seen:
+            if len(seen) >= MAX_VALUES:
+                return _OTHER
+            seen.add(value)
+        return value
+
+
+class _WithoutCreated:
+    """A registry without the `_created` samples, which double the page and which nobody reads."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
+            yield metric
+
+
+VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+
+
+class _Multiprocess(Protocol):
+    """The module `prometheus_client.multiprocess`, which has no types."""
+
+    def MultiProcessCollector(self, registry: CollectorRegistry) -> object: ...  # noqa: N802 -- its spelling
+    def mark_process_dead(self, pid: int) -> None: ...
+
+
+@contextmanager
+def shared_metrics() -> Generator[str]:
+    """Workers started inside share their metrics. A directory that the operator named is used and left as it is."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield named
+        return
+    with TemporaryDirectory(prefix="dragoman-metrics-") as directory:
+        os.environ[VARIABLE] = directory
+        try:
+            yield directory
+        finally:
+            del os.environ[VARIABLE]
+
+
+def is_shared() -> bool:
+    """Whether this process is one of several that share their metrics."""
+    return bool(os.environ.get(VARIABLE))
+
+
+def collect_shared() -> CollectorRegistry:
+    """The numbers of all workers."""
+    registry = CollectorRegistry()
+    _multiprocess().MultiProcessCollector(registry)
+    return registry
+
+
+def forget_worker(pid: int) -> None:
+    """A worker has ended: its gauges go, its counters stay. For the parent, inside `shared_metrics`."""
+    _multiprocess().mark_process_dead(pid)
+
+
+def _multiprocess() -> _Multiprocess:
+    return cast("_Multiprocess", import_module("prometheus_client.multiprocess"))

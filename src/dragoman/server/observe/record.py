@@ -1,0 +1,46 @@
+"""What is known of a request when it is over: the one value that the log line and the metrics are made from."""
+
+from msgspec import Struct
+
+from dragoman.gateway.hosted.merge import HostedCall
+from dragoman.model.outcome import ErrorKind, FinishReason, Loss, Problem, Repair
+from dragoman.obsidian.stage import ObsidianReport
+
+
+class RequestRecord(Struct, kw_only=True, eq=False):
+    """Filled while a request is served, read once at its end. Holds no content and no credentials.
+
+    model: the name the client asked for, as it came; upstream_model: the one the upstream was asked for.
+    status: what the client was answered; 0 if it left before that.
+    first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
+    attempts: how often an upstream was asked. error: the message that the client got, for the log.
+    hosted: the calls that were run here, each as its server, its tool and what became of it.
+    obsidian: the report of an answer under the Obsidian policy.
+    """
+
+    door: str
+    request_id: str = ""
+    upstream: str = ""
+    model: str = ""
+    upstream_model: str = ""
+    status: int = 0
+    stream: bool = False
+    call_count: int = 0
+    call_names: tuple[str, ...] = ()
+    finish: FinishReason | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    first_byte_s: float | None = None
+    duration_s: float = 0.0
+    losses: tuple[Loss, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    error_kind: ErrorKind | None = None
+    error: str = ""
+    attempts: int = 0
+    client_gone: bool = False
+    bytes_in: int = 0
+    bytes_out: int = 0
+    caller: str = ""
+    hosted: tuple[HostedCall, ...] = ()
+    obsidian: ObsidianReport | None = None

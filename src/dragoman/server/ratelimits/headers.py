@@ -1,0 +1,167 @@
+"""Rate-limit headers of an upstream's answer, in the words of the client's vendor. Pure.
+
+    OpenAI      x-ratelimit-{limit,remaining,reset}-{requests,tokens}              resets are durations: 1m2.5s
+    Anthropic   anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}    resets are times: RFC 3339
+    Codex       x-codex-primary-used-percent and its family                        from Responses servers only
+
+Between servers of one vendor they pass as they are. Codex's pass to every client, and are also written in the form of its vendor
+too (`limit_reports`). `retry-after`, `retry-after-ms` and `x-should-retry` mean the same to
+both vendors' SDKs and pass always; Codex reads whole seconds only, so `retry-after` is made from the milliseconds where
+it is missing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from math import ceil
+
+from dragoman.model.parts import Dialect
+from dragoman.upstream.rate_limits import (
+    FARTHEST,
+    duration_text,
+    limits_of,
+    moment_of,
+    seconds_of,
+    share_headers,
+    time_text,
+    whole_seconds,
+)
+
+Headers = list[tuple[bytes, bytes]]
+_Table = Mapping[str, tuple[bytes, Callable[[str, float], str | None]]]
+"""From a header of one vendor to the name of the other's, and how the value is written there."""
+
+_RETRY = frozenset(("retry-after", "retry-after-ms", "x-should-retry"))
+_OPENAI = "x-ratelimit-"
+_ANTHROPIC = "anthropic-ratelimit-"
+# Fast and priority tiers have their own families; so has `unified`, of subscriptions, which begins as the plain one does.
+_ANTHROPIC_FAMILIES = ("anthropic-ratelimit-", "anthropic-priority-", "anthropic-fast-")
+_CODEX = "x-codex-"
+# The one header of that name that is no limit; `upstream.http.headers` passes it on.
+_TURN_STATE = "x-codex-turn-state"
+# Codex counts other limits in families named `x-<limit>-…` with these endings.
+_CODEX_ENDINGS = ("-used-percent", "-window-minutes", "-reset-at", "-limit-name")
+
+
+def limit_headers(
+    door: Dialect, dialect: Dialect, upstream_headers: Mapping[str, str], now: float
+) -> Headers:
+    """The headers for a client at `door`, from those of an upstream that speaks `dialect`. `now`: seconds since 1970."""
+    found = _found(tuple(upstream_headers))
+    if not found:
+        return []
+    if (door == "messages") == (dialect == "messages"):
+        sent = [
+            (_encoded(name), upstream_headers[name])
+            for name in found
+            if name in _RETRY or _passes(name, door)
+        ]
+    else:
+        sent = list(_mapped(_table(door, upstream_headers), found, upstream_headers, now))
+    if dialect == "responses" and any(map(_is_codex, found)):
+        sent += [(_encoded(name), upstream_headers[name]) for name in found if _is_codex(name)]
+        sent += _shares(door, upstream_headers, found, now)
+    if "retry-after-ms" in found and "retry-after" not in found:
+        seconds = whole_seconds(upstream_headers["retry-after-ms"])
+        sent += [(b"retry-after", seconds)] if seconds else []
+    return [(name, value.encode("ascii")) for name, value in sent if _is_plain(value)]
+
+
+# The names are the same from answer to answer; most answers have none of ours, and finding that out should cost little.
+@lru_cache(maxsize=128)
+def _found(names: tuple[str, ...]) -> list[str]:
+    """Those that concern limits. Not to be changed."""
+    return [name for name in names if _is_ours(name)]
+
+
+@lru_cache(maxsize=512)
+def _is_ours(name: str) -> bool:
+    return name in _RETRY or name.startswith((_OPENAI, *_ANTHROPIC_FAMILIES)) or _is_codex(name)
+
+
+def _is_codex(name: str) -> bool:
+    if name.startswith(_CODEX):
+        return name != _TURN_STATE
+    return name.startswith("x-") and name.endswith(_CODEX_ENDINGS)
+
+
+def _passes(name: str, door: Dialect) -> bool:
+    if door == "messages":
+        return name.startswith(_ANTHROPIC_FAMILIES)
+    return name.startswith(_OPENAI)
+
+
+def _shares(
+    door: Dialect, values: Mapping[str, str], found: list[str], now: float
+) -> list[tuple[bytes, str]]:
+    """Codex's limits by the client's vendor's names, unless the upstream has said something by these."""
+    limits = limits_of({name: values[name] for name in found if _is_codex(name)}, now)
+    if limits is None or any(name.startswith((_OPENAI, _ANTHROPIC)) for name in found):
+        return []
+    return [(name, value.decode("ascii")) for name, value in share_headers(door, limits, now)]
+
+
+_encoded = lru_cache(maxsize=512)(partial(str.encode, encoding="latin-1"))
+
+
+def _is_plain(value: str) -> bool:
+    return value.isascii() and value.isprintable()
+
+
+def _mapped(
+    table: _Table, found: list[str], values: Mapping[str, str], now: float
+) -> Iterator[tuple[bytes, str]]:
+    for name in found:
+        if name in _RETRY:
+            yield _encoded(name), values[name]
+        elif (entry := table.get(name)) is not None:
+            target, convert = entry
+            value = convert(values[name], now)
+            if value is not None:
+                yield target, value
+
+
+def _table(door: Dialect, values: Mapping[str, str]) -> _Table:
+    if door == "messages":
+        return _TO_ANTHROPIC
+    # Anthropic counts tokens together and apart; together is what OpenAI does, the others stand in where that is absent.
+    kinds = (kind for kind in _TO_OPENAI if f"{_ANTHROPIC}{kind}-remaining" in values)
+    return _TO_OPENAI[next(kinds, "tokens")]
+
+
+def _number(value: str, _now: float) -> str | None:
+    return value if value.isdigit() else None
+
+
+def _reset_time(value: str, now: float) -> str | None:
+    wait = seconds_of(value)
+    return None if wait is None else time_text(ceil(now + wait))
+
+
+def _reset_duration(value: str, now: float) -> str | None:
+    at = moment_of(value)
+    return None if at is None else duration_text(min(FARTHEST, max(0.0, at - now)))
+
+
+def _to_anthropic(kind: str) -> _Table:
+    own = f"{_ANTHROPIC}{kind}-"
+    return {
+        f"{_OPENAI}limit-{kind}": (f"{own}limit".encode(), _number),
+        f"{_OPENAI}remaining-{kind}": (f"{own}remaining".encode(), _number),
+        f"{_OPENAI}reset-{kind}": (f"{own}reset".encode(), _reset_time),
+    }
+
+
+def _to_openai(kind: str, source: str) -> _Table:
+    own = f"{_ANTHROPIC}{source}-"
+    return {
+        f"{own}limit": (f"{_OPENAI}limit-{kind}".encode(), _number),
+        f"{own}remaining": (f"{_OPENAI}remaining-{kind}".encode(), _number),
+        f"{own}reset": (f"{_OPENAI}reset-{kind}".encode(), _reset_duration),
+    }
+
+
+_TO_ANTHROPIC: _Table = {**_to_anthropic("requests"), **_to_anthropic("tokens")}
+_TO_OPENAI: Mapping[str, _Table] = {
+    source: {**_to_openai("requests", "requests"), **_to_openai("tokens", source)}
+    for source in ("tokens", "input-tokens", "output-tokens")
+}

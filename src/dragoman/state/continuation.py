@@ -1,0 +1,478 @@
+"""What a request continues: found in the store, and put before what the request says.
+
+    Responses   `previous_response_id`: a branch, as many as wanted; and `submit_tool_outputs`: by a claim, once
+    Messages    `thread: create`, and `thread: continue`, by a claim
+
+The request is then whole, and goes to any upstream; only what was new in it is stored.
+
+Items that a request only refers to (`item_reference`) are found in the store too. The AI SDK repeats what a response said
+in this way alone. Where we wrote the answer, the id of an item names the response it belongs to; where the upstream's ids
+passed through, the store knows it.
+
+Each refusal uses the words of its vendor.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from msgspec import Struct, structs
+
+from dragoman._json import as_object, loads
+from dragoman.core.ids import RESPONSE_PREFIX, response_of
+from dragoman.dialects.responses import read_submitted
+from dragoman.errors import MalformedJson, RequestRefused, StoreError, StoreMissing
+from dragoman.model.parts import Call, Dialect, Extra, Opaque, Part
+from dragoman.model.request import Request, Turn
+from dragoman.offload import offload
+from dragoman.state.conversation import continued, settings_of
+from dragoman.state.keeper import Keeper
+from dragoman.state.managed_store import ManagedStore
+from dragoman.store.records import Draft, Link
+
+MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm"}
+"""How the ids begin that are ours. No vendor's do: theirs go on with digits or other words."""
+
+
+_REFERENCE = "item_reference"
+
+
+class Missing(RequestRefused):
+    """A request names a response, an item or a thread that is not known."""
+
+    kind = "not_found"
+    status = 404
+
+
+class Conflict(RequestRefused):
+    """A response is not in the state that the request needs."""
+
+    kind = "conflict"
+    status = 409
+
+
+class Caller(Struct, frozen=True):
+    """Whose request it is, and how its answer is stored.
+
+    number: for the id of the answer (`core.ids.number_of`). created: seconds since the epoch.
+    make_keeper: returns what stores the answer.
+    """
+
+    owner: str
+    number: str
+    created: float
+    make_keeper: Callable[[Draft], Keeper]
+
+
+class Continuation(Struct, frozen=True, kw_only=True):
+    """What a request continues.
+
+    request: the request with what went before it; None: the request stands as the client sent it.
+    keeper: what stores the answer; None: nothing does.
+    upstream: the upstream that gave the earlier response its id and so can be sent the request as it came; else empty.
+    missing: the ids of items that the request refers to and that are not known here.
+    """
+
+    request: Request | None = None
+    keeper: Keeper | None = None
+    upstream: str = ""
+    missing: tuple[str, ...] = ()
+
+
+def is_new(request: Request) -> bool:
+    """Whether a Responses request continues nothing and refers to nothing, as the first of every conversation."""
+    return (
+        request.previous_id is None
+        and (request.extra is None or "background" not in request.extra.fields)
+        and not references(request)
+    )
+
+
+def make_keeper(
+    managed: ManagedStore,
+    request: Request,
+    caller_of: Callable[[], Caller],
+    parent: str | None = None,
+) -> Keeper | None:
+    """What stores the answer to a Responses request; None if nothing does, and then `caller_of` is not called."""
+    if not _is_kept(managed, request):
+        return None
+    caller = caller_of()
+    return caller.make_keeper(_draft("responses", caller, request, parent))
+
+
+async def find_continuation(
+    managed: ManagedStore, door: Dialect, request: Request, caller: Caller
+) -> Continuation:
+    """What a request at a door continues, if it continues anything.
+
+    Raises:
+        RequestRefused: it cannot be continued. StoreError: the store did not answer.
+    """
+    if door == "messages":
+        return await _continue_thread(managed, request, caller)
+    _check_background(request)
+    links: tuple[Link, ...] = ()
+    previous = request.previous_id
+    if previous is not None:
+        links = await _known(managed, caller.owner, previous)
+    wanted = references(request)
+    referred = None
+    if wanted and (links or previous is None):
+        referred = await _resolve(managed, caller.owner, request, wanted)
+        request = referred.request
+    keeper = make_keeper(managed, request, lambda: caller, previous if links else None)
+    missing = () if referred is None else referred.missing
+    known = (*links[-1:], *(() if referred is None else referred.links))
+    if not known:
+        return Continuation(keeper=keeper, missing=missing)
+    if links:
+        request = continued(links, request)
+    upstreams = {link.head.upstream for link in known}
+    is_native = len(upstreams) == 1 and not any(
+        link.head.id.startswith(MINTED["responses"]) for link in known
+    )
+    return Continuation(
+        request=request,
+        keeper=keeper,
+        upstream=known[0].head.upstream if is_native else "",
+        missing=missing,
+    )
+
+
+def _check_background(request: Request) -> None:
+    """Raises RequestRefused: a response of this gateway ends with its client."""
+    raw = None if request.extra is None else request.extra.fields.get("background")
+    if raw is not None and bytes(raw).strip() == b"true":
+        raise _background_refused()
+
+
+async def continue_submitted(
+    managed: ManagedStore, response_id: str, body: bytes, caller: Caller
+) -> Continuation:
+    """The continuation of a response whose calls get their outputs.
+
+    Raises:
+        StoreMissing: there is no such response.
+        RequestRefused: it runs, or was continued, or the outputs do not fit.
+    """
+    owner = caller.owner
+    links = await _chain(managed, owner, response_id)
+    head = links[-1].head
+    if head.door != "responses":
+        raise StoreMissing(f"expected a stored response, {response_id!r} is none")
+    if head.status == "in_progress":
+        raise _still_running(response_id)
+    if head.is_settled:
+        raise _already_continued(response_id)
+    calls = _open_calls(links[-1])
+    if not calls:
+        raise RequestRefused(
+            f"expected a response that waits for the outputs of its calls, {response_id!r} waits for none",
+            param="tool_outputs",
+        )
+    submitted = await offload(len(body), read_submitted, body, calls)
+    request = structs.replace(submitted, model=settings_of(links).model)
+    draft = _draft("responses", caller, request, response_id, claims=True)
+    keeper = await _claim(managed, draft, caller, _refuse_response)
+    return Continuation(request=continued(links, request, inherits=True), keeper=keeper)
+
+
+def thread_of(request: Request) -> dict[str, object] | None:
+    """The `thread` of a Messages request; None if it has none.
+
+    Raises:
+        RequestRefused: it is none that is known.
+    """
+    raw = None if request.extra is None else request.extra.fields.get("thread")
+    if raw is None or bytes(raw).strip() == b"null":
+        return None
+    try:
+        as_object(bytes(raw))
+        thread: dict[str, object] = loads(bytes(raw))
+    except MalformedJson as error:
+        raise RequestRefused(f"thread: {error.message}", param="thread") from error
+    kind = thread.get("type")
+    if kind not in ("create", "continue"):
+        raise RequestRefused(
+            f"thread.type: expected create or continue, got {kind!r}", param="thread.type"
+        )
+    if kind == "continue" and not isinstance(thread.get("previous_message_id"), str):
+        raise RequestRefused(
+            "thread.previous_message_id: expected the id of a message, got none",
+            param="thread.previous_message_id",
+        )
+    return thread
+
+
+async def _continue_thread(managed: ManagedStore, request: Request, caller: Caller) -> Continuation:
+    thread = thread_of(request)
+    if thread is None:
+        return Continuation()
+    request = _without_thread(request)
+    if thread["type"] == "create":
+        keeper = caller.make_keeper(_draft("messages", caller, request))
+        return Continuation(request=request, keeper=keeper)
+    previous = str(thread["previous_message_id"])
+    try:
+        links = await _chain(managed, caller.owner, previous)
+    except StoreMissing as error:
+        raise _thread_missing(previous) from error
+    if links[-1].answer is None or links[-1].head.door != "messages":
+        raise _thread_missing(previous)
+    _check_same(request, settings_of(links))
+    draft = _draft("messages", caller, request, previous, claims=True)
+    keeper = await _claim(managed, draft, caller, _refuse_thread)
+    return Continuation(request=continued(links, request, inherits=True), keeper=keeper)
+
+
+def _check_same(request: Request, settings: Request) -> None:
+    """Tools and system belong to the thread: they may be left out or repeated, not changed."""
+    heads = tuple(turn for turn in request.turns if turn.head)
+    changed = [
+        name
+        for name, ours, theirs in (
+            ("tools", request.tools, settings.tools),
+            ("system", heads, settings.turns),
+        )
+        if ours and ours != theirs
+    ]
+    if changed:
+        raise _thread_refused(
+            f"{' and '.join(changed)}: expected those of the thread, or none; send the whole conversation with "
+            '`thread: {"type": "create"}` to change them',
+            "thread_fingerprint_mismatch",
+        )
+
+
+async def _known(managed: ManagedStore, owner: str, response_id: str) -> tuple[Link, ...]:
+    """The conversation up to a response; nothing if it is not ours."""
+    try:
+        links = await _chain(managed, owner, response_id)
+    except StoreMissing as error:
+        if error.response_id not in (None, response_id):
+            # It is ours, and what it continued is gone: no upstream could make up for that.
+            raise previous_missing(str(error.response_id)) from error
+        return ()
+    if links[-1].head.door != "responses":
+        return ()
+    if links[-1].head.status == "in_progress":
+        raise _still_running(response_id)
+    return links
+
+
+async def _chain(managed: ManagedStore, owner: str, response_id: str) -> tuple[Link, ...]:
+    running = managed.find((owner, response_id))
+    if running is not None and not running.is_begun:
+        await running.begin_now()
+    return await managed.call("chain", lambda store: store.chain(owner, response_id))
+
+
+async def _claim(
+    managed: ManagedStore,
+    draft: Draft,
+    caller: Caller,
+    refuse: Callable[[str, str], RequestRefused],
+) -> Keeper:
+    """Take the right to continue, and begin the response that does."""
+    parent = draft.parent or ""
+    result = await managed.call(
+        "claim", lambda store: store.claim(draft.owner, parent, by=draft.id)
+    )
+    if result == "taken":
+        head = await managed.call("head", lambda store: store.head(draft.owner, parent))
+        raise refuse(parent, "continued" if head.is_settled else "taken")
+    if result == "running":
+        raise refuse(parent, result)
+    keeper = caller.make_keeper(draft)
+    try:
+        await keeper.claim()
+    except StoreError:
+        with suppress(StoreError):
+            await managed.call(
+                "release", lambda store: store.release(draft.owner, parent, by=draft.id)
+            )
+        raise
+    return keeper
+
+
+def _refuse_response(response_id: str, why: str) -> RequestRefused:
+    return _still_running(response_id) if why == "running" else _already_continued(response_id)
+
+
+def _refuse_thread(message_id: str, why: str) -> RequestRefused:
+    if why == "continued":
+        return _thread_refused(
+            f"thread.previous_message_id: {message_id!r} has already been continued; continue from the last message",
+            "thread_already_continued",
+        )
+    return _thread_refused(
+        f"thread.previous_message_id: another request is continuing from {message_id!r}",
+        "thread_continue_in_flight",
+    )
+
+
+def _is_kept(managed: ManagedStore, request: Request) -> bool:
+    if managed.settings.policy == "asked":
+        return request.store is True
+    return request.store is not False
+
+
+def _draft(
+    door: Dialect,
+    caller: Caller,
+    request: Request,
+    parent: str | None = None,
+    *,
+    claims: bool = False,
+) -> Draft:
+    return Draft(
+        id=MINTED[door] + caller.number,
+        owner=caller.owner,
+        created=caller.created,
+        door=door,
+        request=request,
+        model=request.model,
+        parent=parent,
+        inherits=claims,
+        claims=claims,
+    )
+
+
+def _open_calls(link: Link) -> list[Call]:
+    parts = () if link.answer is None else link.answer.parts
+    waiting = frozenset(link.head.open_calls)
+    return [part for part in parts if isinstance(part, Call) and part.call_id in waiting]
+
+
+def _without_thread(request: Request) -> Request:
+    extra = request.extra
+    if extra is None:
+        return request
+    fields = {name: value for name, value in extra.fields.items() if name != "thread"}
+    return structs.replace(request, extra=Extra(extra.dialect, fields))
+
+
+class _Referred(Struct, frozen=True, kw_only=True):
+    """A request with the items it referred to.
+
+    missing: the ids of those that are not known here. links: the responses that have the others.
+    """
+
+    request: Request
+    missing: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+
+
+def references(request: Request) -> tuple[str, ...]:
+    """The ids of the items that a request refers to, each once."""
+    found = {
+        part.item_id or ""
+        for turn in request.turns
+        for part in turn.parts
+        if type(part) is Opaque and part.type == _REFERENCE
+    }
+    return tuple(sorted(found)) if found else ()
+
+
+async def _resolve(
+    managed: ManagedStore, owner: str, request: Request, wanted: tuple[str, ...]
+) -> _Referred:
+    """Raises StoreError: the store did not answer."""
+    places = {item_id: response_of(item_id) for item_id in wanted}
+    foreign = [item_id for item_id, place in places.items() if place is None]
+    if foreign:
+        places.update(await managed.call("items", lambda store: store.find_items(owner, foreign)))
+    links = [
+        link
+        for response_id in sorted({place for place in places.values() if place is not None})
+        if (link := await _link(managed, owner, response_id)) is not None
+    ]
+    items = _items(links)
+    turns = tuple(_with_items(turn, items) for turn in request.turns)
+    return _Referred(
+        request=structs.replace(request, turns=turns),
+        missing=tuple(item_id for item_id in wanted if item_id not in items),
+        links=tuple(links),
+    )
+
+
+async def _link(managed: ManagedStore, owner: str, response_id: str) -> Link | None:
+    try:
+        (link,) = await managed.call(
+            "chain", lambda store: store.chain(owner, response_id, depth=1)
+        )
+    except StoreMissing:
+        return None
+    return link
+
+
+def _items(links: Iterable[Link]) -> dict[str, list[Part]]:
+    """The parts of each item. Those of a message share the id of theirs."""
+    items: dict[str, list[Part]] = {}
+    for link in links:
+        for part in () if link.answer is None else link.answer.parts:
+            if part.item_id:
+                items.setdefault(part.item_id, []).append(part)
+    return items
+
+
+def _with_items(turn: Turn, items: Mapping[str, list[Part]]) -> Turn:
+    if not any(type(part) is Opaque and part.type == _REFERENCE for part in turn.parts):
+        return turn
+    parts: list[Part] = []
+    for part in turn.parts:
+        is_reference = type(part) is Opaque and part.type == _REFERENCE
+        parts += items.get(part.item_id or "", [part]) if is_reference else [part]
+    return structs.replace(turn, parts=tuple(parts))
+
+
+def previous_missing(response_id: str) -> RequestRefused:
+    return RequestRefused(
+        f"Previous response with id '{response_id}' not found.",
+        param="previous_response_id",
+        code="previous_response_not_found",
+    )
+
+
+def item_missing(item_id: str) -> Missing:
+    return Missing(
+        f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false. "
+        "Try again with `store` set to true, or remove this item from your input.",
+        param="input",
+    )
+
+
+def _background_refused() -> RequestRefused:
+    return RequestRefused(
+        "background: expected false, got true: a response of this gateway ends with its client; "
+        "stream it instead, and follow it with GET /v1/responses/{id}?stream=true",
+        param="background",
+        code="unsupported_parameter",
+    )
+
+
+def _still_running(response_id: str) -> Conflict:
+    return Conflict(
+        f"Response with id '{response_id}' is still in progress; wait for it to end, or cancel it.",
+        code="response_in_progress",
+    )
+
+
+def _already_continued(response_id: str) -> Conflict:
+    return Conflict(
+        f"Response with id '{response_id}' was already continued: its tool outputs can be submitted once. "
+        "Send another request with `previous_response_id` to branch from it.",
+        code="response_already_continued",
+    )
+
+
+def _thread_missing(message_id: str) -> Missing:
+    return Missing(
+        f"thread.previous_message_id: no thread is kept under {message_id!r}; "
+        'send the whole conversation with `thread: {"type": "create"}`',
+        code="thread_not_found",
+    )
+
+
+def _thread_refused(message: str, code: str) -> RequestRefused:
+    return RequestRefused(message, param="thread", code=code)

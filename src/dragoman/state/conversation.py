@@ -1,0 +1,100 @@
+"""A conversation put together again from what is stored of it. Pure."""
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+from msgspec import structs
+
+from dragoman.model.parts import Extra
+from dragoman.model.request import Namespace, Request, Tool, Turn
+from dragoman.store.records import Link
+
+# What is said about one request and means nothing for the next.
+_OF_ONE_REQUEST = frozenset(("turns", "stream", "store", "previous_id", "include_usage", "extra"))
+_DEFAULTS = {
+    field.name: field.default
+    for field in structs.fields(Request)
+    if field.name not in _OF_ONE_REQUEST
+}
+
+
+def continued(chain: Sequence[Link], request: Request, *, inherits: bool = False) -> Request:
+    """The request with all that went before it, the oldest first: what an upstream without memory is sent.
+
+    `inherits`: where the request is silent, the settings of the last response count, instructions and tools included.
+    Otherwise only the turns go on, with the tools that were declared among them.
+    """
+    asked = _overlay(settings_of(chain), request) if inherits and chain else request
+    heads = [turn for turn in asked.turns if turn.head]
+    past = [turn for link in chain for turn in _said(link)]
+    new = [turn for turn in request.turns if not turn.head]
+    tools, namespaces = _declared(chain, asked)
+    return structs.replace(
+        asked,
+        turns=(*heads, *past, *new),
+        tools=(*tools, *asked.tools) if tools else asked.tools,
+        namespaces=(*namespaces, *asked.namespaces),
+        previous_id=None,
+    )
+
+
+def settings_of(chain: Sequence[Link]) -> Request:
+    """What counted for the last response: its own settings over those of the responses that it inherits from.
+
+    Of the turns only the head ones (instructions) are in it.
+    """
+    heirs = list(takewhile(lambda link: link.head.inherits, reversed(chain)))
+    first = len(chain) - len(heirs) - 1
+    settings = chain[max(first, 0)].request
+    settings = structs.replace(
+        settings, turns=tuple([turn for turn in settings.turns if turn.head])
+    )
+    for link in chain[max(first, 0) + 1 :]:
+        settings = _overlay(settings, link.request)
+    return settings
+
+
+def _overlay(below: Request, above: Request) -> Request:
+    inherited = {
+        name: getattr(below, name)
+        for name, default in _DEFAULTS.items()
+        if getattr(above, name) == default
+    }
+    heads = tuple([turn for turn in above.turns if turn.head]) or below.turns
+    extra = _merged(below.extra, above.extra)
+    return structs.replace(above, **inherited, turns=heads, extra=extra)
+
+
+def _merged(below: Extra | None, above: Extra | None) -> Extra | None:
+    if below is None or above is None or below.dialect != above.dialect:
+        return above or below
+    return Extra(above.dialect, {**below.fields, **above.fields})
+
+
+def _said(link: Link) -> Iterable[Turn]:
+    yield from (turn for turn in link.request.turns if not turn.head)
+    if link.answer is not None and link.answer.parts:
+        yield Turn(role="assistant", parts=link.answer.parts)
+
+
+def _declared(
+    chain: Sequence[Link], asked: Request
+) -> tuple[tuple[Tool, ...], tuple[Namespace, ...]]:
+    """What was declared inside the conversation and not again now; of the same name, the later one counts."""
+    tools = {
+        (tool.name, tool.namespace): tool
+        for link in chain
+        for tool in link.request.tools
+        if tool.place == "input"
+    }
+    groups = {
+        group.name: group
+        for link in chain
+        for group in link.request.namespaces
+        if group.place == "input"
+    }
+    for tool in asked.tools:
+        tools.pop((tool.name, tool.namespace), None)
+    for group in asked.namespaces:
+        groups.pop(group.name, None)
+    return tuple(tools.values()), tuple(groups.values())

@@ -1,0 +1,331 @@
+"""Stored responses over HTTP: read, replayed, listed, cancelled, deleted. Each is a function from the store to an answer.
+
+    GET    /v1/responses/{id}                the response; with `stream=true` its stream, from `starting_after` on
+    GET    /v1/responses/{id}/input_items    the input of the response, in pages: all that the model saw
+    POST   /v1/responses/{id}/cancel         stops it
+    DELETE /v1/responses/{id}                removes it
+
+`POST /v1/responses/{id}/submit_tool_outputs` is a conversation, and an exchange like any other.
+
+A replayed stream has the bytes that the first reader got. Events are counted by their `sequence_number`; comments and
+keep-alives, which kept that reader's connection open, are left out. The stream of a response that still runs is sent as
+it comes, on the node that runs it a moment after the first client got it; its end comes from the store, when it is there.
+On another node nothing is known before the end: the connection is kept open, and then everything is sent at once.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from starlette.responses import Response, StreamingResponse
+
+from dragoman._json import dumps, dumps_document
+from dragoman.dialects import responses
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.interpret import stream_body
+from dragoman.dialects.responses import failed_event, list_items
+from dragoman.errors import RequestRefused, StoreError, StoreMissing
+from dragoman.model.outcome import ErrorInfo
+from dragoman.sse import Frame, FrameParser, encode_comment
+from dragoman.state.conversation import continued
+from dragoman.state.keeper import cancelled_error
+from dragoman.state.managed_store import ManagedStore
+from dragoman.store.contract import Key
+from dragoman.store.records import Link, Stored
+
+SUBMITTED = re.compile(r"(?:/v1)?/responses/([^/]+)/submit_tool_outputs/?")
+
+_JSON = "application/json"
+_EVENTS = "text/event-stream; charset=utf-8"
+_STREAM = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+_DIED = ErrorInfo(
+    kind="server", message="the gateway that made this response ended before the response did"
+)
+
+
+# Items of a page, as OpenAI has them.
+MAX_PAGE = 100
+DEFAULT_PAGE = 20
+
+POLL_SECONDS = 0.5
+"""How late a follower on another node hears of the end."""
+
+KEEP_ALIVE_SECONDS = 10.0
+"""Without a word, proxies and clients take a connection for dead: the usual patience is a minute."""
+
+
+def find_submitted(path: str) -> str | None:
+    """The response whose calls get their outputs by a POST to this path."""
+    found = SUBMITTED.fullmatch(path)
+    return None if found is None else found[1]
+
+
+async def read_response(
+    managed: ManagedStore, owner: str, response_id: str, query: Mapping[str, str]
+) -> Response:
+    """Raises StoreMissing, RequestRefused."""
+    is_stream = _flag(query, "stream")
+    after = _number(query, "starting_after")
+    if after is not None and not is_stream:
+        raise RequestRefused(
+            "starting_after: expected it with stream=true only", param="starting_after"
+        )
+    stored = await _read_stored(managed, owner, response_id, stream=is_stream)
+    if not is_stream:
+        return Response(_body(stored), media_type=_JSON)
+    if stored.head.status == "in_progress":
+        live = follow(managed, (owner, response_id), after, _stream_and_body)
+        return StreamingResponse(live, media_type=_EVENTS, headers=_STREAM)
+    stream = replay(_stream(stored), after)
+    return Response(stream, media_type=_EVENTS, headers=_STREAM)
+
+
+async def list_input(
+    managed: ManagedStore, owner: str, response_id: str, query: Mapping[str, str]
+) -> Response:
+    """Raises StoreMissing, RequestRefused."""
+    await _settle(managed, owner, response_id)
+    links = await managed.call("chain", lambda store: store.chain(owner, response_id))
+    _check_door(links[-1].head.door, response_id)
+    return Response(page_of_items(links, query), media_type=_JSON)
+
+
+async def delete_response(managed: ManagedStore, owner: str, response_id: str) -> Response:
+    """Raises StoreMissing."""
+    running = await _settle(managed, owner, response_id)
+    await managed.call("delete", lambda store: store.delete(owner, response_id))
+    if running:
+        _stop(managed, owner, response_id)
+    return Response(
+        dumps({"id": response_id, "object": "response", "deleted": True}), media_type=_JSON
+    )
+
+
+async def cancel_response(managed: ManagedStore, owner: str, response_id: str) -> Response:
+    """The response as it is then: one that had ended stays as it was. Raises StoreMissing."""
+    running = await _settle(managed, owner, response_id)
+    await managed.call("cancel", lambda store: store.cancel(owner, response_id))
+    if running:
+        _stop(managed, owner, response_id)
+    stored = await _read_stored(managed, owner, response_id)
+    return Response(_body(stored), media_type=_JSON)
+
+
+async def _settle(managed: ManagedStore, owner: str, response_id: str) -> bool:
+    """Whether it runs here; then it is in the store from now on."""
+    running = managed.find((owner, response_id))
+    if running is not None and not running.is_begun:
+        await running.begin_now()
+    return running is not None
+
+
+def _stop(managed: ManagedStore, owner: str, response_id: str) -> None:
+    running = managed.find((owner, response_id))
+    if running is not None:
+        running.lose()
+
+
+async def _read_stored(
+    managed: ManagedStore, owner: str, response_id: str, *, stream: bool = False
+) -> Stored:
+    await _settle(managed, owner, response_id)
+    stored = await managed.call("read", lambda store: store.read(owner, response_id, stream=stream))
+    _check_door(stored.head.door, response_id)
+    return stored
+
+
+def _check_door(door: str, response_id: str) -> None:
+    """A message of a thread is kept in the same place, and is no response."""
+    if door != "responses":
+        raise StoreMissing(
+            f"expected a stored response, {response_id!r} is none", response_id=response_id
+        )
+
+
+def _body(stored: Stored) -> bytes:
+    """The response object as it is by now: it may have been cancelled, continued, or left alone since it was stored."""
+    head = stored.head
+    body = stored.body or _bare(stored)
+    match head.status:
+        case "cancelled":
+            return responses.change_status(body, "cancelled", cancelled_error())
+        case "failed" if not _has_ended(body):
+            return responses.change_status(body, "failed", _DIED)
+        case _ if head.is_settled and responses.is_waiting(body):
+            return responses.change_status(body, "completed")
+        case _:
+            return body
+
+
+def _has_ended(body: bytes) -> bool:
+    whole = responses.read_whole(body)
+    return whole is not None and whole.status == "failed"
+
+
+def _bare(stored: Stored) -> bytes:
+    """The object of a response of which nothing was sent yet."""
+    head = stored.head
+    fields: dict[str, object] = {
+        "id": head.id,
+        "object": "response",
+        "created_at": int(head.created),
+        "status": head.status,
+        "error": None,
+        "incomplete_details": None,
+        "model": head.model,
+        "output": [],
+        "previous_response_id": head.parent,
+    }
+    return dumps(fields)
+
+
+def _stream(stored: Stored) -> bytes:
+    """The stream as it was sent, or as it would have been."""
+    if stored.stream is not None:
+        return stored.stream
+    encode = EncodeContext(response_id=stored.head.id, created=int(stored.head.created))
+    made, _ = stream_body(
+        stored.body, "responses", "responses", decode=DecodeContext(), encode=encode
+    )
+    return made.body
+
+
+def _stream_and_body(stored: Stored) -> tuple[bytes | None, bytes]:
+    """The stream of what is over, if it got to its end, and the response object."""
+    return stored.stream, _body(stored)
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    value = query.get(name, "false")
+    if value not in ("true", "false"):
+        raise RequestRefused(f"{name}: expected true or false, got {value!r}", param=name)
+    return value == "true"
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    value = query.get(name)
+    if value is None:
+        return None
+    if not value.isdecimal() or len(value) > 18:
+        raise RequestRefused(f"{name}: expected a number from 0 on, got {value!r}", param=name)
+    return int(value)
+
+
+def page_of_items(links: Sequence[Link], query: Mapping[str, str]) -> bytes:
+    """A page of what stood before the answer of the last response. `query`: `limit`, `order`, `after`, `before`.
+
+    Raises:
+        RequestRefused: the query makes no sense.
+    """
+    *earlier, last = links
+    turns = continued(earlier, last.request).turns
+    items = list_items(turns, f"input of {last.head.id}")
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise RequestRefused(f"order: expected asc or desc, got {order!r}", param="order")
+    if order == "desc":
+        items.reverse()
+    ids = [str(item["id"]) for item in items]
+    first = _place(ids, query, "after") + 1
+    last_place = _place(ids, query, "before") if "before" in query else len(items)
+    limit = _limit(query.get("limit"))
+    page = items[first:last_place][:limit]
+    page_ids = [str(item["id"]) for item in page]
+    return dumps_document(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page_ids[0] if page_ids else None,
+            "last_id": page_ids[-1] if page_ids else None,
+            "has_more": first + len(page) < last_place,
+        }
+    )
+
+
+def _place(ids: list[str], query: Mapping[str, str], name: str) -> int:
+    """Where the item stands that a cursor names; before all of them if there is no cursor."""
+    cursor = query.get(name)
+    if cursor is None:
+        return -1
+    if cursor not in ids:
+        raise RequestRefused(f"{name}: expected the id of an item, got {cursor!r}", param=name)
+    return ids.index(cursor)
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PAGE
+    if not text.isdecimal() or not 1 <= int(text[:4]) <= MAX_PAGE or len(text) > len(str(MAX_PAGE)):
+        raise RequestRefused(f"limit: expected 1 to {MAX_PAGE}, got {text!r}", param="limit")
+    return int(text)
+
+
+async def follow(
+    managed: ManagedStore,
+    key: Key,
+    after: int | None,
+    read: Callable[[Stored], tuple[bytes | None, bytes]],
+) -> AsyncIterator[bytes]:
+    """The events after a number. `read`: the stream of what is stored, if it has one, and the response object."""
+    replay = Replay(after)
+    spoke = time.monotonic()
+    place = 0
+    while (running := managed.find(key)) is not None:
+        data = running.sent_from(place)
+        place += len(data)
+        frames = replay.feed(data)
+        if frames:
+            spoke = time.monotonic()
+            yield frames
+        elif not data:
+            more = running.more()
+            await asyncio.wait((more,), timeout=KEEP_ALIVE_SECONDS)
+            if not more.done():
+                yield encode_comment("keep-alive")
+    try:
+        while True:
+            stored = await managed.call("read", lambda store: store.read(*key, stream=True))
+            if stored.head.status != "in_progress":
+                break
+            if time.monotonic() - spoke > KEEP_ALIVE_SECONDS:
+                spoke = time.monotonic()
+                yield encode_comment("keep-alive")
+            await asyncio.sleep(POLL_SECONDS)
+    except StoreError:
+        return  # a stream without an end is heard as one that was cut
+    stream, body = read(stored)
+    yield replay.rest(stream) if stream is not None else failed_event(body, replay.last + 1)
+
+
+def replay(stream: bytes, after: int | None) -> bytes:
+    """The frames whose number is greater than `after`; all of them if that is None."""
+    return Replay(after).rest(stream)
+
+
+class Replay:
+    """The same of a stream that comes in pieces. `last`: the number of the last frame that was returned, or was not due."""
+
+    __slots__ = ("_parser", "last")
+
+    def __init__(self, after: int | None) -> None:
+        self.last = -1 if after is None else after
+        self._parser = FrameParser()
+
+    def feed(self, data: bytes) -> bytes:
+        """The frames that are due and whole by now."""
+        return self._due(self._parser.feed(data)) if data else b""
+
+    def rest(self, stream: bytes) -> bytes:
+        """Those of a whole stream that were not returned yet."""
+        parser = FrameParser(max(len(stream), 1))
+        return self._due([*parser.feed(stream), *parser.close()])
+
+    def _due(self, frames: list[Frame]) -> bytes:
+        due: list[bytes] = []
+        for frame in frames:
+            number = responses.sequence_number(frame.data)
+            if number is not None and number > self.last:
+                self.last = number
+                due.append(frame.raw)
+        return b"".join(due)

@@ -1,0 +1,502 @@
+"""One answer on its way into the store, while it is sent.
+
+    take(sent)* ─► end_stream(last)      a stream: stored before its last bytes leave
+    end_body(body)                       a body: stored before it leaves
+    close()                              whatever became of it
+
+A store that fails makes the response fail: a failure is sent in place of its end, or an error is raised where nothing was
+sent yet. A response that runs for a while is begun in the store, so that others see that it runs; one that continues
+another by a claim is begun before anything is sent.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from dragoman.core.failures import error_info
+from dragoman.core.fold import fold
+from dragoman.core.ids import RESPONSE_PREFIX
+from dragoman.core.journal import Journal, Terminal, TerminalStatus
+from dragoman.core.losses import answer_book
+from dragoman.core.seals import Family
+from dragoman.dialects import responses
+from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.registry import CODECS
+from dragoman.dialects.responses import read_opening, rename
+from dragoman.dialects.translate import make_decoder
+from dragoman.errors import StoreConflict, StoreError, StoreMissing
+from dragoman.model.outcome import ErrorInfo, Outcome
+from dragoman.model.parts import Call, Dialect, Part, Result
+from dragoman.offload import offload
+from dragoman.state.managed_store import ManagedStore
+from dragoman.store.codec import StreamBuffer, answer_of, read_outcome
+from dragoman.store.contract import Key, Store
+from dragoman.store.credentials import remove_credentials
+from dragoman.store.records import Answer, BufferedStream, Draft, Ending
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Of a stream that is stored to be replayed. Its events are some ten times what they say; beyond this only the answer is stored.
+MAX_STREAM_BYTES = 64 * 1024 * 1024
+
+
+class RepeatedId(StoreConflict):
+    """An upstream has given the id of a stored response to another."""
+
+
+def cancelled_error() -> ErrorInfo:
+    """The failure that the client of a cancelled response gets."""
+    return ErrorInfo(kind="cancelled", message="the response was cancelled", code="cancelled")
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """An answer that is over. `waiting`: the ids of the calls whose results the client owes.
+
+    answer: None if it is to be read from the body. items: the ids of its items, where its dialect has some.
+    """
+
+    id: str
+    status: TerminalStatus
+    body: bytes
+    answer: Answer | None = None
+    waiting: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+
+
+class Keeper:
+    """Stores one answer. `draft`: under the id that the answer has where we name it. `stop`: ends its exchange with this error."""
+
+    __slots__ = (
+        "_beginning",
+        "_buffer",
+        "_draft",
+        "_is_over",
+        "_is_tried",
+        "_managed",
+        "_opening",
+        "_sent_id",
+        "_shown",
+        "_stop",
+        "_takes_more",
+        "_waiters",
+        "family",
+        "is_begun",
+        "is_ending",
+        "journal",
+        "problem",
+        "since",
+        "upstream",
+    )
+
+    def __init__(
+        self, managed: ManagedStore, draft: Draft, stop: Callable[[ErrorInfo], None]
+    ) -> None:
+        self._managed = managed
+        self._draft = draft
+        self._stop = stop
+        self._opening = b""
+        self._buffer = StreamBuffer()
+        self._takes_more = True
+        self._shown: int | None = None  # of the buffer, from its end on
+        self._waiters: list[asyncio.Future[None]] = []
+        self._sent_id = ""
+        self._beginning: asyncio.Task[None] | None = None
+        self._is_over = False
+        self._is_tried = False  # to store its end
+        self.is_ending = False
+        """Its end is being stored: whether it was cancelled before that, the store will say."""
+        self.problem: ErrorInfo | None = None
+        """Why its client is sent a failure in place of the end."""
+        self.journal = Journal()  # for who writes what is kept
+        self.is_begun = False
+        self.since = 0.0
+        self.upstream = ""
+        self.family: Family | str = ""
+
+    @property
+    def response_id(self) -> str:
+        """What the answer is called where we name it."""
+        return self._draft.id
+
+    @property
+    def parent(self) -> str | None:
+        return self._draft.parent
+
+    @property
+    def names_itself(self) -> bool:
+        """Whether the answer must have our id: it was promised, or it names what it continues.
+
+        A thread begins with a message whose id is sent first of all, when nobody knows yet whether there was one before.
+        """
+        return self._draft.parent is not None or self._draft.door == "messages"
+
+    @property
+    def key(self) -> Key | None:
+        if self._draft.claims:
+            return self._draft.owner, self._draft.id
+        if not self._sent_id and self._opening and self._draft.door == "responses":
+            self._sent_id = read_opening(self._opening)[0]
+        return (self._draft.owner, self._sent_id) if self._sent_id else None
+
+    async def claim(self) -> None:
+        """Begin a response that continues another by a claim, before anything is sent.
+
+        Raises:
+            StoreError
+        """
+        await self._managed.call("begin", lambda store: store.begin(self._draft))
+        self.is_begun = True
+        self._managed.running.add(self)
+
+    def take(self, sent: bytes) -> None:
+        """More of a stream has been sent."""
+        if not self._opening:
+            self.since = time.monotonic()
+            self._managed.running.add(self)
+            self._opening = _first_frame(sent)
+        pieces = self.journal.cut(sent)
+        if self._takes_more and self._buffer.add(sent, pieces):
+            self._takes_more = self._buffer.size <= MAX_STREAM_BYTES
+        if self._waiters:
+            self._wake()
+
+    def sent_from(self, start: int) -> bytes:
+        """What was sent to the client, from a byte on; without the end, which is not sent before it is stored."""
+        sent = self._buffer.read(start)
+        return sent if self._shown is None else sent[: max(self._shown - start, 0)]
+
+    def more(self) -> asyncio.Future[None]:
+        """Done when more was sent, or the exchange is over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def end_stream(self, last: bytes) -> bytes:
+        """Store the stream that ends with `last`. Returns what is to be sent: the same, or a failure in place of the end."""
+        door = self._draft.door
+        buffer = self._buffer
+        if self._shown is None:  # else it was stopped while it was stored, and ends once more
+            self._shown = buffer.size
+            buffer.add_last(last, self.journal.cut(last))
+        is_whole = buffer.size <= MAX_STREAM_BYTES
+        if not is_whole and door != "responses":
+            return self._fail(last, _too_large())  # no frame of it has the whole answer
+        end = self.journal.end
+        if end is not None and end.terminal is not None and last.endswith(end.frames):
+            ended: Ended | None = ended_response(end.terminal)
+        else:
+            size = len(last) if door == "responses" else buffer.size
+            ended = await offload(size, read_ended_stream, door, last, buffer.read)
+        if ended is None:
+            return last
+        try:
+            is_cancelled = await self._store(ended, buffer if is_whole else None)
+        except StoreError as error:
+            return self._fail(last, _unstored(error))
+        if is_cancelled and ended.status != "failed":
+            return self._fail(last, cancelled_error())
+        return last
+
+    def _fail(self, last: bytes, problem: ErrorInfo) -> bytes:
+        """What is sent in place of an end that is not stored."""
+        self.problem = problem
+        end = self.journal.end
+        if end is not None and last.endswith(end.frames):
+            return last[: len(last) - len(end.frames)] + end.fail(problem)
+        # An upstream's own frames; a message that failed has said so.
+        return responses.fail_relayed(last, problem) if self._draft.door == "responses" else last
+
+    async def end_body(self, body: bytes) -> bytes:
+        """Store a body that is about to be sent. The same, or with our id where the upstream's names another response.
+
+        Raises:
+            StoreError: it is not stored, and must not be sent.
+        """
+        try:
+            await self._end_body(body)
+        except RepeatedId:
+            body = rename(body, self._draft.id)
+            await self._end_body(body)
+        return body
+
+    async def _end_body(self, body: bytes) -> None:
+        ended = await offload(len(body), read_ended_body, self._draft.door, body)
+        if ended is None:
+            return
+        if ended.id != self._draft.id:
+            self.repeats(ended.id)  # for the next: the store knows better
+        if await self._store(ended, None):
+            raise StoreConflict(cancelled_error().message)
+
+    def close(self) -> None:
+        """The exchange is over. What was begun and never ended is cancelled; what was never sent is forgotten."""
+        self._managed.running.discard(self)
+        self._wake()
+        if not self._is_over and (self.is_begun or self._beginning is not None):
+            self._is_over = True
+            self._managed.spawn(self._abandon())
+
+    async def give_up(self) -> None:
+        """Nothing was sent but an error that is about to be: what was claimed is free again before the client gets it."""
+        if self.is_begun and not self._opening and not self._is_over:
+            self._is_over = True
+            await self._abandon()
+
+    def begin_soon(self) -> None:
+        """Have others see that it runs."""
+        if self._beginning is None and not self._is_over and self.key is not None:
+            self._beginning = self._managed.spawn(self._begin())
+
+    async def begin_now(self) -> None:
+        """The same, and wait for it."""
+        self.begin_soon()
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+
+    def lose(self) -> None:
+        # One that is being stored runs no more as well, as soon as it is stored.
+        if not (self.is_ending or self._is_over):
+            self._stop(cancelled_error())
+
+    async def _begin(self) -> None:
+        response_id, body = read_opening(self._opening)
+        draft = structs.replace(self._draft, id=response_id, body=body)
+        with suppress(StoreError):  # it is tried once more, with the end
+            await self._managed.call("begin", lambda store: store.begin(draft))
+            self.is_begun = True
+
+    async def _store(self, ended: Ended, stream: BufferedStream | None) -> bool:
+        """Whether it has been cancelled meanwhile, and is not stored."""
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+        ending = Ending(
+            status=ended.status,
+            answer=ended.answer,
+            body=ended.body,
+            stream=stream,
+            open_calls=ended.waiting,
+            upstream=self.upstream,
+            family=self.family,
+        )
+        self.is_ending = True
+        try:
+            status = await self._managed.call(
+                "store", lambda store: self._write(store, ended, ending)
+            )
+        finally:
+            self.is_ending = False
+        self._is_over = True
+        return status == "cancelled"
+
+    async def _write(self, store: Store, ended: Ended, ending: Ending) -> str:
+        owner, response_id = self._draft.owner, ended.id
+        if self._is_tried and await _is_stored(store, (owner, response_id), ending):
+            return ending.status
+        self._is_tried = True
+        is_begun = self.is_begun and self.key == (owner, response_id)
+        draft = structs.replace(self._draft, id=response_id)
+        try:
+            if is_begun:
+                finished = store.finish(owner, response_id, ending)
+                return await _with_items(store, (owner, response_id), ended.items, finished)
+            put = store.put(draft, ending)
+            await _with_items(store, (owner, response_id), ended.items, put)
+        except StoreMissing:
+            if not is_begun:
+                raise
+            # Its owner has deleted it: there is nothing to be kept.
+        except StoreConflict:
+            if self._draft.claims:
+                raise
+            return await self._meet(store, draft, ending)
+        return ending.status
+
+    async def _meet(self, store: Store, draft: Draft, ending: Ending) -> str:
+        """There is a response with this id. What a client got of it stays.
+
+        Raises:
+            RepeatedId: it is another one.
+        """
+        (link,) = await store.chain(draft.owner, draft.id, depth=1)
+        status = link.head.status
+        # The rehearsal, for one, gives the same answer to the same request, under the same id.
+        is_same = (
+            link.request == remove_credentials(draft.request) and link.head.parent == draft.parent
+        )
+        if status == "in_progress" and (is_same or link.head.created == draft.created):
+            # Another that will end alike, or this one: the store has begun it without saying so.
+            return await store.finish(draft.owner, draft.id, ending)
+        if is_same and status in ("failed", "cancelled"):
+            with suppress(StoreMissing):
+                await store.delete(draft.owner, draft.id)
+            await store.put(draft, ending)
+            return ending.status
+        if is_same and await _is_stored(store, (draft.owner, draft.id), ending):
+            return ending.status
+        self._note_repeated()
+        raise RepeatedId(
+            f"expected a new id from the upstream {self.upstream!r}, a response called {draft.id!r} is stored "
+            "already; from now on the gateway gives its responses ids of its own"
+        )
+
+    def repeats(self, response_id: str) -> bool:
+        """Whether the upstream has just given the same id to the answer to another request."""
+        last = self._managed.last_named.get(self.upstream)
+        self._managed.last_named[self.upstream] = (response_id, self._draft.request)
+        if last is None or last[0] != response_id or last[1] == self._draft.request:
+            return False
+        self._note_repeated()
+        return True
+
+    @property
+    def is_repeating(self) -> bool:
+        """Whether the upstream is known to give one id to several responses."""
+        return self.upstream in self._managed.repeating
+
+    def _note_repeated(self) -> None:
+        if not self.is_repeating:
+            logger.warning(
+                "the upstream %s repeats the ids of responses: they get ids of the gateway from now on",
+                self.upstream,
+            )
+            self._managed.repeating.add(self.upstream)
+
+    async def _abandon(self) -> None:
+        if self._beginning is not None:
+            await asyncio.shield(self._beginning)
+        key = self.key
+        if not self.is_begun or key is None:
+            return
+        with suppress(StoreError):
+            if self._opening:
+                await self._managed.call("cancel", lambda store: store.cancel(*key))
+            else:
+                await self._managed.call("forget", lambda store: _forget(store, key))
+
+
+def _first_frame(sent: bytes) -> bytes:
+    """The first frame with data, which names the response; all that was sent if it is not the very first frame."""
+    end = sent.find(b"\n\n") + 2
+    return sent[:end] if b"data:" in sent[:end] else sent
+
+
+async def _is_stored(store: Store, key: Key, ending: Ending) -> bool:
+    """Whether this very end is there: one that was stopped while it was stored may have been stored all the same."""
+    try:
+        return (await store.read(*key)).body == ending.body
+    except StoreMissing:
+        return False
+
+
+def _with_items(
+    store: Store, key: Key, items: tuple[str, ...], write: Awaitable[T]
+) -> Awaitable[T]:
+    """`write`, and in one commit with it that items are found by their ids, where those do not say whose they are."""
+    number = key[1].removeprefix(RESPONSE_PREFIX)
+    foreign = [item_id for item_id in items if number not in item_id]
+    return _together(store.put_items(*key, foreign), write) if foreign else write
+
+
+async def _together(noting: Awaitable[None], write: Awaitable[T]) -> T:
+    noted, written = await asyncio.gather(noting, write, return_exceptions=True)
+    if isinstance(written, BaseException):
+        raise written
+    if noted is not None:
+        raise noted
+    return written
+
+
+async def _forget(store: Store, key: Key) -> None:
+    """Remove a response that was begun and of which nothing was sent. Its claim is given back."""
+    await store.cancel(*key)
+    await store.delete(*key)
+
+
+def _too_large() -> ErrorInfo:
+    message = f"expected an answer of at most {MAX_STREAM_BYTES:,} bytes to be kept, got more"
+    return ErrorInfo(kind="server", message=message)
+
+
+def _unstored(error: StoreError) -> ErrorInfo:
+    info = error_info(error)
+    message = f"the response could not be stored: {error.message}"
+    return ErrorInfo(kind=info.kind, message=message, status=info.status)
+
+
+_NO_ENCODE = EncodeContext()
+
+
+def read_ended_stream(door: Dialect, last: bytes, whole: Callable[[], bytes]) -> Ended | None:
+    """The answer that ends in `last`; None if none does. `whole`: all of its stream, asked for where it is needed."""
+    if door == "responses":
+        terminal = responses.read_terminal(last)
+        return None if terminal is None else ended_response(terminal)
+    decoder = make_decoder(door)
+    events = [*decoder.events(whole())]
+    for step in decoder.close():
+        events += step.events
+    return _message(door, fold(events))
+
+
+def read_ended_body(door: Dialect, body: bytes) -> Ended | None:
+    """The same of a body; None if it has no answer with an id."""
+    if door == "responses":
+        whole = responses.read_whole(body)
+        return None if whole is None else ended_response(whole)
+    return _message(door, read_outcome(door, body), body)
+
+
+def ended_response(terminal: Terminal) -> Ended:
+    """The same where the end says it of itself."""
+    waiting = terminal.waiting
+    if waiting is None:
+        waiting = _waiting(answer_of(read_outcome("responses", terminal.body)).parts)
+    return Ended(
+        id=terminal.id,
+        status=terminal.status,
+        body=terminal.body,
+        waiting=waiting,
+        items=terminal.items,
+    )
+
+
+def _message(door: Dialect, outcome: Outcome, body: bytes = b"") -> Ended | None:
+    if not outcome.response_id or not (outcome.completed or outcome.error is not None):
+        return None
+    status: TerminalStatus = "completed" if outcome.error is None else "failed"
+    if not body and outcome.error is None:
+        dialect = CODECS[door]
+        body = dialect.write_body(outcome, _NO_ENCODE, answer_book(dialect.losses, {}))
+    answer = answer_of(outcome)
+    return Ended(
+        id=outcome.response_id,
+        status=status,
+        body=body,
+        answer=answer,
+        waiting=_waiting(answer.parts),
+    )
+
+
+def _waiting(parts: tuple[Part, ...]) -> tuple[str, ...]:
+    answered = {part.call_id for part in parts if isinstance(part, Result)}
+    return tuple(
+        part.call_id
+        for part in parts
+        if isinstance(part, Call)
+        and part.executor == "client"
+        and part.status == "completed"
+        and part.call_id not in answered
+    )

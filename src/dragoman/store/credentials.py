@@ -1,0 +1,115 @@
+"""Credentials that a request carries in its tools and settings, taken out before it is stored.
+
+Clients hand a provider the keys of their MCP servers: as headers or a token of a tool, or of a list of servers. A provider
+asks for them with every request, and so does whoever continues a stored one. What people and tools say in a conversation
+is theirs, and is not looked at; neither are the schemas of functions, where a parameter may be called `token`.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from msgspec import structs
+
+from dragoman._json import Raw, loads, raw
+from dragoman.model.parts import Extra, Opaque, Part
+from dragoman.model.request import Namespace, Request, Tool, Turn
+
+T = TypeVar("T")
+
+_TELLING = (
+    r"(?:proxy[-_])?authorization(?:[-_]token)?|headers|cookies?|api[-_]?key|x-api-key|passwords?|secrets?|credentials?"
+    r"|(?:access|refresh|id|auth|bearer|session|api)[-_]?token|token|client[-_]?secret|private[-_]?key"
+)
+_NAME = re.compile(_TELLING, re.IGNORECASE)
+_MEMBER = re.compile(rf'"(?:{_TELLING})"\s*:'.encode("ascii"), re.IGNORECASE)
+
+
+def remove_credentials(request: Request) -> Request:
+    """The request without credentials; the very same if it had none."""
+    if _is_plain(request):
+        return request
+    extra = _scrub_extra(request.extra)
+    tools = _each(request.tools, _scrub_tool)
+    namespaces = _each(request.namespaces, _scrub_namespace)
+    turns = _each(request.turns, _scrub_turn)
+    if (
+        extra is request.extra
+        and tools is request.tools
+        and namespaces is request.namespaces
+        and turns is request.turns
+    ):
+        return request
+    return structs.replace(request, extra=extra, tools=tools, namespaces=namespaces, turns=turns)
+
+
+def _is_plain(request: Request) -> bool:
+    """Whether there is no place in it for credentials, as in most."""
+    if (request.extra is not None and request.extra.fields) or request.namespaces:
+        return False
+    for tool in request.tools:
+        if tool.extra is not None:
+            return False
+    return all(turn.role != "developer" for turn in request.turns)
+
+
+def _each(values: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:
+    """All of them changed; the very same tuple if none was."""
+    changed = [change(value) for value in values]
+    is_same = all(new is old for new, old in zip(changed, values, strict=True))
+    return values if is_same else tuple(changed)
+
+
+def _scrub_tool(tool: Tool) -> Tool:
+    extra = _scrub_extra(tool.extra)
+    return tool if extra is tool.extra else structs.replace(tool, extra=extra)
+
+
+def _scrub_namespace(namespace: Namespace) -> Namespace:
+    extra = _scrub_extra(namespace.extra)
+    return namespace if extra is namespace.extra else structs.replace(namespace, extra=extra)
+
+
+def _scrub_turn(turn: Turn) -> Turn:
+    """Tools can be declared in a conversation too: by the developer, in items that have no meaning here."""
+    if turn.role != "developer":
+        return turn
+    parts = _each(turn.parts, _scrub_part)
+    return turn if parts is turn.parts else structs.replace(turn, parts=parts)
+
+
+def _scrub_part(part: Part) -> Part:
+    if not isinstance(part, Opaque):
+        return part
+    kept = _scrub_raw(part.raw)
+    return part if kept is part.raw else structs.replace(part, raw=kept)
+
+
+def _scrub_extra(extra: Extra | None) -> Extra | None:
+    if extra is None:
+        return None
+    kept = {
+        name: _scrub_raw(value)
+        for name, value in extra.fields.items()
+        if _NAME.fullmatch(name) is None
+    }
+    if len(kept) == len(extra.fields) and all(kept[name] is extra.fields[name] for name in kept):
+        return extra
+    return Extra(extra.dialect, kept)
+
+
+def _scrub_raw(value: Raw) -> Raw:
+    if _MEMBER.search(bytes(value)) is None:
+        return value
+    return raw(_without_secrets(loads(bytes(value))))
+
+
+def _without_secrets(value: object) -> object:
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return {
+            name: _without_secrets(item) for name, item in pairs if _NAME.fullmatch(name) is None
+        }
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in cast("list[object]", value)]
+    return value

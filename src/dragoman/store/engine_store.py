@@ -1,0 +1,326 @@
+"""A store made of an engine: records are packed and unpacked here, scrubbed, cleaned and held to the caps."""
+
+import time
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+
+from dragoman.config.settings import StoreSettings
+from dragoman.core.surrogates import replace_lone
+from dragoman.errors import StoreDamaged
+from dragoman.offload import LARGE, offload
+from dragoman.store.codec import (
+    pack_bytes,
+    pack_ending,
+    pack_escrowed,
+    pack_names,
+    pack_request,
+    read_answer,
+    unpack_answer,
+    unpack_bytes,
+    unpack_escrowed,
+    unpack_request,
+    unpack_stream,
+    weigh_ending,
+    weigh_request,
+)
+from dragoman.store.contract import (
+    LEASE_SECONDS,
+    MAX_CHAIN,
+    MAX_CHAIN_BYTES,
+    SWEEP_BATCH,
+    ClaimResult,
+    Key,
+)
+from dragoman.store.credentials import remove_credentials
+from dragoman.store.engine import (
+    Engine,
+    NewRow,
+    Row,
+    RowEnd,
+    Share,
+    broken_chain,
+    check_size,
+    head_of,
+    missing,
+)
+from dragoman.store.records import (
+    Answer,
+    Draft,
+    Ending,
+    Escrowed,
+    Head,
+    Link,
+    Status,
+    Stored,
+    StoreStats,
+    Swept,
+)
+
+# Compressed JSON grows about so much when it is read again: what decides where to read it.
+_GROWTH = 8
+# Items are kept where seals are, as those of a provider family that there is not.
+_ITEMS = "items of responses"
+
+
+class EngineStore:
+    """`contract.Store` over any engine."""
+
+    __slots__ = ("_clock", "_engine", "_most", "_settings")
+
+    def __init__(
+        self, engine: Engine, settings: StoreSettings, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._most = min(settings.max_record_bytes, settings.max_bytes)
+        self._clock = clock
+
+    @property
+    def engine(self) -> str:
+        return self._engine.name
+
+    async def begin(self, draft: Draft, *, lease: float = LEASE_SECONDS) -> None:
+        await self._insert(draft, None, lease)
+
+    async def renew(
+        self, running: Collection[Key], *, lease: float = LEASE_SECONDS
+    ) -> frozenset[Key]:
+        if not running:
+            return frozenset()
+        now = self._clock()
+        asked = _asked(running)
+        lost = await self._engine.renew(list(asked), now + lease, now)
+        return frozenset([asked[key] for key in lost])
+
+    async def lost(self, running: Collection[Key]) -> frozenset[Key]:
+        if not running:
+            return frozenset()
+        asked = _asked(running)
+        lost = await self._engine.lost(list(asked), self._clock())
+        return frozenset([asked[key] for key in lost])
+
+    async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
+        over = await offload(weigh_ending(ending), self._over, ending)
+        return await self._engine.finish(_key(owner, response_id), over, self._clock())
+
+    async def put(self, draft: Draft, ending: Ending) -> None:
+        await self._insert(draft, ending, 0.0)
+
+    async def head(self, owner: str, response_id: str) -> Head:
+        now = self._clock()
+        row = await self._engine.row(_key(owner, response_id), now)
+        if row is None:
+            raise missing(response_id)
+        with _readable():
+            return head_of(row, now)
+
+    async def read(self, owner: str, response_id: str, *, stream: bool = False) -> Stored:
+        now = self._clock()
+        content = await self._engine.content(_key(owner, response_id), now, stream=stream)
+        if content is None:
+            raise missing(response_id)
+        with _readable():
+            size = (len(content.body) + len(content.stream or b"")) * _GROWTH
+            body = await offload(size, unpack_bytes, content.body)
+            sent = None
+            if stream:
+                sent = await offload(size, unpack_stream, content.body, content.stream)
+            return Stored(head_of(content.row, now), body, sent)
+
+    async def chain(
+        self, owner: str, response_id: str, *, depth: int = MAX_CHAIN
+    ) -> tuple[Link, ...]:
+        now = self._clock()
+        most = min(depth, MAX_CHAIN)
+        shares = await self._engine.chain(_key(owner, response_id), now, depth=most)
+        if not shares:
+            raise missing(response_id)
+        with _readable():
+            size = sum(share.size for share in shares)
+            oldest = shares[-1].row
+            if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
+                raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
+            return await offload(size * _GROWTH, _links, shares, now)
+
+    async def claim(
+        self, owner: str, response_id: str, *, by: str, lease: float = LEASE_SECONDS
+    ) -> ClaimResult:
+        now = self._clock()
+        return await self._engine.claim(_key(owner, response_id), _clean(by), now + lease, now)
+
+    async def release(self, owner: str, response_id: str, *, by: str) -> None:
+        await self._engine.release(_key(owner, response_id), _clean(by))
+
+    async def cancel(self, owner: str, response_id: str) -> Status:
+        return await self._engine.cancel(_key(owner, response_id), self._clock())
+
+    async def delete(self, owner: str, response_id: str) -> None:
+        if not await self._engine.delete(_key(owner, response_id), self._clock()):
+            raise missing(response_id)
+
+    async def put_seals(self, owner: str, family: str, escrow: Mapping[str, Escrowed]) -> None:
+        if not escrow:
+            return
+        packed = {_clean(call_id): pack_escrowed(value) for call_id, value in escrow.items()}
+        for data in packed.values():
+            check_size(len(data), self._settings, "the seals of a call")
+        expires = self._clock() + self._settings.ttl
+        await self._engine.put_seals(_clean(owner), _clean(family), packed, expires)
+
+    async def get_seals(
+        self, owner: str, family: str, call_ids: Collection[str]
+    ) -> dict[str, Escrowed]:
+        if not call_ids:
+            return {}
+        names = {call_id: _clean(call_id) for call_id in call_ids}
+        places = set(names.values())
+        now = self._clock()
+        found = await self._engine.get_seals(_clean(owner), _clean(family), places, now)
+        return {
+            call_id: unpack_escrowed(found[name])
+            for call_id, name in names.items()
+            if name in found
+        }
+
+    async def put_items(self, owner: str, response_id: str, item_ids: Collection[str]) -> None:
+        if not item_ids:
+            return
+        place = pack_bytes(_clean(response_id).encode("utf-8"))
+        packed = {_clean(item_id): place for item_id in item_ids}
+        expires = self._clock() + self._settings.ttl
+        await self._engine.put_seals(_clean(owner), _ITEMS, packed, expires)
+
+    async def find_items(self, owner: str, item_ids: Collection[str]) -> dict[str, str]:
+        if not item_ids:
+            return {}
+        names = {item_id: _clean(item_id) for item_id in item_ids}
+        now = self._clock()
+        found = await self._engine.get_seals(_clean(owner), _ITEMS, set(names.values()), now)
+        return {
+            item_id: unpack_bytes(found[name]).decode("utf-8")
+            for item_id, name in names.items()
+            if name in found
+        }
+
+    async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:
+        return await self._engine.expire(self._clock(), limit)
+
+    async def stats(self) -> StoreStats:
+        return await self._engine.stats()
+
+    async def ping(self) -> None:
+        await self._engine.ping()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+    async def _insert(self, draft: Draft, ending: Ending | None, lease: float) -> None:
+        now = self._clock()
+        until = now + lease
+
+        def entry() -> tuple[NewRow, RowEnd | None]:
+            return self._fresh(draft, until), None if ending is None else self._over(ending)
+
+        weight = weigh_request(draft.request) + (0 if ending is None else weigh_ending(ending))
+        if weight < LARGE:
+            await self._engine.insert(entry, now)
+        else:
+            made = await offload(weight, entry)
+            await self._engine.insert(lambda: made, self._clock())
+
+    def _fresh(self, draft: Draft, lease: float) -> NewRow:
+        """`lease`: until when it may run unseen."""
+        packed = pack_request(remove_credentials(draft.request))
+        body = pack_bytes(draft.body)
+        size = len(packed) + len(body)
+        if size > self._most:
+            check_size(size, self._settings, "a request", is_sent=True)
+        parent = None if draft.parent is None else _clean(draft.parent)
+        row = Row(
+            id=_clean(draft.id),
+            owner=_clean(draft.owner),
+            parent=parent,
+            created=draft.created,
+            expires=0.0,
+            status="in_progress",
+            lease=lease,
+            door=draft.door,
+            model=_clean(draft.model),
+            upstream="",
+            family="",
+            inherits=draft.inherits,
+            claims=draft.claims and parent is not None,
+            open_calls="",
+            claimed_by=None,
+            claimed_until=None,
+            size=size,
+        )
+        return NewRow(row, packed, body)
+
+    def _over(self, ending: Ending) -> RowEnd:
+        packed = pack_ending(ending)
+        over = RowEnd(
+            status=ending.status,
+            open_calls=pack_names(ending.open_calls),
+            upstream=_clean(ending.upstream),
+            family=_clean(ending.family),
+            answer=packed[0],
+            body=packed[1],
+            stream=packed[2],
+        )
+        if over.size > self._most:
+            check_size(over.size, self._settings, "an answer")
+        return over
+
+
+@contextmanager
+def _readable() -> Generator[None]:
+    """What is read is a row as this program writes it. A broken file may have anything in its place.
+
+    Raises:
+        StoreDamaged: it is not.
+    """
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
+
+
+def _links(shares: list[Share], now: float) -> tuple[Link, ...]:
+    return tuple(
+        [
+            Link(
+                head_of(share.row, now),
+                unpack_request(share.request),
+                _answer(share),
+            )
+            for share in reversed(shares)
+        ]
+    )
+
+
+def _answer(share: Share) -> Answer | None:
+    if share.body is not None:
+        answer = read_answer(share.row.door, unpack_bytes(share.body))
+        if answer.error is not None and share.row.status in ("completed", "incomplete"):
+            raise StoreDamaged(
+                f"expected the body of an answer in the store: {answer.error.message}"
+            )
+        return answer
+    return None if share.answer is None else unpack_answer(share.answer)
+
+
+def _asked(running: Collection[Key]) -> dict[Key, Key]:
+    """The keys as they were given, by their clean form."""
+    return {_key(owner, response_id): (owner, response_id) for owner, response_id in running}
+
+
+def _key(owner: str, response_id: str) -> Key:
+    return _clean(owner), _clean(response_id)
+
+
+def _clean(text: str) -> str:
+    """Text that every database takes: ids come from URLs and models from anybody."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return replace_lone(text).replace("\0", "\ufffd")

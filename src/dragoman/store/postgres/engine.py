@@ -1,0 +1,326 @@
+"""The store in PostgreSQL, for several nodes: they share nothing but the database, and any of them serves any request.
+
+What happens with every request is one statement and one round trip. What concerns two rows at once (claims) is a
+transaction. The time is the nodes' own: they are expected to agree within a second or so, which leases forgive.
+
+Rows that two statements want in different orders (a conversation that is renewed while one of its claims is settled) may
+deadlock; PostgreSQL ends one of the two, and it is done again.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import LiteralString, TypeVar, cast
+
+from psycopg import errors
+from psycopg.rows import TupleRow
+
+from dragoman.config.settings import StoreSettings
+from dragoman.errors import StoreError
+from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
+from dragoman.store.engine import (
+    COLUMNS,
+    STEP,
+    Content,
+    Entry,
+    NewRow,
+    Row,
+    RowEnd,
+    Share,
+    claim_result,
+    claim_taken,
+    exists,
+    gives_back,
+    head_of,
+    is_over,
+    missing,
+)
+from dragoman.store.postgres import statements
+from dragoman.store.postgres.pool import Connection, PostgresPool
+from dragoman.store.postgres.schema import migrate
+from dragoman.store.records import Status, StoreStats, Swept
+
+T = TypeVar("T")
+
+# A deadlock is over when one of its two sides has been ended; a third in a row is something else.
+_ATTEMPTS = 3
+
+_WIDTH = len(COLUMNS)
+
+
+class PostgresEngine:
+    """Statements over a pool."""
+
+    __slots__ = ("_pool", "_settings")
+
+    def __init__(self, pool: PostgresPool, settings: StoreSettings) -> None:
+        self._pool = pool
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        return "postgresql"
+
+    async def insert(self, entry: Entry, now: float) -> None:
+        fresh, over = entry()
+        new = fresh.row
+        values = {**_values(fresh, over), **self._life(now), "now": now}
+        statement = statements.INSERT_FIRST if new.parent is None else statements.INSERT
+
+        async def write(connection: Connection) -> bool:
+            return await _one(connection, statement, values) is not None
+
+        async def write_claiming(connection: Connection) -> bool:
+            async with connection.transaction():
+                above = await _row(connection, statements.LOCK, _parent(new), now)
+                if above is None or above.claimed_by != new.id:
+                    raise claim_taken(new.id, new.parent)
+                is_new = await write(connection)
+                if is_new and over is not None:
+                    await _settle(connection, new, over)
+                return is_new
+
+        way = write_claiming if new.claims else write
+        if await self._do(way):
+            return
+        # Perhaps the other one has expired and was not swept yet.
+        place = {"owner": new.owner, "id": new.id, "now": now}
+        await self._do(lambda connection: connection.execute(statements.DELETE_EXPIRED, place))
+        if not await self._do(way):
+            raise exists(new.id)
+
+    async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
+        values = {**_ending(over), **_place(key), "now": now, "size": over.size, "claims": False}
+
+        async def write(connection: Connection) -> Status:
+            if await _one(connection, statements.FINISH, values) is not None:
+                return over.status
+            async with connection.transaction():
+                found = await _locked(connection, key, now)
+                if is_over(found):
+                    return "cancelled"
+                await _settle(connection, found, over)
+                await connection.execute(statements.FINISH, {**values, "claims": found.claims})
+                return over.status
+
+        return await self._do(write)
+
+    async def renew(self, running: Collection[Key], until: float, now: float) -> frozenset[Key]:
+        owners, ids = [key[0] for key in running], [key[1] for key in running]
+        values = {"owners": owners, "ids": ids, "until": until, "now": now}
+        lost = await self._do(lambda connection: _all(connection, statements.RENEW, values))
+        return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
+
+    async def lost(self, running: Collection[Key], now: float) -> frozenset[Key]:
+        owners, ids = [key[0] for key in running], [key[1] for key in running]
+        values = {"owners": owners, "ids": ids, "now": now}
+        lost = await self._do(lambda connection: _all(connection, statements.LOST, values))
+        return frozenset([(cast("str", owner), cast("str", found)) for owner, found in lost])
+
+    async def row(self, key: Key, now: float) -> Row | None:
+        return await self._do(lambda connection: _row(connection, statements.SELECT, key, now))
+
+    async def content(self, key: Key, now: float, *, stream: bool) -> Content | None:
+        values = {**_place(key), "now": now}
+        statement = statements.SELECT_STREAM if stream else statements.SELECT_CONTENT
+        found = await self._do(lambda connection: _one(connection, statement, values))
+        if found is None:
+            return None
+        return Content(Row(*found[:_WIDTH]), found[_WIDTH], found[_WIDTH + 1] if stream else None)
+
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[Share]:
+        values = {**_place(key), "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
+        rows = await self._do(lambda connection: _all(connection, statements.CHAIN, values))
+        return [Share(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
+
+    async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
+        async def write(connection: Connection) -> ClaimResult:
+            async with connection.transaction():
+                result = claim_result(head_of(await _locked(connection, key, now), now), by)
+                if result == "won":
+                    values = {**_place(key), "by": by, "until": until}
+                    await connection.execute(statements.CLAIM, values)
+                return result
+
+        return await self._do(write)
+
+    async def release(self, key: Key, by: str) -> None:
+        values = {**_place(key), "by": by}
+        await self._do(lambda connection: connection.execute(statements.RELEASE, values))
+
+    async def cancel(self, key: Key, now: float) -> Status:
+        async def write(connection: Connection) -> Status:
+            async with connection.transaction():
+                found = await _locked(connection, key, now)
+                if found.status != "in_progress":
+                    return found.status
+                await connection.execute(statements.CANCEL, _place(key))
+                await connection.execute(statements.RELEASE, _claim_of(found))
+                return "cancelled"
+
+        return await self._do(write)
+
+    async def delete(self, key: Key, now: float) -> bool:
+        values = {**_place(key), "now": now}
+        found = await self._do(lambda connection: _one(connection, statements.DELETE, values))
+        return found is not None and cast("bool", found[0])
+
+    async def put_seals(
+        self, owner: str, family: str, sealed: Mapping[str, bytes], expires: float
+    ) -> None:
+        # In one order everywhere: two who write the same seals wait for each other, and not in a circle.
+        names = sorted(sealed)
+        values = {
+            "owner": owner,
+            "family": family,
+            "names": names,
+            "values": [sealed[name] for name in names],
+            "expires": expires,
+        }
+        await self._do(lambda connection: connection.execute(statements.PUT_SEALS, values))
+
+    async def get_seals(
+        self, owner: str, family: str, call_ids: Collection[str], now: float
+    ) -> dict[str, bytes]:
+        values = {"owner": owner, "family": family, "names": list(call_ids), "now": now}
+        rows = await self._do(lambda connection: _all(connection, statements.GET_SEALS, values))
+        return {cast("str", name): cast("bytes", data) for name, data in rows}
+
+    async def expire(self, now: float, limit: int) -> Swept:
+        mark = await self._mark(now, limit)
+        if mark is None:
+            return Swept()
+        until, more = mark
+        counts = [await self._count(sweep, until) for sweep in statements.SWEEP]
+        (responses, size), (seals, sealed) = counts
+        return Swept(responses=responses, seals=seals, size=size + sealed, more=more)
+
+    async def stats(self) -> StoreStats:
+        counts = [await self._count(count, 0.0) for count in statements.STATS]
+        (responses, size), (seals, sealed) = counts
+        return StoreStats(responses=responses, seals=seals, size=size + sealed)
+
+    async def ping(self) -> None:
+        await self._do(lambda connection: connection.execute("SELECT FROM dragoman_schema"))
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """On a connection, again after a deadlock. Raises StoreUnavailable, StoreDamaged, and what the work raises."""
+        for _ in range(_ATTEMPTS - 1):
+            async with self._pool.lend() as connection:
+                try:
+                    return await work(connection)
+                except errors.DeadlockDetected:
+                    continue
+        async with self._pool.lend() as connection:
+            return await work(connection)
+
+    def _life(self, now: float) -> dict[str, float]:
+        ttl = self._settings.ttl
+        return {"expires": now + ttl, "later": now + ttl + ttl * STEP}
+
+    async def _mark(self, now: float, limit: int) -> tuple[float, bool] | None:
+        """Until when everything goes, and whether more is to be done then."""
+        old = await self._oldest(now, limit + 1)
+        if old:
+            return old[:limit][-1][0], len(old) > limit
+        # The tables' files are more than the content, and known at once; summing up reads an entry for every row.
+        most = self._settings.max_bytes
+        files = await self._do(lambda connection: _one(connection, statements.FILES, {}))
+        if files is not None and cast("int", files[0]) <= most:
+            return None
+        excess = (await self.stats()).size - most
+        if excess <= 0:
+            return None
+        oldest = await self._oldest(float("inf"), limit)
+        for expires, size in oldest:
+            excess -= size
+            if excess <= 0:
+                return expires, False
+        return (oldest[-1][0], True) if oldest else None
+
+    async def _oldest(self, until: float, limit: int) -> list[tuple[float, int]]:
+        values = {"until": until, "limit": limit}
+        rows = await self._do(lambda connection: _all(connection, statements.OLDEST, values))
+        return cast("list[tuple[float, int]]", rows)
+
+    async def _count(self, statement: bytes, until: float) -> tuple[int, int]:
+        found = await self._do(lambda connection: _one(connection, statement, {"until": until}))
+        return cast("tuple[int, int]", found)
+
+
+async def open_postgres(settings: StoreSettings) -> PostgresEngine:
+    """The engine on this database, its tables at the newest version.
+
+    Raises:
+        ConfigError: the URL cannot be read. StoreUnavailable: it cannot be reached. StoreDamaged: it is of a later version.
+    """
+    pool = PostgresPool(settings.url, settings.pool_size)
+    try:
+        await migrate(pool)
+    except StoreError:
+        await pool.close()
+        raise
+    return PostgresEngine(pool, settings)
+
+
+_Statement = LiteralString | bytes
+_Values = Mapping[str, object]
+
+
+def _place(key: Key) -> dict[str, object]:
+    return {"owner": key[0], "id": key[1]}
+
+
+def _parent(child: Row) -> Key:
+    return child.owner, child.parent or ""
+
+
+def _claim_of(child: Row) -> dict[str, object]:
+    """Where the claim of a response is: on its parent, by its own id."""
+    return {**_place(_parent(child)), "by": child.id}
+
+
+def _values(fresh: NewRow, over: RowEnd | None) -> dict[str, object]:
+    row = {name: getattr(fresh.row, name) for name in COLUMNS}
+    if over is None:
+        content = {"request": fresh.request, "answer": None, "body": fresh.body, "stream": None}
+        return {**row, **content}
+    size = len(fresh.request) + over.size
+    return {**row, "request": fresh.request, **_ending(over), "size": size}
+
+
+def _ending(over: RowEnd) -> dict[str, object]:
+    return {name: getattr(over, name) for name in over.__struct_fields__}
+
+
+async def _one(connection: Connection, statement: _Statement, values: _Values) -> TupleRow | None:
+    # Binary: bytes as text take twice their size.
+    cursor = await connection.execute(statement, values, binary=True)
+    return await cursor.fetchone()
+
+
+async def _all(connection: Connection, statement: _Statement, values: _Values) -> list[TupleRow]:
+    cursor = await connection.execute(statement, values, binary=True)
+    return await cursor.fetchall()
+
+
+async def _row(connection: Connection, statement: _Statement, key: Key, now: float) -> Row | None:
+    found = await _one(connection, statement, {**_place(key), "now": now})
+    return None if found is None else Row(*found)
+
+
+async def _locked(connection: Connection, key: Key, now: float) -> Row:
+    found = await _row(connection, statements.LOCK, key, now)
+    if found is None:
+        raise missing(key[1])
+    return found
+
+
+async def _settle(connection: Connection, child: Row, over: RowEnd) -> None:
+    """Raises StoreConflict: another holds the claim, and this response would have been the second."""
+    claim = _claim_of(child)
+    if gives_back(over.status):
+        await connection.execute(statements.RELEASE, claim)
+    elif await _one(connection, statements.SETTLE, claim) is None:
+        raise claim_taken(child.id, child.parent)

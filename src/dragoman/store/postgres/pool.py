@@ -1,0 +1,160 @@
+"""A few connections to PostgreSQL, lent one statement or transaction at a time.
+
+Connections are made when they are needed and kept while they are used. A database that went away costs its callers a
+clear error each, at once if it refuses, after `CONNECT_SECONDS` if it is silent; when it is back, the next caller connects.
+A connection that the server closed while it was idle has bytes (or their end) waiting to be read: that is looked at before
+it is lent, so that a restart of the database between two requests is not noticed.
+"""
+
+import asyncio
+import select
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg import errors
+from psycopg.abc import RV, PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+from psycopg.waiting import wait_async
+
+from dragoman.errors import ConfigError, StoreDamaged, StoreError, StoreUnavailable
+
+CONNECT_SECONDS = 5.0
+"""For a connection to be made, or to become free. A request that waits longer had better fail."""
+
+STATEMENT_SECONDS = 10.0
+"""For one statement. Reads and writes by id take about a millisecond, a sweep some hundreds."""
+
+# The server ends the statement first; the client's own limit is for a server that says nothing at all.
+_SILENCE_SECONDS = STATEMENT_SECONDS + 2.0
+
+# psycopg looks now and then whether somebody wants to interrupt it, for the sake of threads; here nobody does so that way.
+_WAKE_SECONDS = 1.0
+
+# psycopg asks libpq, and libpq reads these from its URL: settings that the operator's own URL overrides.
+_DEFAULTS = {
+    "application_name": "dragoman",
+    "connect_timeout": f"{CONNECT_SECONDS:.0f}",
+    "keepalives_idle": "30",
+    "tcp_user_timeout": f"{_SILENCE_SECONDS * 1000:.0f}",
+    "options": (
+        f"-c statement_timeout={STATEMENT_SECONDS * 1000:.0f} -c idle_in_transaction_session_timeout=30s"
+        # Statements are planned when the tables are empty, and a plan that reads all of an empty table would be kept until
+        # they are analyzed. All that is asked for is found by an index.
+        " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+    ),
+}
+
+
+class Connection(psycopg.AsyncConnection[TupleRow]):
+    """A connection that is given up when whoever uses it is: psycopg's own would ask the server to stop first.
+
+    That takes up to ten seconds more with a server that says nothing. A statement that nobody waits for ends by its own
+    time limit.
+    """
+
+    async def wait(
+        self,
+        gen: PQGen[RV],
+        interval: float = _WAKE_SECONDS,
+        timeout: float | None = None,  # noqa: ASYNC109 - psycopg's own parameter
+    ) -> RV:
+        return await wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+
+
+class PostgresPool:
+    """At most `size` connections. `lend` is the only way to one."""
+
+    __slots__ = ("_conninfo", "_free", "_idle", "_is_closed")
+
+    def __init__(self, url: str, size: int) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error:
+            # libpq's words would show the URL, and with it a password
+            raise ConfigError("expected a URL that libpq can read as the store's url") from None
+        missing = {name: value for name, value in _DEFAULTS.items() if name not in given}
+        self._conninfo = make_conninfo(url, **missing)
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._is_closed = False
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncGenerator[Connection, None]:
+        """A connection, in autocommit, for the time of the block.
+
+        Raises:
+            StoreUnavailable: there is none, or what was asked of it could not be done. StoreDamaged: there are no tables.
+        """
+        if self._is_closed:
+            raise StoreUnavailable("expected an open store, it is closed")
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"expected a free connection to the database within {CONNECT_SECONDS:g} seconds, all were busy"
+            ) from None
+        connection: Connection | None = None
+        is_good = False
+        try:
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                connection = await self._take()
+                yield connection
+            is_good = True
+        except StoreError:
+            is_good = True
+            raise
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"expected the database to answer within {_SILENCE_SECONDS:g} seconds, it did not"
+            ) from None
+        except (psycopg.Error, OSError) as error:
+            is_good = connection is not None and not connection.broken
+            raise translated(error) from error
+        finally:
+            self._free.release()
+            if connection is not None:
+                await self._give_back(connection, is_good=is_good)
+
+    async def close(self) -> None:
+        """Let go of the connections; those that are lent close when they come back."""
+        self._is_closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed and _is_quiet(connection):
+                return connection
+            await connection.close()
+        return await Connection.connect(self._conninfo, autocommit=True, prepare_threshold=0)
+
+    async def _give_back(self, connection: Connection, *, is_good: bool) -> None:
+        idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        if is_good and idle and not self._is_closed:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+
+def _is_quiet(connection: Connection) -> bool:
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+def translated(error: psycopg.Error | OSError) -> StoreError:
+    """What an error of the database means here. Its own words name hosts, users and tables: they are for the log alone."""
+    state = getattr(error, "sqlstate", None)
+    code = type(error).__name__ if state is None else f"{type(error).__name__}, {state}"
+    made: StoreError
+    if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn | errors.DataCorrupted):
+        made = StoreDamaged(f"expected the tables of this version in the database ({code})")
+    else:
+        made = StoreUnavailable(f"expected the database to do as asked ({code})")
+    # The first line: further ones are hints, or the same for another address.
+    made.detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return made

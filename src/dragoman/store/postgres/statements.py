@@ -1,0 +1,213 @@
+"""What the PostgreSQL store asks of its database. Values are parameters, always; the texts are constants.
+
+They are put together once, as bytes: psycopg looks those up in a cache, and would compose other kinds anew each time.
+"""
+
+from typing import LiteralString
+
+from psycopg import sql
+
+from dragoman.store.engine import COLUMNS
+
+WRITTEN = (*COLUMNS, "request", "answer", "body", "stream")
+"""The columns of the table, in the order they are written."""
+
+_TYPES: dict[str, LiteralString] = {
+    "request": "bytea",
+    "answer": "bytea",
+    "body": "bytea",
+    "stream": "bytea",
+    "created": "float8",
+    "expires": "float8",
+    "lease": "float8",
+    "claimed_until": "float8",
+    "inherits": "boolean",
+    "claims": "boolean",
+    "size": "int8",
+}
+_NAMES = sql.SQL(", ").join([sql.Identifier("r", name) for name in COLUMNS])
+_TABLES = (sql.Identifier("dragoman_responses"), sql.Identifier("dragoman_seals"))
+
+
+def _statement(text: LiteralString) -> bytes:
+    """`{row}` stands for the columns of a row."""
+    return sql.SQL(text).format(row=_NAMES).as_bytes()
+
+
+def _for_each_table(text: LiteralString) -> tuple[bytes, bytes]:
+    """The statement for responses, and for seals."""
+    responses, seals = [sql.SQL(text).format(table=table).as_bytes() for table in _TABLES]
+    return responses, seals
+
+
+def _value(name: str) -> sql.Composable:
+    """A parameter with its type: without one, a value that is missing would be text."""
+    kind = _TYPES.get(name, "text")
+    place = sql.Placeholder(name, "b" if kind == "bytea" else "s")
+    return sql.SQL("{}::{}").format(place, sql.SQL(kind))
+
+
+# Statements are planned when the tables are empty, and the plans stay until those are analyzed. So nothing is left to choose:
+# `+ 0` keeps rows that are known by their ids from being sought by when they expire, and `OFFSET 0` has a conversation
+# followed from one to the next, instead of being found among all that the owner has.
+_LIVE: LiteralString = "r.owner = %(owner)s AND r.id = %(id)s AND r.expires + 0 > %(now)s"
+SELECT = _statement("SELECT {row} FROM dragoman_responses r WHERE " + _LIVE)
+SELECT_CONTENT = _statement("SELECT {row}, r.body FROM dragoman_responses r WHERE " + _LIVE)
+SELECT_STREAM = _statement(
+    "SELECT {row}, r.body, r.stream FROM dragoman_responses r WHERE " + _LIVE
+)
+# An answer that is empty is to be read from the body.
+_SHARE: LiteralString = (
+    "r.request, r.answer, CASE WHEN octet_length(r.answer) = 0 THEN r.body END AS body"
+)
+LOCK = _statement("SELECT {row} FROM dragoman_responses r WHERE " + _LIVE + " FOR UPDATE")
+CHAIN = _statement(
+    """
+    WITH RECURSIVE up AS (
+        SELECT r.*, 1 AS depth,
+            octet_length(r.request) + coalesce(octet_length(r.answer), 0) + coalesce(octet_length(r.body), 0)::int8 AS weight
+        FROM (SELECT {row}, """
+    + _SHARE
+    + """ FROM dragoman_responses r WHERE """
+    + _LIVE
+    + """) r
+        UNION ALL
+        SELECT r.*, up.depth + 1,
+            up.weight + octet_length(r.request) + coalesce(octet_length(r.answer), 0) + coalesce(octet_length(r.body), 0)
+        FROM up CROSS JOIN LATERAL (
+            SELECT {row}, """
+    + _SHARE
+    + """ FROM dragoman_responses r
+            WHERE r.owner = %(owner)s AND r.id = up.parent AND r.expires + 0 > %(now)s OFFSET 0
+        ) r
+        WHERE up.depth < %(depth)s AND up.weight <= %(most)s
+    )
+    SELECT {row}, r.request, r.answer, r.body FROM up r ORDER BY depth
+    """
+)
+_LIFE = sql.SQL(
+    """
+    CASE WHEN above.expires IS NULL THEN %(expires)s WHEN above.expires >= %(expires)s THEN above.expires
+        ELSE %(later)s END
+    """
+)
+_WRITTEN = sql.SQL(", ").join(map(sql.Identifier, WRITTEN))
+# A parent that lives long enough gives its expiry; else all ancestors are pushed forward together with the new row.
+INSERT = (
+    sql.SQL(
+        """
+    WITH RECURSIVE above AS (
+        SELECT expires FROM dragoman_responses
+        WHERE owner = %(owner)s AND id = %(parent)s AND expires + 0 > %(now)s
+    ), stale AS (
+        SELECT ctid AS place, parent FROM dragoman_responses
+        WHERE owner = %(owner)s AND id = %(parent)s AND expires + 0 > %(now)s AND expires + 0 < %(expires)s
+        UNION
+        SELECT r.place, r.parent FROM stale CROSS JOIN LATERAL (
+            SELECT r.ctid AS place, r.parent FROM dragoman_responses r
+            WHERE r.owner = %(owner)s AND r.id = stale.parent AND r.expires + 0 < %(later)s OFFSET 0
+        ) r
+    ), renewed AS (
+        UPDATE dragoman_responses r SET expires = %(later)s
+        WHERE r.ctid = ANY (ARRAY(SELECT place FROM stale)) AND r.expires + 0 < %(later)s
+    )
+    INSERT INTO dragoman_responses ({names})
+    SELECT {values} FROM (SELECT (SELECT expires FROM above) AS expires) above
+    ON CONFLICT (owner, id) DO NOTHING RETURNING 1
+    """
+    )
+    .format(
+        names=_WRITTEN,
+        values=sql.SQL(", ").join(
+            [_LIFE if name == "expires" else _value(name) for name in WRITTEN]
+        ),
+    )
+    .as_bytes()
+)
+INSERT_FIRST = (
+    sql.SQL(
+        """
+    INSERT INTO dragoman_responses ({names}) VALUES ({values})
+    ON CONFLICT (owner, id) DO NOTHING RETURNING 1
+    """
+    )
+    .format(names=_WRITTEN, values=sql.SQL(", ").join(map(_value, WRITTEN)))
+    .as_bytes()
+)
+"""The same for one that continues none."""
+FINISH = """
+    UPDATE dragoman_responses SET status = %(status)s, open_calls = %(open_calls)s, upstream = %(upstream)s,
+        family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
+        size = octet_length(request) + %(size)s
+    WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 > %(now)s AND status = 'in_progress' AND claims = %(claims)s
+    RETURNING 1
+"""
+CLAIM = """
+    UPDATE dragoman_responses SET claimed_by = %(by)s, claimed_until = %(until)s
+    WHERE owner = %(owner)s AND id = %(id)s
+"""
+SETTLE = """
+    UPDATE dragoman_responses SET claimed_until = NULL
+    WHERE owner = %(owner)s AND id = %(id)s AND claimed_by = %(by)s RETURNING 1
+"""
+CANCEL = (
+    "UPDATE dragoman_responses SET status = 'cancelled' WHERE owner = %(owner)s AND id = %(id)s"
+)
+DELETE = "DELETE FROM dragoman_responses WHERE owner = %(owner)s AND id = %(id)s RETURNING expires + 0 > %(now)s"
+DELETE_EXPIRED = "DELETE FROM dragoman_responses WHERE owner = %(owner)s AND id = %(id)s AND expires + 0 <= %(now)s"
+RELEASE = """
+    UPDATE dragoman_responses SET claimed_by = NULL, claimed_until = NULL
+    WHERE owner = %(owner)s AND id = %(id)s AND claimed_by = %(by)s AND claimed_until IS NOT NULL
+"""
+RENEW = """
+    WITH running AS (SELECT * FROM unnest(%(owners)s::text[], %(ids)s::text[]) AS k (owner, id)),
+    renewed AS (
+        UPDATE dragoman_responses r SET lease = %(until)s FROM running k
+        WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress'
+        RETURNING r.owner, r.id, r.parent, r.claims
+    ), claims AS (
+        UPDATE dragoman_responses p SET claimed_until = %(until)s FROM renewed c
+        WHERE c.claims AND p.owner = c.owner AND p.id = c.parent AND p.claimed_by = c.id
+    )
+    SELECT k.owner, k.id FROM running k WHERE NOT EXISTS (SELECT FROM renewed c WHERE c.owner = k.owner AND c.id = k.id)
+"""
+LOST = """
+    SELECT k.owner, k.id FROM unnest(%(owners)s::text[], %(ids)s::text[]) AS k (owner, id)
+    WHERE NOT EXISTS (
+        SELECT FROM dragoman_responses r
+        WHERE r.owner = k.owner AND r.id = k.id AND r.expires + 0 > %(now)s AND r.status = 'in_progress' OFFSET 0
+    )
+"""
+PUT_SEALS = """
+    INSERT INTO dragoman_seals (owner, family, call_id, expires, size, data)
+    SELECT %(owner)s, %(family)s, k.call_id, %(expires)s, octet_length(k.data), k.data
+    FROM unnest(%(names)s::text[], %(values)b::bytea[]) AS k (call_id, data)
+    ON CONFLICT (owner, family, call_id)
+        DO UPDATE SET expires = EXCLUDED.expires, size = EXCLUDED.size, data = EXCLUDED.data
+"""
+GET_SEALS = """
+    SELECT call_id, data FROM dragoman_seals
+    WHERE owner = %(owner)s AND family = %(family)s AND call_id = ANY(%(names)s) AND expires + 0 > %(now)s
+"""
+FILES = (
+    "SELECT pg_total_relation_size('dragoman_responses') + pg_total_relation_size('dragoman_seals')"
+)
+OLDEST = """
+    SELECT expires, size FROM (
+        (SELECT expires, size FROM dragoman_responses WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
+        UNION ALL
+        (SELECT expires, size FROM dragoman_seals WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
+    ) s ORDER BY expires LIMIT %(limit)s
+"""
+# Nodes that sweep at the same time take different rows, and none waits for a row that is in use.
+SWEEP = _for_each_table(
+    """
+    WITH gone AS (
+        DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM {table} WHERE expires <= %(until)s ORDER BY expires FOR UPDATE SKIP LOCKED
+        )) RETURNING size
+    )
+    SELECT count(*), coalesce(sum(size), 0)::int8 FROM gone
+    """
+)
+STATS = _for_each_table("SELECT count(*), coalesce(sum(size), 0)::int8 FROM {table}")

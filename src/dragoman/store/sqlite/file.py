@@ -1,0 +1,235 @@
+"""The file of a SQLite store, and connections to it.
+
+**No descriptor but SQLite's own is ever opened on the database file, its `-wal` or its `-shm`.** POSIX locks belong to a
+process and a file: closing any descriptor of the file drops all locks that SQLite holds on it in this process. The next
+process that closes the store then believes that it is the last, and deletes the log that this one still writes to: all
+that is acknowledged from then on is lost. What must be known of the file is asked by its path (`stat`), which opens nothing.
+
+The same loss threatens when somebody deletes or replaces the files of a store that is open: SQLite goes on with the files
+it has, which nobody else finds any more. So a connection knows which files it has opened, and whoever commits looks
+whether they are still in their place before the commit is acknowledged (`SqliteFile.is_current`).
+"""
+
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from dragoman.config.settings import Synchronous
+from dragoman.errors import StoreDamaged, StoreError, StoreUnavailable
+from dragoman.store.sqlite.schema import check_version, migrate
+
+BUSY_SECONDS = 5.0
+"""How long another process may hold the file. A commit takes milliseconds, a sweep some tens of them."""
+
+# The log is cut back to this after a checkpoint; it grows with the largest transaction.
+_WAL_BYTES = 64 * 1024 * 1024
+_RETRY_SECONDS = 0.02
+# All there are: inserting has one for each number of rows (`jobs.MAX_TOGETHER`) and table.
+_STATEMENTS = 256
+
+_SMALLEST_PAGE = 512
+
+_Identity = tuple[int, int]
+"""Device and inode."""
+
+
+class Opened(Struct, frozen=True, eq=False):
+    """A connection, and which files it has opened: the database and its log."""
+
+    connection: sqlite3.Connection
+    path: str
+    log: str
+    identity: _Identity
+    log_identity: _Identity
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether others who open the path get the same files, and a database as far as its size says."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - for every commit, and faster than a path's own
+        except OSError:
+            return False
+        is_whole = found.st_size and not found.st_size % _SMALLEST_PAGE
+        return (
+            bool(is_whole)
+            and (found.st_dev, found.st_ino) == self.identity
+            and _identity(self.log) == self.log_identity
+        )
+
+
+class SqliteFile:
+    """The file at a path, and all connections to it that its threads have.
+
+    When its files are not in their place any more, all of the connections are *stale*, and none is opened before they are
+    closed: in one process they share what they know of the log, also with one that is opened later.
+    """
+
+    def __init__(self, path: Path, synchronous: Synchronous) -> None:
+        self._path = path
+        self._synchronous: Synchronous = synchronous
+        self._changed = threading.Condition()
+        self._opened: set[Opened] = set()
+        self._stale: set[Opened] = set()
+        self._last: Opened | None = None
+        self._holders: list[Callable[[], None]] = []
+
+    def add_holder(self, let_go: Callable[[], None]) -> None:
+        """Whoever has a connection for long: `let_go` asks to close it if it is stale. Called in any thread."""
+        self._holders.append(let_go)
+
+    def is_current(self, opened: Opened) -> bool:
+        """Whether what this connection has read and committed is what others who open the store find."""
+        if opened not in self._stale:
+            if opened.is_in_place:
+                return True
+            with self._changed:
+                self._stale |= self._opened
+            for let_go in self._holders:
+                let_go()
+        return False
+
+    def moved(self) -> StoreError:
+        message = "expected the store's file to stay as it was opened, it was removed, replaced or overwritten"
+        return _placed(StoreUnavailable(message), self._path)
+
+    def close(self, opened: Opened) -> None:
+        try:
+            opened.connection.close()
+        finally:
+            with self._changed:
+                self._opened.discard(opened)
+                self._stale.discard(opened)
+                self._changed.notify_all()
+
+    def connect(self) -> Opened:
+        """A connection to the file, at the newest version.
+
+        A store that was open and is gone is not begun anew: who took it away may bring it back.
+
+        Raises:
+            StoreUnavailable: the file cannot be made or written, or is gone. StoreDamaged: it is no store of this program.
+        """
+        until = time.monotonic() + BUSY_SECONDS
+        with self._changed:
+            others = tuple(self._opened)
+        for other in others:
+            self.is_current(other)
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._stale, BUSY_SECONDS):
+                raise self.moved()
+        # While another process makes the file or lets go of it, SQLite does not wait but refuses.
+        while True:
+            try:
+                opened = self._open()
+            except (sqlite3.Error, UnicodeDecodeError, StoreDamaged) as error:
+                is_busy = getattr(error, "sqlite_errorname", "") == "SQLITE_BUSY"
+                if not is_busy or time.monotonic() > until:
+                    raise _placed(translated(error), self._path) from error
+            else:
+                if opened is not None:
+                    with self._changed:
+                        self._opened.add(opened)
+                    self._last = opened
+                    return opened
+                if time.monotonic() > until:
+                    raise self.moved()
+            time.sleep(_RETRY_SECONDS)
+
+    def _open(self) -> Opened | None:
+        """None: the file was replaced meanwhile, and nobody knows which one was opened."""
+        path = Path(os.path.realpath(self._path))  # beside which SQLite keeps the log
+        log = path.with_name(path.name + "-wal")
+        before = _identity(path)
+        if before is None:
+            self._make(path)
+            before = _identity(path)
+        self._remove_foreign_log(log, before)
+        connection = sqlite3.connect(
+            path, timeout=_RETRY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS
+        )
+        opened: Opened | None = None
+        try:
+            _prepare(connection, self._synchronous)
+            after, log_identity = _identity(path), _identity(log)
+            if before is not None and after == before and log_identity is not None:
+                opened = Opened(connection, str(self._path), str(log), before, log_identity)
+        finally:
+            if opened is None:
+                connection.close()
+        return opened
+
+    def _make(self, path: Path) -> None:
+        """Have SQLite make an empty file that only its owner can read: conversations are nobody else's business.
+
+        SQLite gives its other files the mode of this one, and this one the mode of the file that `modeof` names. (A
+        umask would be that of all threads.)
+        """
+        if self._last is not None:
+            message = "expected the store's file where it was opened, it is gone; put it back, or start again without it"
+            raise _placed(StoreUnavailable(message), self._path)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".dragoman-mode-") as model:
+                uri = f"file:{quote(str(path))}?modeof={quote(model.name)}"
+                sqlite3.connect(uri, uri=True).close()
+        except OSError as error:
+            message = f"expected a store's file that can be written: {error.strerror}"
+            raise _placed(StoreUnavailable(message), self._path) from error
+
+    def _remove_foreign_log(self, log: Path, identity: _Identity | None) -> None:
+        """Somebody has put another database in the place of the one that was open, and left the log of that beside it.
+
+        SQLite does not notice, and would write the pages of the one into the other.
+        """
+        last = self._last
+        if last is None or identity in (None, last.identity):
+            return
+        if _identity(log) == last.log_identity:
+            log.unlink(missing_ok=True)
+            log.with_name(log.name.removesuffix("-wal") + "-shm").unlink(missing_ok=True)
+
+
+def _prepare(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
+    check_version(connection)  # before anything is changed: it may be another's
+    # Once, by whoever makes the file; it would wait for those who write each time.
+    if not connection.execute("PRAGMA page_count").fetchone()[0]:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    migrate(connection)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+
+
+def _identity(path: Path | str) -> _Identity | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - as above
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _placed(error: StoreError, path: Path) -> StoreError:
+    """The error with the path of its file, which is no business of the clients who read its message."""
+    error.detail = str(path)
+    return error
+
+
+def translated(error: Exception) -> StoreError:
+    """What an error of SQLite means here; our own stay as they are."""
+    if isinstance(error, StoreError):
+        return error
+    if not isinstance(error, sqlite3.Error):
+        # A value of a kind that no version of this program writes; also SQLite's own words about a broken file.
+        return StoreDamaged(f"expected a database of this program: {type(error).__name__}: {error}")
+    name: str = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
+        return StoreDamaged(f"expected a database of this program: {error} ({name})")
+    return StoreUnavailable(f"expected the store's file to be usable: {error} ({name})")

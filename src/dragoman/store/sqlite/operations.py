@@ -1,0 +1,420 @@
+"""What the SQLite store does in its transactions: functions over a connection.
+
+Each raises before it writes, or succeeds (see `thread`). Statements are constant texts, so that the connection
+prepares each of them once.
+"""
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from typing import cast
+
+from msgspec import Struct, structs
+
+from dragoman.errors import StoreError
+from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
+from dragoman.store.engine import (
+    COLUMNS,
+    Content,
+    Lifetime,
+    NewRow,
+    Row,
+    RowEnd,
+    Share,
+    claim_result,
+    claim_taken,
+    exists,
+    gives_back,
+    head_of,
+    is_over,
+    lifetime,
+    missing,
+)
+from dragoman.store.records import Status, StoreStats, Swept
+from dragoman.store.sqlite.schema import check_version
+from dragoman.store.sqlite.thread import Separately
+
+MAX_TOGETHER = 32
+"""Rows of one statement: 17 values each, of the 999 that every SQLite takes; and a text for each number of them."""
+
+# Free pages that one sweep gives back to the file system: 4 MiB.
+_VACUUM_PAGES = 1024
+
+_HEAD = ", ".join(f"r.{name}" for name in COLUMNS)
+_WIDTH = len(COLUMNS)
+_LIVE = "r.owner = ? AND r.id = ? AND r.expires > ?"
+_SELECT = f"SELECT {_HEAD}, r.n FROM responses r WHERE {_LIVE}"
+_SELECT_CONTENT = (
+    f"SELECT {_HEAD}, a.body FROM responses r JOIN answers a ON a.n = r.n WHERE {_LIVE}"
+)
+_SELECT_STREAM = (
+    f"SELECT {_HEAD}, a.body, a.stream FROM responses r JOIN answers a ON a.n = r.n WHERE {_LIVE}"
+)
+_UPDATE = """
+    UPDATE responses SET status = ?, open_calls = ?, upstream = ?, family = ?,
+        size = (SELECT length(request) FROM requests q WHERE q.n = responses.n) + ?
+    WHERE n = ?
+"""
+_KEEP_ANCESTORS = """
+    WITH RECURSIVE up (n, parent) AS (
+        SELECT n, parent FROM responses WHERE owner = :owner AND id = :parent
+        UNION SELECT r.n, r.parent FROM up JOIN responses r ON r.owner = :owner AND r.id = up.parent
+    )
+    UPDATE responses SET expires = :expires WHERE n IN (SELECT n FROM up) AND expires < :expires
+"""
+# `length` of a blob reads only the head of its row. The weight of a row counts before the next is added.
+_CHAIN = f"""
+    WITH RECURSIVE up (n, parent, depth, weight) AS (
+        SELECT r.n, r.parent, 1, length(q.request) + coalesce(nullif(length(a.answer), 0), length(a.body))
+        FROM responses r JOIN requests q ON q.n = r.n JOIN answers a ON a.n = r.n
+        WHERE r.owner = :owner AND r.id = :id AND r.expires > :now
+        UNION ALL
+        SELECT r.n, r.parent, up.depth + 1,
+            up.weight + length(q.request) + coalesce(nullif(length(a.answer), 0), length(a.body))
+        FROM up JOIN responses r ON r.owner = :owner AND r.id = up.parent
+            JOIN requests q ON q.n = r.n JOIN answers a ON a.n = r.n
+        WHERE up.depth < :depth AND up.weight <= :most AND r.expires > :now
+    )
+    SELECT {_HEAD}, q.request, a.answer, CASE WHEN length(a.answer) = 0 THEN a.body END
+    FROM up JOIN responses r ON r.n = up.n JOIN requests q ON q.n = up.n JOIN answers a ON a.n = up.n
+    ORDER BY up.depth
+"""
+_SIZES = """
+    SELECT expires, size FROM responses WHERE expires {0} UNION ALL SELECT expires, size FROM seals WHERE expires {0}
+    ORDER BY expires LIMIT ?
+"""
+
+
+class Mark(Struct, frozen=True):
+    """Everything that expires until then goes. `more`: there will be more to do."""
+
+    until: float
+    more: bool
+
+
+class New(Struct, frozen=True, gc=False):
+    """A row to be inserted. `ttl`: how long it lives from `now` on."""
+
+    fresh: NewRow
+    over: RowEnd | None
+    now: float
+    ttl: float
+
+
+def insert_all(db: sqlite3.Connection, news: Sequence[New]) -> list[StoreError | None]:
+    """Insert rows, in few statements for all of them; what each ended with.
+
+    Raises:
+        Separately: some of several have ids that are taken.
+    """
+    plain = [new for new in news if not new.fresh.row.claims]
+    try:
+        for first in range(0, len(plain), MAX_TOGETHER):
+            _insert_together(db, plain[first : first + MAX_TOGETHER])
+    except Separately:
+        if len(news) > 1:
+            raise
+        return [_insert_alone(db, news[0])]
+    return [_insert_alone(db, new) if new.fresh.row.claims else None for new in news]
+
+
+def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
+    """Raises Separately: it has not inserted all of them."""
+    lives = [_lifetime(db, new) for new in news]
+    values: list[object] = []
+    for new, life in zip(news, lives, strict=True):
+        values += _values(new.fresh, new.over, life.expires)
+    count = len(news)
+    done = db.execute(_insert_into("responses", _WIDTH, count), values)
+    if done.rowcount != count:
+        raise Separately
+    # Numbers follow one another within a statement.
+    first = cast("int", done.lastrowid) - count + 1
+    requests: list[object] = []
+    answers: list[object] = []
+    for number, new in enumerate(news, first):
+        requests += (number, new.fresh.request)
+        answers += (number, *_content(new.fresh, new.over))
+    db.execute(_insert_into("requests", 2, count), requests)
+    db.execute(_insert_into("answers", 4, count), answers)
+    for new, life in zip(news, lives, strict=True):
+        if life.renews:
+            _keep_ancestors(db, new.fresh.row, life.expires)
+
+
+def _insert_alone(db: sqlite3.Connection, new: New) -> StoreError | None:
+    try:
+        insert(db, new.fresh, new.over, new.now, new.ttl)
+    except StoreError as error:
+        return error
+    return None
+
+
+def _lifetime(db: sqlite3.Connection, new: New) -> Lifetime:
+    child = new.fresh.row
+    above = None if child.parent is None else row(db, (child.owner, child.parent), new.now)
+    return lifetime(new.now, new.ttl, None if above is None else above.expires)
+
+
+@cache
+def _insert_into(table: str, width: int, count: int) -> str:
+    row_ = f"({', '.join('?' * width)})"
+    names = f" ({', '.join(COLUMNS)})" if table == "responses" else ""
+    conflict = " ON CONFLICT (owner, id) DO NOTHING" if table == "responses" else ""
+    return f"INSERT INTO {table}{names} VALUES {', '.join([row_] * count)}{conflict}"
+
+
+def _values(fresh: NewRow, over: RowEnd | None, expires: float) -> list[object]:
+    values: list[object] = [*structs.astuple(fresh.row)]
+    values[_EXPIRES] = expires
+    values[_SIZE] = len(fresh.request) + (over.size if over is not None else len(fresh.body))
+    if over is not None:
+        values[_STATUS], values[_OPEN_CALLS] = over.status, over.open_calls
+        values[_UPSTREAM], values[_FAMILY] = over.upstream, over.family
+    return values
+
+
+def _content(fresh: NewRow, over: RowEnd | None) -> tuple[bytes | None, bytes, bytes | None]:
+    return (None, fresh.body, None) if over is None else (over.answer, over.body, over.stream)
+
+
+def _keep_ancestors(db: sqlite3.Connection, new: Row, expires: float) -> None:
+    db.execute(_KEEP_ANCESTORS, {"owner": new.owner, "parent": new.parent, "expires": expires})
+
+
+def insert(
+    db: sqlite3.Connection, fresh: NewRow, over: RowEnd | None, now: float, ttl: float
+) -> None:
+    new = fresh.row
+    old = _by_id(db, (new.owner, new.id))
+    if old is not None and old[0].expires > now:
+        raise exists(new.id)
+    above = None if new.parent is None else row(db, (new.owner, new.parent), now)
+    if new.claims and (above is None or above.claimed_by != new.id):
+        raise claim_taken(new.id, new.parent)
+    if old is not None:
+        _drop(db, old[1])
+    life = lifetime(now, ttl, None if above is None else above.expires)
+    if life.renews:
+        _keep_ancestors(db, new, life.expires)
+    values = _values(fresh, over, life.expires)
+    number = db.execute(_insert_into("responses", _WIDTH, 1), values).lastrowid
+    db.execute(_insert_into("requests", 2, 1), (number, fresh.request))
+    db.execute(_insert_into("answers", 4, 1), (number, *_content(fresh, over)))
+    if over is not None and new.claims:
+        _settle(db, new, over)
+
+
+def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float) -> Status:
+    found, number = _find(db, key, now)
+    if is_over(found):
+        return "cancelled"
+    if found.claims:
+        _check_claim(db, found, over)
+        _settle(db, found, over)
+    values = (over.status, over.open_calls, over.upstream, over.family, over.size, number)
+    db.execute(_UPDATE, values)
+    db.execute(
+        "UPDATE answers SET answer = ?, body = ?, stream = ? WHERE n = ?",
+        (over.answer, over.body, over.stream, number),
+    )
+    return over.status
+
+
+def renew(
+    db: sqlite3.Connection, running: Collection[Key], until: float, now: float
+) -> frozenset[Key]:
+    lost: set[Key] = set()
+    for key in running:
+        changed = db.execute(
+            "UPDATE responses SET lease = ? WHERE owner = ? AND id = ? AND expires > ? AND status = 'in_progress'",
+            (until, *key, now),
+        )
+        if changed.rowcount == 0:
+            lost.add(key)
+            continue
+        db.execute(
+            "UPDATE responses SET claimed_until = ? WHERE owner = ? AND claimed_by = ? AND id ="
+            " (SELECT parent FROM responses WHERE owner = ? AND id = ? AND claims)",
+            (until, *key, *key),
+        )
+    return frozenset(lost)
+
+
+def lost(db: sqlite3.Connection, running: Collection[Key], now: float) -> frozenset[Key]:
+    select = "SELECT 1 FROM responses r WHERE " + _LIVE + " AND r.status = 'in_progress'"
+    return frozenset([key for key in running if db.execute(select, (*key, now)).fetchone() is None])
+
+
+def row(db: sqlite3.Connection, key: Key, now: float) -> Row | None:
+    found = db.execute(_SELECT, (*key, now)).fetchone()
+    return None if found is None else Row(*found[:_WIDTH])
+
+
+def content(db: sqlite3.Connection, key: Key, now: float, *, stream: bool) -> Content | None:
+    found = db.execute(_SELECT_STREAM if stream else _SELECT_CONTENT, (*key, now)).fetchone()
+    if found is None:
+        return None
+    return Content(Row(*found[:_WIDTH]), found[_WIDTH], found[_WIDTH + 1] if stream else None)
+
+
+def chain(db: sqlite3.Connection, key: Key, now: float, depth: int) -> list[Share]:
+    values = {"owner": key[0], "id": key[1], "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
+    return [Share(Row(*found[:_WIDTH]), *found[_WIDTH:]) for found in db.execute(_CHAIN, values)]
+
+
+def claim(db: sqlite3.Connection, key: Key, by: str, until: float, now: float) -> ClaimResult:
+    found, number = _find(db, key, now)
+    result = claim_result(head_of(found, now), by)
+    if result == "won":
+        db.execute(
+            "UPDATE responses SET claimed_by = ?, claimed_until = ? WHERE n = ?",
+            (by, until, number),
+        )
+    return result
+
+
+def release(db: sqlite3.Connection, key: Key, by: str) -> None:
+    db.execute(
+        "UPDATE responses SET claimed_by = NULL, claimed_until = NULL"
+        " WHERE owner = ? AND id = ? AND claimed_by = ? AND claimed_until IS NOT NULL",
+        (*key, by),
+    )
+
+
+def cancel(db: sqlite3.Connection, key: Key, now: float) -> Status:
+    found, number = _find(db, key, now)
+    if found.status != "in_progress":
+        return found.status
+    db.execute("UPDATE responses SET status = 'cancelled' WHERE n = ?", (number,))
+    if found.claims:
+        release(db, (found.owner, found.parent or ""), found.id)
+    return "cancelled"
+
+
+def delete(db: sqlite3.Connection, key: Key, now: float) -> bool:
+    found = _by_id(db, key)
+    if found is None:
+        return False
+    _drop(db, found[1])
+    return found[0].expires > now
+
+
+def put_seals(
+    db: sqlite3.Connection, owner: str, family: str, sealed: Mapping[str, bytes], expires: float
+) -> None:
+    rows = [(owner, family, call_id, expires, len(data), data) for call_id, data in sealed.items()]
+    db.executemany("INSERT OR REPLACE INTO seals VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def get_seals(
+    db: sqlite3.Connection, owner: str, family: str, call_ids: Sequence[str], now: float
+) -> dict[str, bytes]:
+    # One statement for each: it is prepared once, and each is one step down a tree in memory.
+    select = "SELECT data FROM seals WHERE owner = ? AND family = ? AND call_id = ? AND expires > ?"
+    found = [(name, db.execute(select, (owner, family, name, now)).fetchone()) for name in call_ids]
+    return {name: cast("bytes", data[0]) for name, data in found if data is not None}
+
+
+def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> Mark | None:
+    """How far the next sweep goes; None if there is nothing to do."""
+    old = db.execute(_SIZES.format("<= ?"), (now, now, limit + 1)).fetchall()
+    if old:
+        return Mark(cast("float", old[:limit][-1][0]), more=len(old) > limit)
+    # The pages in use are more than the content, and known at once; summing up reads an entry for every row.
+    excess = -1 if _pages_in_use(db) <= most else stats(db).size - most
+    if excess <= 0:
+        return None
+    oldest = db.execute(_SIZES.format(">= ?"), (0.0, 0.0, limit)).fetchall()
+    for expires, size in oldest:
+        excess -= cast("int", size)
+        if excess <= 0:
+            return Mark(cast("float", expires), more=False)
+    return Mark(cast("float", oldest[-1][0]), more=True)
+
+
+def _pages_in_use(db: sqlite3.Connection) -> int:
+    """In bytes."""
+    pages, free, size = [
+        cast("int", db.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    ]
+    return (pages - free) * size
+
+
+def sweep(db: sqlite3.Connection, mark: Mark) -> Swept:
+    numbers = db.execute(
+        "SELECT n, size FROM responses WHERE expires <= ?", (mark.until,)
+    ).fetchall()
+    for number, _ in numbers:
+        _drop(db, cast("int", number))
+    sizes = db.execute(
+        "DELETE FROM seals WHERE expires <= ? RETURNING size", (mark.until,)
+    ).fetchall()
+    db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+    return Swept(
+        responses=len(numbers),
+        seals=len(sizes),
+        size=sum(cast("int", size) for _, size in numbers)
+        + sum(cast("int", size) for (size,) in sizes),
+        more=mark.more,
+    )
+
+
+def stats(db: sqlite3.Connection) -> StoreStats:
+    count = "SELECT count(*), coalesce(sum(size), 0) FROM"
+    responses, size = cast("tuple[int, int]", db.execute(f"{count} responses").fetchone())
+    seals, more = cast("tuple[int, int]", db.execute(f"{count} seals").fetchone())
+    return StoreStats(responses=responses, seals=seals, size=size + more)
+
+
+def ping(db: sqlite3.Connection) -> None:
+    """Raises StoreDamaged: a later version of this program has changed the tables meanwhile."""
+    check_version(db)
+    db.execute("SELECT 1 FROM responses LIMIT 1").fetchone()
+
+
+_EXPIRES = COLUMNS.index("expires")
+_STATUS = COLUMNS.index("status")
+_OPEN_CALLS = COLUMNS.index("open_calls")
+_UPSTREAM = COLUMNS.index("upstream")
+_FAMILY = COLUMNS.index("family")
+_SIZE = COLUMNS.index("size")
+
+
+def _by_id(db: sqlite3.Connection, key: Key) -> tuple[Row, int] | None:
+    """A row, live or not, and its number."""
+    found = db.execute(_SELECT, (*key, float("-inf"))).fetchone()
+    return None if found is None else (Row(*found[:_WIDTH]), found[_WIDTH])
+
+
+def _find(db: sqlite3.Connection, key: Key, now: float) -> tuple[Row, int]:
+    found = _by_id(db, key)
+    if found is None or found[0].expires <= now:
+        raise missing(key[1])
+    return found
+
+
+def _drop(db: sqlite3.Connection, number: int) -> None:
+    db.execute("DELETE FROM requests WHERE n = ?", (number,))
+    db.execute("DELETE FROM answers WHERE n = ?", (number,))
+    db.execute("DELETE FROM responses WHERE n = ?", (number,))
+
+
+def _check_claim(db: sqlite3.Connection, child: Row, over: RowEnd) -> None:
+    """Raises StoreConflict: another holds the claim, and this response would have been the second."""
+    above = _by_id(db, (child.owner, child.parent or ""))
+    is_held = above is not None and above[0].claimed_by == child.id
+    if not is_held and not gives_back(over.status):
+        raise claim_taken(child.id, child.parent)
+
+
+def _settle(db: sqlite3.Connection, child: Row, over: RowEnd) -> None:
+    place = (child.owner, child.parent or "")
+    if gives_back(over.status):
+        release(db, place, child.id)
+        return
+    db.execute(
+        "UPDATE responses SET claimed_until = NULL WHERE owner = ? AND id = ? AND claimed_by = ?",
+        (*place, child.id),
+    )

@@ -1,0 +1,102 @@
+"""The tables of the SQLite store, version by version.
+
+What is small and changes stands apart from what is large and does not: SQLite writes a row anew, whole, when one number
+in it changes. `PRAGMA user_version` is the version, `application_id` marks our files.
+"""
+
+import sqlite3
+
+from dragoman.errors import StoreDamaged
+
+APPLICATION_ID = 0x44524147  # "DRAG"
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """
+        CREATE TABLE responses (
+            n INTEGER PRIMARY KEY,
+            id TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            parent TEXT,
+            created REAL NOT NULL,
+            expires REAL NOT NULL,
+            status TEXT NOT NULL,
+            lease REAL NOT NULL,
+            door TEXT NOT NULL,
+            model TEXT NOT NULL,
+            upstream TEXT NOT NULL,
+            family TEXT NOT NULL,
+            inherits INTEGER NOT NULL,
+            claims INTEGER NOT NULL,
+            open_calls TEXT NOT NULL,
+            claimed_by TEXT,
+            claimed_until REAL,
+            size INTEGER NOT NULL,
+            UNIQUE (owner, id)
+        )
+        """,
+        "CREATE INDEX responses_by_expiry ON responses (expires, size)",
+        "CREATE TABLE requests (n INTEGER PRIMARY KEY, request BLOB NOT NULL)",
+        # In the order of how often they are asked for: SQLite reads a long row only up to what it needs.
+        "CREATE TABLE answers (n INTEGER PRIMARY KEY, answer BLOB, body BLOB NOT NULL, stream BLOB)",
+    ),
+    (
+        """
+        CREATE TABLE seals (
+            owner TEXT NOT NULL,
+            family TEXT NOT NULL,
+            call_id TEXT NOT NULL,
+            expires REAL NOT NULL,
+            size INTEGER NOT NULL,
+            data BLOB NOT NULL,
+            UNIQUE (owner, family, call_id)
+        )
+        """,
+        "CREATE INDEX seals_by_expiry ON seals (expires, size)",
+    ),
+)
+"""The statements that lead from each version to the next, from an empty file on."""
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file to the newest version.
+
+    Raises:
+        StoreDamaged: it is another program's, or of a version to come.
+    """
+    if check_version(connection) == 0:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:  # which commits, or undoes it
+        # Another process may have done it meanwhile.
+        for statements in MIGRATIONS[len(MIGRATIONS) - check_version(connection) :]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def check_version(connection: sqlite3.Connection) -> int:
+    """How many versions the file is behind the newest.
+
+    Raises:
+        StoreDamaged: it is another program's, or of a version to come.
+    """
+    version = _number(connection, "user_version")
+    application = _number(connection, "application_id")
+    newest = len(MIGRATIONS)
+    if application != APPLICATION_ID:
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        if application or version or tables:
+            raise StoreDamaged("expected an empty file or a store of this program, it is another's")
+    if version > newest:
+        raise StoreDamaged(
+            f"expected a store of version {newest} or before, it has version {version}: "
+            "a later version of this program wrote it"
+        )
+    return newest - version
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    found: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+    return found

@@ -1,0 +1,328 @@
+"""A thread with a connection to one SQLite file, and jobs for it: the event loop never waits for the disk.
+
+Jobs that wait at the same time are done in one transaction (group commit), and under load they wait a moment for one
+another, so that a write costs a share of a commit. They wait in the event loop, and what they need is made there when
+they are handed over: of several made one after another, each costs half of one that is made between other work.
+
+A job is a function over the connection that either raises a `StoreError` before it has written anything, or succeeds.
+When SQLite itself fails, the transaction is undone and each of its jobs is tried again in one of its own: what is wrong
+with one must not fail another's.
+
+Jobs of one kind can also be done by one call (`do_with`). Each call into SQLite lets go of the interpreter and has to
+wait for it again, while the event loop is busy for milliseconds at a time: few statements for many rows are what counts.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TypeVar, cast
+
+from msgspec import Struct
+
+from dragoman.errors import StoreError, StoreUnavailable
+from dragoman.store.sqlite.file import Opened, SqliteFile, translated
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], object]
+Group = Callable[[sqlite3.Connection, Sequence[T]], Sequence[StoreError | None]]
+"""Jobs done by one call: what each of them ended with. Raises `Separately`, if there are several."""
+
+# Beyond the busy time there is the work itself; a disk that takes longer is as good as gone.
+_WAIT_SECONDS = 15.0
+# One for every stream that a worker process may have open.
+_MAX_WAITING = 4096
+# Bounds how long the first of a batch waits for the last.
+_MAX_BATCH = 256
+# A commit costs as much as ten writes. Where commits follow one another faster than this, the next waits for company: the
+# end of an answer comes so much later, and storing it costs half.
+_GATHER_SECONDS = 0.02
+# Commits without waiting, after several waits in which nobody came.
+_MAX_VAIN = 63
+
+
+# What only a bug raises, or a value that no version of this program writes: a thread that ended would take the store with
+# it, for good.
+_BUGS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class Separately(Exception):
+    """What a group says that cannot be done by one call: the transaction is undone, and each is done alone."""
+
+
+class _Job(Struct, eq=False):
+    """What does it: `work`, or `group` together with others, which is given the `item` that `prepare` makes of each."""
+
+    future: "asyncio.Future[object]"
+    since: float
+    work: Work | None = None
+    group: Group[object] | None = None
+    prepare: Callable[[], object] | None = None
+    item: object = None
+    result: object = None
+    error: StoreError | None = None
+
+
+class SqliteThread:
+    """Jobs in order, on a connection of its own. `writes`: in transactions."""
+
+    def __init__(self, file: SqliteFile, *, name: str, writes: bool) -> None:
+        self._file = file
+        self._writes = writes
+        # Batches; an empty one: let go of a file that was moved; None: end.
+        self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
+        self._jobs: set[_Job] = set()
+        self._gathered: list[_Job] = []
+        self._next: asyncio.Handle | None = None  # when they are handed over
+        self._is_busy = False
+        self._watch: asyncio.TimerHandle | None = None
+        self._commits: deque[float] = deque((0.0, 0.0), maxlen=2)
+        self._vain = self._unwaited = 0
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._is_closing = False
+        self._opened: Opened | None = None
+        file.add_holder(lambda: self._queue.put([]))
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of a job, when it is on disk.
+
+        Raises:
+            StoreUnavailable: the file cannot be used, is locked for too long, or too much waits for it.
+            StoreDamaged: it is no database of ours. And what the job raises.
+        """
+        job = self._job()
+        job.work = work
+        self._ask(job)
+        return cast("T", await job.future)
+
+    async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None:
+        """The same for a job that `group` can do together with others of the kind.
+
+        `prepare`: makes what the group is given, when it is time; a StoreError of its is raised here.
+        """
+        job = self._job()
+        job.group = cast("Group[object]", group)
+        job.prepare = prepare
+        self._ask(job)
+        await job.future
+
+    def _job(self) -> _Job:
+        if self._is_closing:
+            raise StoreUnavailable("expected an open store, it is closed")
+        if len(self._jobs) >= _MAX_WAITING:
+            raise StoreUnavailable(
+                f"expected at most {_MAX_WAITING:,} waiting operations on the store, there are more"
+            )
+        return _Job(self._loop.create_future(), self._loop.time())
+
+    def _ask(self, job: _Job) -> None:
+        self._jobs.add(job)
+        self._gathered.append(job)
+        if self._watch is None:
+            self._watch = self._loop.call_later(_WAIT_SECONDS, self._give_up)
+        if not self._writes:
+            self._hand_over()
+        elif not self._is_busy and self._next is None:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Wait for others that want to write: for those of this moment, or longer if it looks as if there were some."""
+        before, last = self._commits
+        now = self._loop.time()
+        if now - before > 2 * _GATHER_SECONDS or now - last > _GATHER_SECONDS:
+            self._next = self._loop.call_soon(self._hand_over)
+        elif self._unwaited:
+            self._unwaited -= 1
+            self._next = self._loop.call_soon(self._hand_over)
+        else:
+            self._next = self._loop.call_at(last + _GATHER_SECONDS, self._stop_waiting)
+
+    def _stop_waiting(self) -> None:
+        # One who writes again and again waits in vain, and not often.
+        self._vain = 0 if len(self._gathered) > 1 else min(2 * self._vain + 1, _MAX_VAIN)
+        self._unwaited = self._vain
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """As far as one transaction should go."""
+        self._next = None
+        batch = self._gathered[:_MAX_BATCH]
+        self._gathered = self._gathered[_MAX_BATCH:]
+        ready = [job for job in batch if self._is_prepared(job)]
+        if ready:
+            self._is_busy = True
+            self._queue.put(ready)
+        elif self._gathered:
+            self._gather()
+
+    def _is_prepared(self, job: _Job) -> bool:
+        try:
+            if job.prepare is not None:
+                job.item = job.prepare()
+        except StoreError as error:
+            self._jobs.discard(job)
+            if not job.future.done():
+                job.future.set_exception(error)
+            return False
+        return True
+
+    def _give_up(self) -> None:
+        """Tell those who have waited too long. One timer for all: each would cost as much as a job's way here and back."""
+        self._watch = None
+        if not self._jobs:
+            return
+        late = self._loop.time() - _WAIT_SECONDS
+        for job in self._jobs:
+            if job.since <= late and not job.future.done():
+                message = (
+                    f"expected the store to answer within {_WAIT_SECONDS:g} seconds, it did not"
+                )
+                job.future.set_exception(StoreUnavailable(message))
+        oldest = min((job.since for job in self._jobs if not job.future.done()), default=None)
+        if oldest is not None:
+            when = oldest + _WAIT_SECONDS
+            self._watch = self._loop.call_at(when, self._give_up)
+
+    async def close(self) -> None:
+        """Do what was asked for and let go of the file."""
+        self.stop()
+        await asyncio.shield(self._ended)
+        self._thread.join()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def stop(self) -> None:
+        """The thread ends when it has done what was asked for."""
+        if not self._is_closing:
+            self._is_closing = True
+            if self._next is not None:
+                self._next.cancel()
+            while self._gathered:
+                self._hand_over()
+            self._queue.put(None)
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._queue.get()) is not None:
+                if batch:
+                    self._do(batch)
+                    self._tell(self._answer, batch)
+                elif self._opened is not None and not self._file.is_current(self._opened):
+                    self._let_go()
+        finally:
+            # Also if a job broke the thread: whoever waits, or comes later, gets the error.
+            self._is_closing = True
+            self._let_go()
+            self._tell(self._end, None)
+
+    def _end(self, _: None) -> None:
+        left = list(self._jobs)
+        for job in left:
+            job.error = StoreUnavailable("expected the store to answer, its thread has ended")
+        self._answer(left)
+        self._ended.set_result(None)
+
+    def _tell(self, callback: Callable[[T], object], value: T) -> None:
+        # The loop may have ended without closing the store: then nobody waits for it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, value)
+
+    def _answer(self, batch: list[_Job]) -> None:
+        self._is_busy = False
+        self._commits.append(self._loop.time())
+        self._jobs.difference_update(batch)
+        for job in batch:
+            if job.future.done():
+                continue
+            if job.error is None:
+                job.future.set_result(job.result)
+            else:
+                job.future.set_exception(job.error)
+        if self._gathered and self._next is None and not self._is_closing:
+            self._gather()
+
+    def _do(self, batch: list[_Job]) -> None:
+        try:
+            opened = self._open()
+        except StoreError as error:
+            _fail(batch, error)
+            return
+        try:
+            self._do_together(opened.connection, batch)
+        except Separately:
+            self._undo()
+            self._do_each(batch)
+        except (sqlite3.Error, StoreError, *_BUGS) as error:
+            if not isinstance(error, sqlite3.Error | StoreError):
+                logger.exception("the store's thread failed")
+            self._file.is_current(opened)  # if it is not, others let go of it too
+            self._let_go()
+            if len(batch) == 1:
+                batch[0].error = translated(error)
+                return
+            self._do_each(batch)
+        else:
+            if self._writes and not self._file.is_current(opened):
+                self._let_go()
+                _fail(batch, self._file.moved())
+
+    def _do_each(self, batch: list[_Job]) -> None:
+        for job in batch:
+            job.error = None
+            self._do([job])
+
+    def _undo(self) -> None:
+        try:
+            if self._opened is not None:
+                self._opened.connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._let_go()
+
+    def _open(self) -> Opened:
+        # Who writes looks at the files when it has committed.
+        if not self._writes and self._opened is not None:
+            if self._file.is_current(self._opened):
+                return self._opened
+            self._let_go()
+        if self._opened is None:
+            self._opened = self._file.connect()
+        return self._opened
+
+    def _do_together(self, connection: sqlite3.Connection, batch: list[_Job]) -> None:
+        if self._writes:
+            connection.execute("BEGIN IMMEDIATE")
+        groups: dict[Group[object], list[_Job]] = {}
+        for job in batch:
+            if job.group is not None:
+                groups.setdefault(job.group, []).append(job)
+            elif job.work is not None:
+                try:
+                    job.result = job.work(connection)
+                except StoreError as error:
+                    job.error = error
+        for group, jobs in groups.items():
+            found = group(connection, [job.item for job in jobs])
+            for job, fault in zip(jobs, found, strict=True):
+                job.error = fault
+        if self._writes:
+            connection.execute("COMMIT")
+
+    def _let_go(self) -> None:
+        """Undo what is not committed; the next job opens the file anew, which may have become another."""
+        if self._opened is not None:
+            self._file.close(self._opened)
+            self._opened = None
+
+
+def _fail(batch: list[_Job], error: StoreError) -> None:
+    for job in batch:
+        job.error = error

@@ -1,0 +1,214 @@
+"""Bodies with a header before the arguments, which are a JSON object.
+
+NamedBody    open  name  name_end  [fence]  {…}  [fence]  close     repeated if the format has several calls in a block
+HarmonyBody  the framing of gpt-oss: a header that names channel and recipient, then a message
+LedBody      a header that is skipped, then another body
+
+Harmony:
+
+    <|channel|>analysis<|message|>…<|end|>                                            reasoning
+    <|channel|>final<|message|>…                                                      text for the reader
+    <|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>      a call
+
+The recipient may stand before or after the channel; servers sometimes drop the first words of the header.
+"""
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from dragoman.textcalls.block import Block, Body
+from dragoman.textcalls.bodies.json_objects import read_arguments, read_json
+from dragoman.textcalls.cursor import SPACE, Wait, Words, words
+
+_MAX_ID = 64  # what a header may hold beside the name
+
+NO_NAME = "<>()\"'`,; \t\r\n"
+"""Characters that no name contains. Prose does, so it soon proves to be no header."""
+
+
+def plain_name(header: str) -> tuple[str, str]:
+    """The header is the name."""
+    return header, ""
+
+
+class NamedBody(Struct, frozen=True, kw_only=True):
+    """opens: what begins each call; none: the block's opener does. name_ends: what ends the name; `{` is not passed.
+    before, after: what may surround the arguments (a code fence). closes: what ends each call; none: the brace.
+    many: further calls may follow in the block, each with its own open. eos_name: a name alone at the end of the text
+    is a call without arguments, if its tool declares none. needs_close: a call without its close is malformed, unless one of `ends`, which end the
+    block, stands there. forbid: characters that no header contains. guesses: if a header has no name, the tool is the
+    one that the arguments fit.
+    """
+
+    opens: tuple[str, ...] = ()
+    name_ends: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
+    many: bool = False
+    eos_name: bool = False
+    needs_close: bool = False
+    ends: tuple[str, ...] = ()
+    forbid: str = NO_NAME
+    guesses: bool = False
+    read_name: Callable[[str], tuple[str, str]] = plain_name
+
+    def parse(self, block: Block) -> Wait[None]:
+        if not self.opens:
+            yield from self._call(block, block.start)
+            return
+        opens = words(*self.opens, *self.ends)
+        is_first = True
+        while True:
+            start = block.at
+            yield from block.skip(SPACE)
+            found = yield from block.match(opens)
+            if found in self.ends and found:
+                yield from block.confirm()
+                block.stop = block.at
+                return
+            if not found:
+                if is_first:
+                    block.malformed(f"expected {' or '.join(self.opens)}")
+                return
+            yield from self._call(block, start if not is_first else block.start)
+            is_first = False
+            if not self.many or block.stop is not None:
+                return
+
+    def _call(self, block: Block, start: int) -> Wait[None]:
+        header, stop = yield from self._header(block)
+        name, call_id = self.read_name(header.strip())
+        if not name and self.guesses and header.strip():
+            yield from self._nameless(block, start)
+            return
+        if not name or any(character in SPACE for character in name):
+            block.malformed("expected a name")
+        if not stop:
+            if block.offers.parameters(name):
+                block.malformed("expected arguments")
+            yield from block.confirm()
+            block.begin(name, call_id, at=start)
+            block.input("{}")
+            block.end()
+            return
+        yield from self._pass(block, self.before)
+        if (yield from block.skip(SPACE)) not in ("{", '"'):
+            block.malformed("expected arguments")
+        yield from block.confirm()
+        block.begin(name, call_id, at=start)
+        yield from self._arguments(block)
+        yield from self._pass(block, self.after)
+        yield from self._end(block)
+
+    def _nameless(self, block: Block, start: int) -> Wait[None]:
+        """A call whose header is only a number."""
+        if (yield from block.skip(SPACE)) not in ("{", '"'):
+            block.malformed("expected arguments")
+        yield from block.confirm()
+        source = "".join((yield from read_arguments(block)))
+        name = block.offers.fitting(source)
+        if name is None:
+            block.malformed("expected a name, or arguments that only one tool takes", at=start)
+        block.begin(name, at=start)
+        block.input(source)
+        yield from self._end(block)
+
+    def _header(self, block: Block) -> Wait[tuple[str, str]]:
+        yield from block.skip(SPACE)
+        ends, limit = words(*self.name_ends), block.limits.max_name + _MAX_ID
+        header, stop = yield from block.read(ends, limit, forbid=self.forbid, eos_ok=self.eos_name)
+        if stop.endswith("{"):
+            block.at -= 1
+        return header, stop
+
+    def _arguments(self, block: Block) -> Wait[None]:
+        if (yield from block.peek()) == "{":
+            yield from read_json(block, block.input)
+        else:
+            for piece in (yield from read_arguments(block)):
+                block.input(piece)
+
+    def _pass(self, block: Block, literals: tuple[str, ...]) -> Wait[None]:
+        if literals:
+            yield from block.skip(SPACE)
+            yield from block.match(words(*literals))
+
+    def _end(self, block: Block) -> Wait[None]:
+        if not self.closes:
+            block.end()
+            return
+        end = block.at
+        yield from block.skip(SPACE)
+        found = yield from block.match(words(*self.closes, *self.ends))
+        if found in self.ends:
+            block.end(at=end)
+            block.stop = block.at
+        elif found:
+            block.close_call()
+        elif self.needs_close:
+            block.malformed(f"expected {' or '.join(self.closes)}")
+        else:
+            block.end(at=end)
+
+
+_MESSAGE = Words(("<|message|>",))
+_THOUGHT_END = Words(("<|end|>", "<|return|>"))
+_KNOWN = Words(("analysis", "commentary", "final"))
+_AFTER_ROLE = Words(("<|channel|>", "to="))
+_NO_HEADER = ",;()[]{}\"'`!?\n"  # prose has one of them soon
+_RECIPIENT = re.compile(r"to=(?:functions?\.)?([^\s<|]+)")
+_CHANNEL = re.compile(r"(?:<\|channel\|>|^)\s*(\w+)")
+
+
+class HarmonyBody(Struct, frozen=True):
+    """One message with its header. takes_channels: thinking and text for the reader are taken out of their marks too."""
+
+    takes_channels: bool = False
+
+    def parse(self, block: Block) -> Wait[None]:
+        header = yield from self._header(block)
+        recipient = _RECIPIENT.search(header)
+        channel = _CHANNEL.search(header)
+        if recipient is not None:
+            yield from self._call(block, recipient[1])
+        elif channel is None or not self.takes_channels:
+            block.malformed("expected a recipient")
+        elif channel[1] == "analysis":
+            yield from block.confirm()
+            yield from block.until(_THOUGHT_END, block.thought)
+            block.stop = block.at
+        else:
+            yield from block.confirm()
+            block.stop = block.at
+
+    def _header(self, block: Block) -> Wait[str]:
+        word = ""
+        if block.opener == "<|start|>assistant":
+            yield from block.skip(" ")
+            word = yield from block.expect(_AFTER_ROLE)
+        if "<|channel|>" in (block.opener, word):
+            yield from block.skip(" ")
+            word += yield from block.expect(_KNOWN)
+        rest, _ = yield from block.read(_MESSAGE, block.limits.confirm, forbid=_NO_HEADER)
+        return block.opener + word + rest
+
+    def _call(self, block: Block, name: str) -> Wait[None]:
+        if (yield from block.skip(SPACE)) not in ("{", '"'):
+            block.malformed("expected arguments")
+        yield from block.confirm()
+        block.begin(name, at=block.start)
+        for piece in (yield from read_arguments(block)):
+            block.input(piece)
+        block.end()
+
+
+class LedBody(Struct, frozen=True, kw_only=True):
+    ends: tuple[str, ...]
+    body: Body
+
+    def parse(self, block: Block) -> Wait[None]:
+        yield from block.read(words(*self.ends), block.limits.max_name, forbid="\n")
+        yield from self.body.parse(block)

@@ -1,0 +1,425 @@
+"""Bodies made of tags: one around each call and one around each parameter.
+
+    <function=f> <parameter=k>v</parameter> … </function>             TaggedBody: the name stands in the tag
+    <invoke name="f"> <parameter name="k">v</parameter> … </invoke>    the name is an attribute; `<invoke name="f"/>` too
+    f <arg_key>k</arg_key> <arg_value>v</arg_value> …                 PairBody: a tag for the key and one for the value
+
+Values are typed by the tool's schema, or by the markup if it says (`Tag.type_of`). `Arguments` writes them as one JSON
+object, append-only.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import cast
+
+from msgspec import Struct
+
+from dragoman._json import as_object, is_strict, loads
+from dragoman.textcalls.block import Block
+from dragoman.textcalls.bodies.json_objects import read_json
+from dragoman.textcalls.cursor import SPACE, Wait, Words, words
+from dragoman.textcalls.offers import UNTYPED, Types
+from dragoman.textcalls.values import (
+    Untyped,
+    coerce,
+    json_string,
+    json_string_inside,
+    literal_as_json,
+)
+
+TEXT = Types(frozenset({"string"}))
+
+
+def trim_newlines(text: str) -> str:
+    """The text without one line break at its beginning and one at its end, which belong to the markup."""
+    start = 1 if text.startswith("\n") else 2 if text.startswith("\r\n") else 0
+    end = len(text)
+    if text.endswith("\n") and end > start:
+        end -= 2 if text.endswith("\r\n") and end - start > 1 else 1
+    return text[start:end]
+
+
+class Arguments:
+    """The arguments of one call of `name`."""
+
+    __slots__ = ("_block", "_count", "_name", "_untyped", "_values")
+
+    def __init__(self, block: Block, name: str, untyped: Untyped = "string") -> None:
+        self._block = block
+        self._name = name
+        self._untyped: Untyped = untyped
+        self._values: dict[str, str] = {}
+        self._count = 0
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def types(self, key: str, hint: Types = UNTYPED) -> Types:
+        """The types of a parameter: by its schema, else by its markup."""
+        declared = self._block.offers.types(self._name, key)
+        return declared if declared.names else hint
+
+    def read(
+        self, key: str, stops: Words, *, hint: Types = UNTYPED, trims: bool = True
+    ) -> Wait[str]:
+        """Read the value up to a stop; return the stop, or nothing at the end of the text."""
+        types = self.types(key, hint)
+        if self._block.streams and types.is_text:
+            return (yield from self._stream(key, stops, trims=trims))
+        pieces: list[str] = []
+        stop = yield from self._block.until(stops, pieces.append)
+        if stop:
+            text = "".join(pieces)
+            self.add(key, trim_newlines(text) if trims else text, types)
+        return stop
+
+    def add(self, key: str, text: str, types: Types) -> None:
+        """A parameter by its text."""
+        self.put(key, coerce(text, types, self._untyped))
+
+    def put(self, key: str, source: str) -> None:
+        """A parameter by its JSON source."""
+        self._values[key] = source
+        if self._block.streams:
+            self._block.input(f"{self._lead(key)}{source}")
+
+    def finish(self, wrappers: tuple[str, ...] = ()) -> frozenset[str]:
+        """No more parameters. Returns the names of all of them."""
+        if self._block.streams:
+            self._block.input("}" if self._count else "{}")
+            return frozenset(self._values)
+        whole = self._unwrapped(wrappers)
+        if whole is not None:
+            self._block.input(whole)
+            return frozenset(as_object(whole))
+        pairs = (f"{json_string(key)}:{source}" for key, source in self._values.items())
+        self._block.input("{" + ",".join(pairs) + "}")
+        return frozenset(self._values)
+
+    def _lead(self, key: str) -> str:
+        self._count += 1
+        return f"{',' if self._count > 1 else '{'}{json_string(key)}:"
+
+    def _unwrapped(self, wrappers: tuple[str, ...]) -> str | None:
+        if len(self._values) != 1:
+            return None
+        key, source = next(iter(self._values.items()))
+        if key not in wrappers or key in self._block.offers.parameters(self._name):
+            return None
+        text = source
+        if source.startswith('"'):
+            text = cast("str", loads(source)).strip()
+        if not text.startswith("{"):
+            return None
+        return text if is_strict(text) else literal_as_json(text)
+
+    def _stream(self, key: str, stops: Words, *, trims: bool) -> Wait[str]:
+        """Report a string as it comes. Its last line break is held, because it may belong to the markup."""
+        block = self._block
+        self._values[key] = '""'
+        block.input(f'{self._lead(key)}"')
+        trimmer = _Trimmer(block.input, trims=trims)
+        stop = yield from block.until(stops, trimmer.take)
+        if stop:
+            trimmer.finish()
+            block.input('"')
+        return stop
+
+
+class _Trimmer:
+    """Passes a string on as it comes, without one line break at its beginning and one at its end."""
+
+    __slots__ = ("_held", "_is_first", "_take", "_trims")
+
+    def __init__(self, take: Callable[[str], None], *, trims: bool) -> None:
+        self._take = take
+        self._trims = trims
+        self._is_first = trims
+        self._held = ""
+
+    def take(self, piece: str) -> None:
+        text = self._held + piece
+        self._held = ""
+        if self._is_first:
+            if text == "\r":
+                self._held = text
+                return
+            text = text[1:] if text.startswith("\n") else text.removeprefix("\r\n")
+            self._is_first = False
+        if self._trims:
+            body = text.removesuffix("\n").removesuffix("\r")
+            text, self._held = body, text[len(body) :]
+        if text:
+            self._take(json_string_inside(text))
+
+    def finish(self) -> None:
+        if self._held == "\r":
+            self._take(json_string_inside(self._held))
+
+
+_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/>]+))""")
+_QUOTES = "\"'"
+_CDATA = Words(("<![CDATA[", "\n<![CDATA["))
+_CDATA_END = Words(("]]>",))
+
+
+def untyped(_: Mapping[str, str]) -> Types:
+    """The markup says nothing about types."""
+    return UNTYPED
+
+
+class Tag(Struct, frozen=True, kw_only=True):
+    """How a call or a parameter begins.
+
+    opens: the literal that begins the tag (`<function=`, `<invoke`), in each of its spellings. ends: what ends the
+    tag. attribute: the one that holds the name; none: the name is the text in the tag. closes: what ends the element.
+    forbid: what the tag cannot contain. type_of: the type that its attributes declare.
+    """
+
+    opens: tuple[str, ...]
+    closes: tuple[str, ...]
+    ends: tuple[str, ...] = (">",)
+    attribute: str | None = None
+    forbid: str = "<\n"
+    type_of: Callable[[Mapping[str, str]], Types] = untyped
+
+
+class _Head(Struct, frozen=True):
+    """A tag that was read. `is_void`: it closed itself."""
+
+    name: str
+    types: Types
+    is_void: bool
+
+
+class TaggedBody(Struct, frozen=True, kw_only=True):
+    """call, parameter: their tags. wraps: the block's opener surrounds the calls; otherwise it begins the call.
+    many: several calls in one block. untyped: what a value without a declared type is. wrappers: parameters that
+    hold all arguments. forgives: a parameter may lack its close, which the next tag ends, and a call its close, where
+    that of the block follows. is_strict: a parameter twice, or a required one missing, is malformed. takes_json: a call
+    may hold one JSON object instead of parameters. takes_cdata: a value may be in `<![CDATA[…]]>`. between: markers
+    around each call that mean nothing. trims: one line break on either side of a value is markup.
+    """
+
+    call: Tag
+    parameter: Tag
+    wraps: bool = True
+    many: bool = True
+    untyped: Untyped = "string"
+    wrappers: tuple[str, ...] = ()
+    forgives: bool = False
+    is_strict: bool = False
+    takes_json: bool = False
+    takes_cdata: bool = False
+    between: tuple[str, ...] = ()
+    trims: bool = True
+
+    def parse(self, block: Block) -> Wait[None]:
+        words = _compiled(self)
+        is_first = True
+        while True:
+            start = block.at
+            if self.wraps or not is_first:
+                yield from self._pass(block, words)
+                found = yield from block.match(words.call_opens)
+                if not found and is_first:
+                    block.malformed(f"expected {' or '.join(self.call.opens)}")
+                if not found:
+                    return
+            yield from self._call(block, words, block.start if is_first else start)
+            is_first = False
+            if not self.many or block.stop is not None:
+                return
+
+    def _pass(self, block: Block, words: "_Compiled") -> Wait[None]:
+        while True:
+            yield from block.skip(SPACE)
+            if not (yield from block.match(words.between)):
+                return
+
+    def _call(self, block: Block, words: "_Compiled", start: int) -> Wait[None]:
+        head = yield from self._head(block, self.call, words.call_ends)
+        if not head.name or any(character in SPACE for character in head.name):
+            block.malformed("expected a name")
+        if not self.wraps:
+            yield from self._peek_parameter(block, head)
+        yield from block.confirm()
+        block.begin(head.name, at=start)
+        if head.is_void:
+            block.input("{}")
+            block.close_call()
+            return
+        arguments = Arguments(block, head.name, self.untyped)
+        if self.takes_json and (yield from block.skip(SPACE)) == "{":
+            yield from read_json(block, block.input)
+            yield from block.skip(SPACE)
+            yield from block.expect(words.call_closes)
+        else:
+            stop = yield from self._parameters(block, words, arguments)
+            keys = arguments.finish(self.wrappers)
+            missing = [key for key in block.offers.required(head.name) if key not in keys]
+            if self.is_strict and missing:
+                reason = f"expected the parameter {missing[0]!r}"
+                block.malformed(reason, at=block.at - len(stop))
+        block.close_call()
+
+    def _peek_parameter(self, block: Block, head: _Head) -> Wait[None]:
+        """Where nothing wraps the call, its tag alone is not enough: a parameter or its close must follow."""
+        if not head.is_void and (yield from block.skip(SPACE)) not in ("<", "]"):
+            block.malformed("expected a parameter")
+
+    def _parameters(self, block: Block, words: "_Compiled", arguments: Arguments) -> Wait[str]:
+        """Read all parameters; return what closed the call."""
+        stop = ""
+        while True:
+            if not stop:
+                yield from block.skip(SPACE)
+                if self.forgives and (yield from block.closes_here()):
+                    return ""
+                stop = yield from block.expect(words.inside)
+            if stop in self.call.closes:
+                return stop
+            head = yield from self._head(block, self.parameter, words.parameter_ends)
+            if not head.name or (self.is_strict and head.name in arguments):
+                block.malformed("expected a parameter with a name of its own")
+            if head.is_void:
+                arguments.put(head.name, '""')
+                stop = ""
+                continue
+            stop = yield from self._value(block, words, arguments, head)
+            if stop in self.parameter.closes:
+                stop = ""
+
+    def _value(
+        self, block: Block, words: "_Compiled", arguments: Arguments, head: _Head
+    ) -> Wait[str]:
+        """Read the value of a parameter; return what ended it."""
+        is_cdata = self.takes_cdata and bool((yield from block.match(_CDATA)))
+        stops = _CDATA_END if is_cdata else words.value_stops
+        trims = self.trims and not is_cdata
+        stop = yield from arguments.read(head.name, stops, hint=head.types, trims=trims)
+        if not stop:
+            block.malformed("the text ended inside a parameter")
+        if is_cdata:
+            yield from block.skip(SPACE)
+            stop = yield from block.expect(words.parameter_closes)
+        return stop
+
+    def _head(self, block: Block, tag: Tag, ends: Words) -> Wait[_Head]:
+        text, _ = yield from block.read(ends, block.limits.max_key, forbid=tag.forbid)
+        is_void = text.endswith("/")
+        if tag.attribute is None:
+            name = (
+                text.rstrip("/").strip().strip(_QUOTES) if is_void else text.strip().strip(_QUOTES)
+            )
+            return _Head(name, UNTYPED, is_void)
+        attributes = {
+            found[1]: next((value for value in found.groups()[1:] if value is not None), "")
+            for found in _ATTRIBUTE.finditer(text)
+        }
+        return _Head(attributes.get(tag.attribute, ""), tag.type_of(attributes), is_void)
+
+
+class _Compiled:
+    """The words of one body."""
+
+    __slots__ = (
+        "between",
+        "call_closes",
+        "call_ends",
+        "call_opens",
+        "inside",
+        "parameter_closes",
+        "parameter_ends",
+        "value_stops",
+    )
+
+    def __init__(self, body: TaggedBody) -> None:
+        call, parameter = body.call, body.parameter
+        self.between = Words(body.between)
+        self.call_opens = Words(call.opens)
+        self.call_ends = Words(call.ends)
+        self.call_closes = Words(call.closes)
+        self.parameter_closes = Words(parameter.closes)
+        self.parameter_ends = Words(parameter.ends)
+        self.inside = Words((*parameter.opens, *call.closes))
+        forgiven = (*parameter.opens, *call.closes) if body.forgives else ()
+        self.value_stops = Words((*parameter.closes, *forgiven))
+
+
+@lru_cache(maxsize=256)
+def _compiled(body: TaggedBody) -> _Compiled:
+    return _Compiled(body)
+
+
+_NO_PAIR_NAME = "<>{}[]()\"'`,; \t\r"
+_ESCAPED_LINE_BREAK = "\\n"  # models write the two characters instead of a line break
+
+
+class PairBody(Struct, frozen=True, kw_only=True):
+    """opens: what begins each call; none: the block's opener does. separators: what may follow the name.
+    closes: what ends each call. suffix: any text that may stand inside each tag before its end (`<arg_key:x>`).
+    """
+
+    opens: tuple[str, ...] = ()
+    closes: tuple[str, ...]
+    key: tuple[str, str] = ("<arg_key>", "</arg_key>")
+    value: tuple[str, str] = ("<arg_value>", "</arg_value>")
+    separators: tuple[str, ...] = ()
+    untyped: Untyped = "string"
+
+    def parse(self, block: Block) -> Wait[None]:
+        if not self.opens:
+            yield from self._call(block, block.start)
+            return
+        opens = words(*self.opens)
+        is_first = True
+        while True:
+            start = block.at
+            yield from block.skip(SPACE)
+            if not (yield from block.match(opens)):
+                if is_first:
+                    block.malformed(f"expected {' or '.join(self.opens)}")
+                return
+            yield from self._call(block, block.start if is_first else start)
+            is_first = False
+
+    def _call(self, block: Block, start: int) -> Wait[None]:
+        key_open = self.key[0]
+        stops = words("\n", "\r\n", key_open, *self.separators, *self.closes)
+        yield from block.skip(" \t\n")
+        name, stop = yield from block.read(stops, block.limits.max_name, forbid=_NO_PAIR_NAME)
+        name = name.removesuffix(_ESCAPED_LINE_BREAK)
+        if not name:
+            block.malformed("expected a name")
+        inside = words(key_open, *self.closes)
+        if stop in ("\n", "\r\n") or stop in self.separators:
+            stop = yield from self._next(block, inside)
+        yield from block.confirm()
+        block.begin(name, at=start)
+        arguments = Arguments(block, name, self.untyped)
+        while stop == key_open:
+            stop = yield from self._pair(block, arguments, inside)
+        arguments.finish()
+        block.close_call()
+
+    def _pair(self, block: Block, arguments: Arguments, inside: Words) -> Wait[str]:
+        """Read one pair; return what follows it. A key without a value is dropped."""
+        key, _ = yield from block.read(words(self.key[1]), block.limits.max_key)
+        stop = yield from self._next(block, words(*inside.words, self.value[0]))
+        if stop != self.value[0]:
+            return stop
+        value_stops = words(self.value[1])
+        if not (yield from arguments.read(key.strip(), value_stops, trims=False)):
+            block.malformed("the text ended inside a value")
+        return (yield from self._next(block, inside))
+
+    def _next(self, block: Block, words: Words) -> Wait[str]:
+        yield from block.skip(SPACE)
+        yield from block.match(_RUBBISH)
+        yield from block.skip(SPACE)
+        return (yield from block.expect(words))
+
+
+_RUBBISH = Words((_ESCAPED_LINE_BREAK,))

@@ -1,0 +1,191 @@
+"""Text as it arrives, and the cursor that reads it. Every body of a format reads through a cursor.
+
+A body is a generator. It reads through a `Cursor`, whose methods are generators too: each *waits* (yields) for text that
+has not come yet and never decides by where a piece of text happens to end. So a body sees the same characters and does
+the same things, wherever the text was cut.
+
+Positions are absolute: they count from the first character that was fed. The buffer keeps only what a cursor may still
+need. `examined` counts the characters that were looked at, so that tests can check that the work is linear.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from functools import lru_cache
+from typing import TypeVar
+
+T = TypeVar("T")
+Wait = Generator[None, None, T]
+"""A step that may have to wait for text; gives a T."""
+
+SPACE = " \t\r\n"
+
+
+class Words:
+    """Literals to find in text that streams. Built once per pattern, shared and never changed.
+
+    One compiled alternation finds the earliest word, and the longest if several begin at one place.
+    """
+
+    __slots__ = ("_finds", "_firsts", "_prefixes", "_reach", "words")
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(sorted(set(words), key=lambda word: (-len(word), word)))
+        alternatives = "|".join(map(re.escape, self.words)) or r"(?!)"
+        self._finds = re.compile(alternatives)
+        firsts = "".join(sorted({word[0] for word in self.words if word}))
+        self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)")
+        self._prefixes = frozenset(
+            word[:size] for word in self.words for size in range(1, len(word))
+        )
+        self._reach = max((len(word) for word in self.words), default=1) - 1
+
+    @property
+    def reach(self) -> int:
+        """The most characters that can be the beginning of a word without being one."""
+        return self._reach
+
+    def find(self, text: str, start: int, end: int | None = None) -> tuple[int, str] | None:
+        """The position of the first word, and the word; None if there is none before `end`."""
+        found = self._finds.search(text, start, len(text) if end is None else end)
+        return None if found is None else (found.start(), found.group())
+
+    def may_grow(self, text: str, start: int) -> bool:
+        """Whether everything from `start` on is the beginning of a word."""
+        return len(text) - start <= self._reach and text[start:] in self._prefixes
+
+    def held_from(self, text: str, start: int) -> int:
+        """The first place from which the rest of the text may still become a word; its length if there is none."""
+        size = len(text)
+        for first in self._firsts.finditer(text, max(start, size - self._reach)):
+            if text[first.start() :] in self._prefixes:
+                return first.start()
+        return size
+
+
+@lru_cache(maxsize=1024)
+def words(*literals: str) -> Words:
+    """The words, built once for the same literals, because bodies need them for every block."""
+    return Words(literals)
+
+
+class Malformed(Exception):
+    """The text at `at` does not follow its format. Never leaves this package."""
+
+    def __init__(self, reason: str, at: int, *, is_limit: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.at = at
+        self.is_limit = is_limit
+
+
+class TextBuffer:
+    """The window on the text that is still needed: `data` holds the characters from `base` to `end`."""
+
+    __slots__ = ("base", "data", "end", "ended", "examined")
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.data = ""
+        self.end = 0
+        self.ended = False
+        self.examined = 0
+
+    def feed(self, text: str, keep: int) -> None:
+        """Forget everything before `keep` and add a text."""
+        self.data = self.data[keep - self.base :] + text if keep < self.end else text
+        self.base = keep
+        self.end += len(text)
+
+    def slice(self, start: int, stop: int) -> str:
+        return self.data[start - self.base : stop - self.base]
+
+
+class Cursor:
+    """A position in the buffer. It moves forwards only."""
+
+    __slots__ = ("at", "buffer")
+
+    def __init__(self, buffer: TextBuffer, at: int) -> None:
+        self.buffer = buffer
+        self.at = at
+
+    def peek(self) -> Wait[str]:
+        """The character at the cursor; empty at the end of the text."""
+        buffer = self.buffer
+        while self.at >= buffer.end:
+            if buffer.ended:
+                return ""
+            yield
+        buffer.examined += 1
+        return buffer.data[self.at - buffer.base]
+
+    def skip(self, characters: str = SPACE) -> Wait[str]:
+        """Pass over all of these characters; return the one that comes after."""
+        buffer = self.buffer
+        while True:
+            data, index = buffer.data, self.at - buffer.base
+            rest = index
+            while rest < len(data) and data[rest] in characters:
+                rest += 1
+            self.at += rest - index
+            buffer.examined += rest - index + 1
+            if rest < len(data):
+                return data[rest]
+            if buffer.ended:
+                return ""
+            yield
+
+    def match(self, words: Words) -> Wait[str]:
+        """Pass over the longest of the words at the cursor and return it; empty if there is none."""
+        buffer = self.buffer
+        while words.words:
+            data, index = buffer.data, self.at - buffer.base
+            may_grow = not buffer.ended and (index == len(data) or words.may_grow(data, index))
+            found = next((word for word in words.words if data.startswith(word, index)), "")
+            buffer.examined += len(found) + 1
+            if not may_grow:
+                self.at += len(found)
+                return found
+            yield
+        return ""
+
+    def until(
+        self, stops: Words, take: Callable[[str], None], within: int | None = None
+    ) -> Wait[str]:
+        """Pass the text up to the first stop to `take`, piece by piece, and pass over the stop.
+
+        Returns the stop, or nothing if the text ended before one.
+
+        Raises:
+            Malformed: no stop begins `within` so many characters.
+        """
+        buffer = self.buffer
+        end = None if within is None else self.at + within
+        while True:
+            data, index = buffer.data, self.at - buffer.base
+            reach = len(data) if end is None else end - buffer.base + stops.reach + 1
+            found = stops.find(data, index, reach)
+            if found is not None and (buffer.ended or not stops.may_grow(data, found[0])):
+                self._pass(found[0] - index, take, end)
+                self.at += len(found[1])
+                return found[1]
+            if buffer.ended:
+                self._pass(len(data) - index, take, end)
+                return ""
+            held = stops.held_from(data, index) if found is None else found[0]
+            self._pass(held - index, take, end)
+            yield
+
+    def _pass(self, count: int, take: Callable[[str], None], end: int | None) -> None:
+        """Pass over `count` characters, but none from `end` on."""
+        buffer = self.buffer
+        is_beyond = end is not None and self.at + count > end
+        if is_beyond and end is not None:
+            count = end - self.at
+        buffer.examined += count + 1
+        if count > 0:
+            index = self.at - buffer.base
+            self.at += count
+            take(buffer.data[index : index + count])
+        if is_beyond:
+            raise Malformed("expected what ends this part of a block", self.at, is_limit=True)

@@ -1,0 +1,268 @@
+"""Calls in a notation of their own: Python calls (PYTHON_CALLS), and Gemma's objects (GEMMA).
+
+[f(a=1, b="x"), g()]                                  PythonBody
+call:f{key:<|"|>text<|"|>,n:42,list:[1,{a:true}]}     LooseBody: bare keys, strings between two `quote` words
+"""
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from dragoman._json import is_strict
+from dragoman.textcalls.block import Block, TextPattern
+from dragoman.textcalls.bodies.json_objects import JsonBody
+from dragoman.textcalls.cursor import SPACE, Wait, Words, words
+from dragoman.textcalls.values import json_string, json_string_inside, read_literal
+
+_BRACKET = Words(("[",))
+_PARENTHESIS = Words(("(",))
+_EQUALS = Words(("=",))
+_PRINT = Words(("print(",))
+_END = Words((")",))
+_PYTHON_NAME = re.compile(r"[^\W\d][\w.\-/:]*")
+_NO_NAME = "<>{}[]\"'`=,; \t\r\n"
+_PYTHON_KEY = re.compile(r"[^\W\d]\w*")
+
+
+class PythonBody(Struct, frozen=True, kw_only=True):
+    """in_list: the calls are in brackets; None: with or without. is_opened: the block's opener was the bracket.
+    offered_only: a name that was not offered is not read as a call at all. prints: a call may be in
+    `print(…)`, as models do that believe they write a program.
+    """
+
+    in_list: bool | None = True
+    is_opened: bool = False
+    offered_only: bool = False
+    prints: bool = False
+
+    def parse(self, block: Block) -> Wait[None]:
+        in_list = yield from self._begin(block)
+        is_first = True
+        while True:
+            start = block.at
+            yield from block.skip(SPACE)
+            is_printed = self.prints and bool((yield from block.match(_PRINT)))
+            yield from self._call(block, block.start if is_first else start)
+            if is_printed:
+                yield from block.skip(SPACE)
+                yield from block.expect(_END)
+            block.end()
+            is_first = False
+            if not (yield from self._goes_on(block, in_list=in_list)):
+                return
+            block.settle_calls()
+
+    def _begin(self, block: Block) -> Wait[bool]:
+        """Read what comes before the first call; return whether it is a list."""
+        if self.is_opened or self.in_list is False:
+            return self.is_opened
+        yield from block.skip(SPACE)
+        if self.in_list:
+            yield from block.expect(_BRACKET)
+            return True
+        return bool((yield from block.match(_BRACKET)))
+
+    def _goes_on(self, block: Block, *, in_list: bool) -> Wait[bool]:
+        """Whether another call follows."""
+        if not in_list:
+            return (yield from block.skip(SPACE + ";,")) not in ("", "<", "`", "[")
+        if (yield from block.skip(SPACE)) == "]":
+            block.at += 1
+            return False
+        if (yield from block.peek()) != ",":
+            block.malformed("expected a comma or the end of the list")
+        block.at += 1
+        return True
+
+    def _call(self, block: Block, start: int) -> Wait[None]:
+        name, _ = yield from block.read(_PARENTHESIS, block.limits.max_name, forbid=_NO_NAME)
+        if _PYTHON_NAME.fullmatch(name.strip()) is None:
+            block.malformed("expected the name of a tool")
+        name = name.strip()
+        if self.offered_only and not block.is_confirmed and block.offers.resolve(name) is None:
+            block.malformed("expected a tool that was offered")
+        yield from block.confirm()
+        block.begin(name, at=start)
+        is_first = True
+        while (yield from block.skip(SPACE)) != ")":
+            key, _ = yield from block.read(_EQUALS, block.limits.max_key, forbid="()[]{}\"',")
+            if _PYTHON_KEY.fullmatch(key.strip()) is None:
+                block.malformed("expected the name of an argument")
+            block.input(f"{'{' if is_first else ','}{json_string(key.strip())}:")
+            is_first = False
+            yield from read_literal(block, block.input, is_argument=True)
+            if (yield from block.skip(SPACE)) == ",":
+                block.at += 1
+            elif (yield from block.peek()) != ")":
+                block.malformed("expected a comma or the end of the call")
+        block.at += 1
+        block.input("{}" if is_first else "}")
+
+
+_BRACE = Words(("{",))
+_COLON = Words((":",))
+_MAX_ATOM = 4096
+
+
+class LooseBody(Struct, frozen=True, kw_only=True):
+    """lead: what comes before the name. quote: what surrounds a string."""
+
+    lead: str
+    quote: str
+
+    def parse(self, block: Block) -> Wait[None]:
+        yield from block.skip(SPACE)
+        yield from block.expect(words(self.lead))
+        name, _ = yield from block.read(_BRACE, block.limits.max_name, forbid=f"<>{SPACE}")
+        if not name:
+            block.malformed("expected a name")
+        yield from block.confirm()
+        block.begin(name, at=block.start)
+        yield from self._object(block, block.input, 1)
+        block.end()
+
+    def _object(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
+        """What follows a brace, up to and with the closing brace."""
+        self._bound(block, depth)
+        take("{")
+        lead = ""
+        while (yield from block.skip(SPACE)) != "}":
+            key = yield from self._key(block)
+            take(f"{lead}{json_string(key)}:")
+            lead = ","
+            yield from self._value(block, take, depth)
+            if (yield from block.skip(SPACE)) == ",":
+                block.at += 1
+            elif (yield from block.peek()) != "}":
+                block.malformed("expected a comma or the end of an object")
+        block.at += 1
+        take("}")
+
+    def _key(self, block: Block) -> Wait[str]:
+        if (yield from block.match(words(self.quote))):
+            key, _ = yield from block.read(words(self.quote), block.limits.max_key)
+            yield from block.skip(SPACE)
+            yield from block.expect(_COLON)
+            return key
+        key, _ = yield from block.read(_COLON, block.limits.max_key)
+        return key.strip().strip("\"'")
+
+    def _value(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
+        first = yield from block.skip(SPACE)
+        if first == "{":
+            block.at += 1
+            yield from self._object(block, take, depth + 1)
+        elif first == "[":
+            block.at += 1
+            yield from self._list(block, take, depth + 1)
+        elif (yield from block.match(words(self.quote))):
+            take('"')
+            give = _Escaper(take)
+            if not (yield from block.until(words(self.quote), give)):
+                block.malformed("the text ended inside a string")
+            take('"')
+        else:
+            yield from self._atom(block, take)
+
+    def _list(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
+        self._bound(block, depth)
+        take("[")
+        lead = ""
+        while (yield from block.skip(SPACE)) != "]":
+            take(lead)
+            lead = ","
+            yield from self._value(block, take, depth)
+            if (yield from block.skip(SPACE)) == ",":
+                block.at += 1
+            elif (yield from block.peek()) != "]":
+                block.malformed("expected a comma or the end of a list")
+        block.at += 1
+        take("]")
+
+    def _atom(self, block: Block, take: Callable[[str], None]) -> Wait[None]:
+        """A literal up to the next comma or bracket: JSON where it is, else text."""
+        start = block.at
+        pieces: list[str] = []
+        size = 0
+        while (character := (yield from block.peek())) not in (",", "}", "]", ""):
+            size += 1
+            if size > _MAX_ATOM:
+                block.malformed("expected a shorter value", at=start)
+            pieces.append(character)
+            block.at += 1
+        text = "".join(pieces).strip()
+        if not text:
+            block.malformed("expected a value", at=start)
+        take(text if is_strict(text) else json_string(text.strip("\"'")))
+
+    def _bound(self, block: Block, depth: int) -> None:
+        if depth > block.limits.max_depth:
+            block.malformed(f"expected at most {block.limits.max_depth} levels", is_limit=True)
+
+
+class _Escaper:
+    """Gives text on as the inside of a JSON string."""
+
+    __slots__ = ("_take",)
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+
+    def __call__(self, piece: str) -> None:
+        self._take(json_string_inside(piece))
+
+
+PYTHON_CALLS = (
+    TextPattern(
+        name="llama4",
+        openers=("<|python_start|>",),
+        body=PythonBody(in_list=None),
+        closers=("<|python_end|>",),
+    ),
+    TextPattern(
+        name="lfm2",
+        openers=("<|tool_call_start|>",),
+        body=PythonBody(in_list=None),
+        closers=("<|tool_call_end|>",),
+    ),
+    TextPattern(
+        name="lfm2_json",
+        openers=("<|tool_call_start|>",),
+        body=JsonBody(),
+        closers=("<|tool_call_end|>",),
+    ),
+    TextPattern(
+        name="olmo3",
+        openers=("<function_calls>",),
+        body=PythonBody(in_list=False),
+        closers=("</function_calls>",),
+        needs_closer=True,
+    ),
+    # Gemma 1 to 3, by prompt only.
+    TextPattern(
+        name="tool_code",
+        openers=("```tool_code\n", "```tool_code\r\n"),
+        body=PythonBody(in_list=False, offered_only=True, prints=True),
+        closers=("```",),
+        place="line",
+    ),
+)
+"""The patterns, in order of rank."""
+
+
+GEMMA = (
+    TextPattern(
+        name="gemma4",
+        openers=("<|tool_call>",),
+        body=LooseBody(lead="call:", quote='<|"|>'),
+        closers=("<tool_call|>",),
+    ),
+    TextPattern(
+        name="functiongemma",
+        openers=("<start_function_call>",),
+        body=LooseBody(lead="call:", quote="<escape>"),
+        closers=("<end_function_call>",),
+    ),
+)
+"""The patterns, in order of rank."""

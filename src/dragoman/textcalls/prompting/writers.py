@@ -1,0 +1,360 @@
+"""How calls are written as text, the reverse of the scanner: JSON, tags, Python calls.
+
+The scanner's pattern of the same name reads back what a writer writes as the same call, unless the writer has reported
+an ambiguity. Values are converted from their JSON source token by token: numbers keep their spelling and the work is
+linear. Names are safe everywhere, because the format's `names` limit them.
+
+In JSON the arguments stand as the very text that the model wrote, in the format's own envelope. JSON strings quote every
+closer that they contain, so nothing is ambiguous.
+
+Formats with tags have no escapes. A value that contains what ends it, a key that is not a word, and a value whose text
+the parameter's declared type would change, can be written but not read back. Each of these is an ambiguity.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from keyword import iskeyword
+from typing import Literal
+
+from msgspec import Struct, field
+
+from dragoman._json import Raw, as_object, dumps_text, is_same_json, loads
+from dragoman.core.aliases import IdLimits, NameLimits, alias_id
+from dragoman.core.fields import source_text
+from dragoman.textcalls.offers import JsonType, Offers, Types
+from dragoman.textcalls.values import Untyped, coerce
+
+LEGACY_MARKS = frozenset({"functions", "function_call"})
+"""What the reader of Chat marks tools and calls of its older form with: a matter of that wire, and no loss."""
+
+
+class Signature(Struct, frozen=True):
+    """A tool as the prompt describes it."""
+
+    name: str
+    description: str
+    schema: Raw
+
+
+class PromptCall(Struct, frozen=True):
+    """A call of the conversation. `arguments` is the text of a JSON object; `number` counts the calls from 0."""
+
+    name: str
+    arguments: str
+    call_id: str = ""
+    number: int = 0
+
+
+class PromptResult(Struct, frozen=True):
+    """What a call gave back, as text. `number` is that of its call."""
+
+    name: str
+    text: str
+    call_id: str = ""
+    number: int = 0
+    is_error: bool = False
+
+
+class WriteContext(Struct):
+    """What a writer needs and reports: the offered tools, for the types of their parameters; and the ambiguities."""
+
+    offers: Offers
+    ambiguities: list[str] = field(default_factory=list[str])
+
+
+class ToolPrompt(Struct, frozen=True, kw_only=True):
+    """How one format writes tools, calls and results.
+
+    write_calls: the calls of one turn. write_results: the results of one turn, in the order of their calls.
+    ends: what a result must not contain. between: what separates a turn's text from its calls.
+    stops: stop sequences without which models of this format write the result themselves.
+    """
+
+    name: str
+    describe_tools: Callable[[Sequence[Signature]], str]
+    write_calls: Callable[[Sequence[PromptCall], WriteContext], str]
+    write_results: Callable[[Sequence[PromptResult]], str]
+    ends: tuple[str, ...] = ()
+    names: NameLimits = NameLimits()
+    between: str = "\n"
+    stops: tuple[str, ...] = ()
+
+
+# A JSON string, with the colon that makes it a key; white space; or one of the words that Python spells its own way.
+_TOKEN = re.compile(
+    r'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|[ \t\r\n]+|true|false|null', re.DOTALL
+)
+_PYTHON_WORDS = {"true": "True", "false": "False", "null": "None"}
+
+
+def members(arguments: str) -> dict[str, Raw]:
+    """The arguments by name, each in its own JSON source."""
+    return as_object(arguments)
+
+
+def text_value(source: Raw) -> str:
+    """A value for a tag: a string as its text, anything else as JSON."""
+    value = bytes(source).decode("utf-8")
+    return str(loads(value)) if value.startswith('"') else value
+
+
+def python_literal(source: Raw) -> str:
+    """A value as Python spells it."""
+    return _TOKEN.sub(_as_python, bytes(source).decode("utf-8"))
+
+
+def _as_python(token: re.Match[str]) -> str:
+    if token[1] is None:
+        return _PYTHON_WORDS.get(token[0], token[0])
+    # JSON's escapes mean the same in Python, but for `\/` and for pairs of surrogates: written anew without them.
+    spelled = dumps_text(loads(token[1])).decode("utf-8") if "\\" in token[1] else token[1]
+    return spelled + (token[2] or "")
+
+
+def marked_literal(source: Raw, mark: str, ambiguity: Callable[[str], None]) -> str:
+    """A value with its strings between marks and its keys bare, as the Gemma family spells it."""
+
+    def spell(token: re.Match[str]) -> str:
+        if token[1] is None:
+            return token[0].strip()
+        text = str(loads(token[1]))
+        if token[2] is not None:
+            if not text or not text.replace("_", "a").isalnum():
+                ambiguity(f"a key that is no word: {text[:40]!r}")
+            return text + ":"
+        if mark in text:
+            ambiguity(f"a text that contains {mark}")
+        return mark + text + mark
+
+    return _TOKEN.sub(spell, bytes(source).decode("utf-8"))
+
+
+# Mistral's templates refuse ids that are not exactly nine letters and digits.
+_MISTRAL_IDS = IdLimits(pattern="[a-zA-Z0-9]", max_length=9, min_length=9)
+
+Write = Callable[[PromptCall], str]
+
+
+def enclosed(
+    write: Write, *, opening: str = "", between: str = "\n", closing: str = ""
+) -> Callable[[Sequence[PromptCall], WriteContext], str]:
+    """A writer of all calls of a turn, from one of a single call."""
+
+    def write_calls(calls: Sequence[PromptCall], _: WriteContext) -> str:
+        return opening + between.join(write(call) for call in calls) + closing
+
+    return write_calls
+
+
+def object_call(call: PromptCall) -> str:
+    return f'{{"name": "{call.name}", "arguments": {call.arguments}}}'
+
+
+def parameters_call(call: PromptCall) -> str:
+    return f'{{"name": "{call.name}", "parameters": {call.arguments}}}'
+
+
+def mistral_call(call: PromptCall) -> str:
+    return f'{{"name": "{call.name}", "arguments": {call.arguments}, "id": "{mistral_id(call.call_id)}"}}'
+
+
+def cohere_call(call: PromptCall) -> str:
+    return (
+        f'{{"tool_call_id": "{call.number}", "tool_name": "{call.name}", '
+        f'"parameters": {call.arguments}}}'
+    )
+
+
+def flat_call(opening: str, middle: str, closing: str) -> Write:
+    """The name and the arguments beside each other, with markup around them."""
+    return lambda call: f"{opening}{call.name}{middle}{call.arguments}{closing}"
+
+
+def mistral_id(call_id: str) -> str:
+    return alias_id(call_id, _MISTRAL_IDS)
+
+
+def kimi_id(name: str, number: int) -> str:
+    """Kimi's ids name the tool and count the calls of the conversation."""
+    return f"functions.{name}:{number}"
+
+
+def python_calls(
+    *, opening: str = "", between: str = ", ", closing: str = ""
+) -> Callable[[Sequence[PromptCall], WriteContext], str]:
+    """`f(a=1, b="x")` for each call."""
+
+    def write_calls(calls: Sequence[PromptCall], context: WriteContext) -> str:
+        return opening + between.join(_python_call(call, context) for call in calls) + closing
+
+    return write_calls
+
+
+def _python_call(call: PromptCall, context: WriteContext) -> str:
+    written: list[str] = []
+    for key, value in members(call.arguments).items():
+        if not key.isidentifier() or iskeyword(key):
+            context.ambiguities.append(f"a parameter that is no name: {key[:40]!r}")
+        written.append(f"{key}={python_literal(value)}")
+    return f"{call.name}({', '.join(written)})"
+
+
+def marked_calls(
+    *, mark: str, opening: str, closing: str
+) -> Callable[[Sequence[PromptCall], WriteContext], str]:
+    """`call:f{k:<mark>text<mark>,n:42}` for each call, each in its own block."""
+
+    def write_calls(calls: Sequence[PromptCall], context: WriteContext) -> str:
+        spell = partial(marked_literal, mark=mark, ambiguity=context.ambiguities.append)
+        return "".join(
+            f"{opening}call:{call.name}{spell(_source(call.arguments))}{closing}" for call in calls
+        )
+
+    return write_calls
+
+
+def _source(arguments: str) -> Raw:
+    # A lone surrogate can only be inside a string, where its escape means the same.
+    return Raw(arguments.encode("utf-8", "backslashreplace"))
+
+
+# What keys may be made of, in every tag and attribute, beside letters and digits.
+_KEY_MARKS = frozenset("_.$-")
+_TYPES_BY_FIRST: dict[bytes, JsonType] = {
+    b'"': "string",
+    b"{": "object",
+    b"[": "array",
+    b"t": "boolean",
+    b"f": "boolean",
+    b"n": "null",
+}
+_STRING = Types(frozenset({"string"}))
+_JSON = Types(frozenset({"null", "number", "boolean", "object", "array", "string"}))
+
+
+class Tags(Struct, frozen=True, kw_only=True):
+    """One format: what surrounds all calls, a call (`head` takes its name and its number in the turn) and a parameter.
+
+    parameter: what comes before a value, from its key and its type. end: what comes after it, from its key.
+    marks: literals that no value may contain, `{name}` standing for that of the tool.
+    room: what surrounds each value, which a reader removes.
+    trims: what a reader takes off both ends of a value: one line break, or nothing.
+    untyped: how a reader takes a value without a declared type; `markup`: as its tag says.
+    wrappers: keys that a reader takes for a wrapper of all arguments if they are alone and undeclared.
+    needs_required: a reader refuses calls that lack a required parameter; only_declared: and undeclared ones.
+    read: the reader of one call's text, for formats where the type of a value depends on all of it.
+    """
+
+    head: Callable[[str, int], str]
+    parameter: Callable[[str, JsonType], str]
+    end: Callable[[str], str]
+    tail: Callable[[str], str]
+    marks: tuple[str, ...]
+    opening: str = ""
+    closing: str = ""
+    between: str = "\n"
+    room: str = ""
+    trims: Literal["newline", "nothing"] = "newline"
+    untyped: Untyped | Literal["markup"] = "string"
+    wrappers: tuple[str, ...] = ()
+    needs_required: bool = False
+    only_declared: bool = False
+    read: Callable[[str, str, Offers], dict[str, str]] | None = None
+
+    def write_calls(self, calls: Sequence[PromptCall], context: WriteContext) -> str:
+        text = self.between.join(
+            self._call(call, number, context) for number, call in enumerate(calls, 1)
+        )
+        return self.opening + text + self.closing
+
+    def _call(self, call: PromptCall, number: int, context: WriteContext) -> str:
+        written = [self.head(call.name, number)]
+        arguments = members(call.arguments)
+        for key, source in arguments.items():
+            value = text_value(source)
+            types = context.offers.types(call.name, key)
+            ambiguities = (
+                *self._ambiguities_of_marks(call.name, key, value),
+                *self._ambiguities_of_type(value, source, types),
+            )
+            context.ambiguities.extend(
+                f"{call.name}.{key[:40]}: {ambiguity}" for ambiguity in ambiguities
+            )
+            written += (self.parameter(key, json_type(source)), self._spaced(value), self.end(key))
+        written.append(self.tail(call.name))
+        text = "".join(written)
+        of_all = self._ambiguities_of_all(call.name, arguments, text, context.offers)
+        context.ambiguities.extend(f"{call.name}: {ambiguity}" for ambiguity in of_all)
+        return text
+
+    def _spaced(self, value: str) -> str:
+        """A value that begins or ends with a line break gets others for the reader to take off."""
+        if self.room or self.trims != "newline" or not _has_outer_break(value):
+            return self.room + value + self.room
+        return f"\n{value}\n"
+
+    def _ambiguities_of_all(
+        self, name: str, arguments: dict[str, Raw], text: str, offers: Offers
+    ) -> Iterator[str]:
+        alone = next(iter(arguments)) if len(arguments) == 1 else ""
+        if alone in self.wrappers and alone not in offers.parameters(name):
+            yield "a parameter that looks like a wrapper of all"
+        if self.needs_required and not arguments.keys() >= set(offers.required(name)):
+            yield "a required parameter is missing"
+        if self.only_declared and not set(offers.parameters(name)) >= arguments.keys():
+            yield "a parameter that its schema does not declare"
+        if self.read is not None:
+            found = self.read(text, name, offers)
+            for key, source in arguments.items():
+                if key not in found or not _is_same(found[key], source):
+                    yield f"a value of {key[:40]!r} that depends on its context"
+
+    def _ambiguities_of_marks(self, name: str, key: str, value: str) -> Iterator[str]:
+        if not key or not all(letter.isalnum() or letter in _KEY_MARKS for letter in key):
+            yield "a key that is no word"
+        marks = (mark.replace("{name}", name) for mark in self.marks)
+        found = next((mark for mark in marks if mark in value), None)
+        if found is not None:
+            yield f"a value that contains {found}"
+        if value.endswith("\r") and self._spaced(value) != value:
+            yield "a value that ends with half a line break"
+
+    def _ambiguities_of_type(self, value: str, source: Raw, types: Types) -> Iterator[str]:
+        if self.read is None and not self._keeps_type(value, source, types):
+            declared = " or ".join(sorted(types.names)) or "nothing"
+            yield f"{json_type(source)} where the schema says {declared}"
+
+    def _keeps_type(self, value: str, source: Raw, types: Types) -> bool:
+        """Whether a reader that goes by the schema reads the value as what it is."""
+        kind = json_type(source)
+        untyped: Untyped = "string"
+        if self.untyped != "markup":
+            untyped = self.untyped
+        elif not types.names:
+            types = _STRING if kind == "string" else _JSON
+        if kind == "string" and types.is_text:
+            return True
+        return _is_same(coerce(value, types, untyped), source)
+
+
+def json_type(source: Raw) -> JsonType:
+    """The JSON type of a value, from its source."""
+    data = bytes(source)
+    known = _TYPES_BY_FIRST.get(data[:1])
+    if known is not None:
+        return known
+    return "number" if set(data) & set(b".eE") else "integer"
+
+
+def _has_outer_break(value: str) -> bool:
+    return value.startswith(("\n", "\r\n")) or value.endswith("\n")
+
+
+def _is_same(read: str, source: Raw) -> bool:
+    """Whether two sources are one JSON value."""
+    found = Raw(read.encode("utf-8", "backslashreplace"))
+    if bytes(found) == bytes(source):
+        return True
+    # 1 and 1.0 are one value, but not to a reader that wants an integer.
+    return is_same_json(read, source_text(source)) and json_type(found) == json_type(source)

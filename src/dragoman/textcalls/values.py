@@ -1,0 +1,323 @@
+"""The text of a parameter as JSON, by the type that its schema declares; and Python literals as JSON.
+
+A parameter declared as a string is its text, whatever that looks like. For other types the text is tried in a fixed
+order (null, integer, number, boolean, object, array) and stays a string if none fits: a tool can refuse a wrong type with
+a message that the model understands. JSON passes as it was written. Python's spelling of a list or a dict is converted,
+and so is JSON that was escaped once too often.
+
+Python literals are read while they stream or from a whole text: strings (with prefixes, triple quotes and escapes),
+numbers, `True False None` and their JSON spellings, lists, tuples, sets and dicts. Models often forget to escape a quote
+inside a string argument, so `is_argument` strings end only at a quote after which the call can go on.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from dragoman._json import dumps_text, is_strict, loads
+from dragoman.errors import MalformedJson
+from dragoman.textcalls.block import Block, Limits
+from dragoman.textcalls.cursor import SPACE, Malformed, TextBuffer, Wait, Words
+from dragoman.textcalls.offers import Offers, Types
+
+
+def json_string(text: str) -> str:
+    """The text as a JSON string."""
+    return dumps_text(text).decode("utf-8")
+
+
+def json_string_inside(text: str) -> str:
+    """The text as it is written between the quotes of a JSON string."""
+    return json_string(text)[1:-1]
+
+
+Take = Callable[[str], None]
+
+_CONSTANTS = {
+    "True": "true",
+    "true": "true",
+    "False": "false",
+    "false": "false",
+    "None": "null",
+    "null": "null",
+}
+_ATOM = re.compile(r"[-+0-9A-Za-z_.]*")
+_PYTHON_INTEGER = re.compile(r"[+-]?[0-9][0-9_]*")
+_PYTHON_FLOAT = re.compile(r"[+-]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)?")
+_MAX_ATOM = 400
+_ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "a": "\a",
+    "v": "\v",
+    "0": "\0",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "\n": "",
+}
+_HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
+_PREFIXES = frozenset("rRbBuUfF")
+_STOPS = {quote: Words((quote, "\\")) for quote in ("'", '"', "'''", '"""')}
+_TRIPLES = {quote: Words((quote * 2,)) for quote in ("'", '"')}
+# After the quote: another argument, or the end of the call and then of the list, the line, `print(…)` or the block.
+_GOES_ON = re.compile(
+    r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*=|\))|\)\s*(?:[\],;\n<`]|\)\s*(?:[\n`;]|$)|[A-Za-z_]\w*\s*\(|$))"
+)
+_MAY_GO_ON = re.compile(r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*)?|\)\s*(?:\)\s*|[A-Za-z_]\w*\s*)?)?")
+_MAX_AHEAD = 64
+_WHOLE_LIMITS = Limits()
+_NO_OFFERS = Offers(())
+
+
+def literal_as_json(text: str) -> str | None:
+    """A whole text that is one Python literal, as JSON; None if it is not one. Sets are not accepted here."""
+    buffer = TextBuffer()
+    buffer.feed(text, 0)
+    buffer.ended = True
+    block = Block(buffer, 0, offers=_NO_OFFERS, limits=_WHOLE_LIMITS, streams=False)
+    pieces: list[str] = []
+    try:
+        for _ in read_literal(block, pieces.append, takes_sets=False):
+            return None
+    except Malformed:
+        return None
+    return "".join(pieces) if block.at >= buffer.end else None
+
+
+def read_literal(
+    block: Block, take: Take, *, is_argument: bool = False, takes_sets: bool = True, depth: int = 0
+) -> Wait[None]:
+    """One literal at the cursor, given to `take` as JSON."""
+    if depth > block.limits.max_depth:
+        reason = f"expected at most {block.limits.max_depth} levels"
+        block.malformed(reason, is_limit=True)
+    first = yield from block.skip(SPACE)
+    if first in ("'", '"'):
+        yield from _read_string(block, take, is_argument=is_argument)
+    elif first in ("[", "("):
+        yield from _read_list(block, take, takes_sets=takes_sets, depth=depth)
+    elif first == "{":
+        yield from _read_braces(block, take, takes_sets=takes_sets, depth=depth)
+    else:
+        yield from _read_atom(block, take, is_argument=is_argument)
+
+
+def _read_list(block: Block, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
+    end = "]" if (yield from block.peek()) == "[" else ")"
+    block.at += 1
+    take("[")
+    is_first = True
+    while (yield from block.skip(SPACE)) != end:
+        if not is_first:
+            take(",")
+        is_first = False
+        yield from read_literal(block, take, takes_sets=takes_sets, depth=depth + 1)
+        if (yield from block.skip(SPACE)) == ",":
+            block.at += 1
+        elif (yield from block.peek()) != end:
+            block.malformed("expected a comma or the end of a list")
+    block.at += 1
+    take("]")
+
+
+def _read_braces(block: Block, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
+    """A dict, or a set, which the first value decides."""
+    start = block.at
+    block.at += 1
+    if (yield from block.skip(SPACE)) == "}":
+        block.at += 1
+        take("{}")
+        return
+    is_set: bool | None = None
+    parts: list[str] = []
+    while (yield from block.skip(SPACE)) != "}":
+        pieces: list[str] = []
+        yield from read_literal(block, pieces.append, takes_sets=takes_sets, depth=depth + 1)
+        has_value = (yield from block.skip(SPACE)) == ":"
+        if is_set is None:
+            is_set = not has_value
+            if is_set and not takes_sets:
+                block.malformed("expected a dict, got a set", at=start)
+        if is_set == has_value:
+            block.malformed("expected a dict or a set")
+        if has_value:
+            pieces = [_as_key("".join(pieces)), ":"]
+            block.at += 1
+            yield from read_literal(block, pieces.append, takes_sets=takes_sets, depth=depth + 1)
+        parts.append("".join(pieces))
+        if (yield from block.skip(SPACE)) == ",":
+            block.at += 1
+        elif (yield from block.peek()) != "}":
+            block.malformed("expected a comma or the end of a dict")
+    block.at += 1
+    take(("[%s]" if is_set else "{%s}") % ",".join(parts))
+
+
+def _as_key(source: str) -> str:
+    return source if source.startswith('"') else json_string(source)
+
+
+def _read_atom(block: Block, take: Take, *, is_argument: bool) -> Wait[None]:
+    buffer, start = block.buffer, block.at
+    text = ""
+    while True:
+        index = block.at - buffer.base
+        found = _ATOM.match(buffer.data, index)
+        end = found.end() if found is not None else index
+        text += buffer.data[index:end]
+        block.at = buffer.base + end
+        buffer.examined += end - index + 1
+        if len(text) > _MAX_ATOM:
+            block.malformed("expected a shorter value", at=start)
+        if end < len(buffer.data) or buffer.ended:
+            break
+        yield
+    if text and text[0] in _PREFIXES and len(text) <= 2 and (yield from block.peek()) in ("'", '"'):
+        is_raw = "r" in text.lower()
+        yield from _read_string(block, take, is_argument=is_argument, is_raw=is_raw)
+        return
+    written = _CONSTANTS.get(text) or _python_number(text)
+    if written is None:
+        block.malformed(f"expected a value, got {text[:40]!r}", at=start)
+    take(written)
+
+
+def _python_number(text: str) -> str | None:
+    if _PYTHON_INTEGER.fullmatch(text):
+        return str(int(text))
+    if _PYTHON_FLOAT.fullmatch(text):
+        written = repr(float(text))
+        return written if written.strip("-") not in ("inf", "nan") else None
+    return None
+
+
+def _read_string(
+    block: Block, take: Take, *, is_argument: bool, is_raw: bool = False
+) -> Wait[None]:
+    quote = yield from block.peek()
+    block.at += 1
+    if (yield from block.match(_TRIPLES[quote])):
+        quote *= 3
+    take('"')
+
+    def give(piece: str) -> None:
+        take(json_string_inside(piece))
+
+    stops = _STOPS[quote]
+    while True:
+        stop = yield from block.until(stops, give)
+        if not stop:
+            block.malformed("the text ended inside a string")
+        if stop == "\\":
+            give((yield from _read_escape(block, is_raw=is_raw)))
+        elif not is_argument or len(quote) > 1 or (yield from _ends_here(block)):
+            break
+        else:
+            give(quote)
+    take('"')
+
+
+def _read_escape(block: Block, *, is_raw: bool) -> Wait[str]:
+    """The value of an escape. One that Python does not know stays as it is, with the backslash."""
+    character = yield from block.peek()
+    if not character:
+        return "\\"
+    block.at += 1
+    size = _HEX_ESCAPES.get(character)
+    if is_raw:
+        return "\\" + character
+    if size is None:
+        return _ESCAPES.get(character, "\\" + character)
+    digits = ""
+    while len(digits) < size:
+        digit = yield from block.peek()
+        if not digit or digit not in "0123456789abcdefABCDEF":
+            return "\\" + character + digits
+        digits += digit
+        block.at += 1
+    code = int(digits, 16)
+    return chr(code) if code <= 0x10FFFF else "\\" + character + digits
+
+
+def _ends_here(block: Block) -> Wait[bool]:
+    """Whether a call can go on after the quote just passed."""
+    buffer = block.buffer
+    while True:
+        index = block.at - buffer.base
+        ahead = buffer.data[index : index + _MAX_AHEAD]
+        buffer.examined += len(ahead)
+        is_whole = buffer.ended or len(ahead) == _MAX_AHEAD
+        found = _GOES_ON.match(ahead)
+        # The end of the window is an end only where the text is over.
+        if found is not None and (
+            is_whole or found.end() < len(ahead) or not _is_open_end(found.group())
+        ):
+            return True
+        if is_whole or _MAY_GO_ON.fullmatch(ahead) is None:
+            return False
+        yield
+
+
+def _is_open_end(matched: str) -> bool:
+    """Whether only the end of the window made it match."""
+    return matched.rstrip().endswith(")")
+
+
+Untyped = Literal["string", "json"]
+"""What a value without a declared type is: its text, or JSON where it is JSON."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0*)?")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_MAX_DIGITS = 400  # beyond a double; such a text is no number
+
+
+def coerce(text: str, types: Types, untyped: Untyped = "string") -> str:
+    """The text as JSON source."""
+    names = types.names
+    if types.is_text or (not names and untyped == "string"):
+        return json_string(text)
+    stripped = text.strip()
+    if not names:
+        return stripped if is_strict(stripped) else json_string(text)
+    if "null" in names and (stripped == "null" or (stripped == "None" and "string" not in names)):
+        return "null"
+    written: str | None = None
+    if "integer" in names or "number" in names:
+        written = _number(stripped, whole="number" not in names)
+    if written is None and "boolean" in names and stripped.lower() in ("true", "false"):
+        written = stripped.lower()
+    if written is None and names & {"object", "array"}:
+        starts = ("{" if "object" in names else "") + ("[" if "array" in names else "")
+        written = _container(stripped, starts)
+    return json_string(text) if written is None else written
+
+
+def _number(text: str, *, whole: bool) -> str | None:
+    if len(text) > _MAX_DIGITS:
+        return None
+    if _JSON_NUMBER.fullmatch(text) and (not whole or _INTEGER.fullmatch(text)):
+        return text.partition(".")[0] if whole else text
+    if _INTEGER.fullmatch(text):
+        return str(int(text.partition(".")[0]))
+    return None if whole or _NUMBER.fullmatch(text) is None else repr(float(text))
+
+
+def _container(text: str, starts: str) -> str | None:
+    if not text or text[0] not in starts:
+        return None
+    if is_strict(text):
+        return text
+    literal = literal_as_json(text)
+    if literal is not None:
+        return literal
+    try:
+        unescaped = loads(f'"{text}"')
+    except MalformedJson:
+        return None
+    found = str(unescaped)
+    return found if is_strict(found) else None

@@ -1,0 +1,399 @@
+"""Tool calls with parsed parameters, from a body or a stream of any dialect; text and calls side by side.
+
+Each call is returned as soon as its dialect closes it. A call that cannot be used is returned too, with an error in its
+metadata, and does not delay any other.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Literal, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman._json import loads
+from dragoman.core.ids import Minter
+from dragoman.core.surrogates import replace_lone
+from dragoman.dialects.base import DecodeContext
+from dragoman.errors import ConfigError, FrameTooLarge, GatewayError, MalformedJson, ToolError
+from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, TextDelta
+from dragoman.model.outcome import ErrorInfo, Problem
+from dragoman.model.parts import Call, Dialect, Text
+from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser
+from dragoman.toolcalls.payloads import BOM, PayloadReader, Place, Reading, document_of
+
+Provider = Literal["openai", "anthropic", "codex"]
+
+PROVIDERS: Mapping[Dialect, Provider] = {
+    "chat": "openai",
+    "responses": "openai",
+    "messages": "anthropic",
+    "codex": "codex",
+}
+_MINTED_DIGITS = 24
+
+
+class ToolCallMetadata(Struct, frozen=True, kw_only=True):
+    """Where a call came from. `raw` is the call with its exact argument text; `timestamp` is ISO 8601 in UTC."""
+
+    provider: Provider | None = None
+    dialect: Dialect | None = None
+    timestamp: str | None = None
+    raw: Call | None = None
+    error: ToolError | None = None
+    choice_index: int = 0
+
+
+class ToolCall(Struct, frozen=True):
+    """A call in no dialect. If `metadata.error` says that the parameters cannot be read, they are empty.
+
+    The input of a custom (freeform) tool is no JSON; it is the parameter `input`.
+    """
+
+    id: str
+    name: str
+    parameters: dict[str, object]
+    metadata: ToolCallMetadata
+
+
+def unify(
+    call: Call, *, dialect: Dialect | None, choice: int, now: datetime | None, lacks_id: bool
+) -> ToolCall:
+    """A call as its unified value. `lacks_id`: its id is one we made because none came."""
+    parameters, problem = _parameters(call)
+    if not problem and lacks_id:
+        problem = "it came without an id; one was made"
+    who = f"call {call.call_id!r} of {call.name!r}"
+    return ToolCall(
+        call.call_id,
+        call.name,
+        parameters,
+        ToolCallMetadata(
+            provider=PROVIDERS[dialect] if dialect is not None else None,
+            dialect=dialect,
+            timestamp=_stamp(now),
+            raw=call,
+            error=ToolError(f"{who}: {problem}") if problem else None,
+            choice_index=choice,
+        ),
+    )
+
+
+def nameless(message: str, *, dialect: Dialect, choice: int, now: datetime | None) -> ToolCall:
+    """A call whose name never came: its reader has no part for it, only a problem."""
+    return ToolCall(
+        "",
+        "",
+        {},
+        ToolCallMetadata(
+            provider=PROVIDERS[dialect],
+            dialect=dialect,
+            timestamp=_stamp(now),
+            error=ToolError(message),
+            choice_index=choice,
+        ),
+    )
+
+
+def is_minted(call_id: str, seed: str, bound: int) -> bool:
+    """Whether the id is one of the first `bound` that a reader with this seed makes."""
+    mint = Minter(seed)
+    tail = call_id[-_MINTED_DIGITS:]
+    return any(mint("") == tail for _ in range(bound))
+
+
+def _parameters(call: Call) -> tuple[dict[str, object], str]:
+    """The parsed input, and what is wrong with it."""
+    if call.status != "completed":
+        return {}, "it was cut off before its end"
+    if call.kind == "custom":
+        return {"input": call.input}, ""
+    if not call.input.strip():
+        return {}, ""
+    try:
+        value = cast("object", loads(call.input))
+    except MalformedJson:
+        return (
+            {},
+            f"expected arguments that are JSON, got {len(call.input)} characters that are not",
+        )
+    if not isinstance(value, dict):
+        return {}, f"expected arguments that are a JSON object, got {_kind(value)}"
+    return cast("dict[str, object]", value), ""
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case _:
+            return "an array"
+
+
+def _stamp(now: datetime | None) -> str | None:
+    if now is None:
+        return None
+    # A naive time is taken for UTC: guessing the zone of the machine would make the result depend on it.
+    aware = now if now.tzinfo is not None else now.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Clock = Callable[[], datetime]
+_PartKey = tuple[int, int]
+
+_NO_CONTEXT = DecodeContext()
+_EVENTS = cast("tuple[type[Event], ...]", get_args(Event))
+_EVENT_CHANNEL = 0  # events that come as such; readers count from 1
+
+
+class ParsedToolCalls(Struct, frozen=True, kw_only=True):
+    """Calls and text. `text` is the first choice's; `errors` are the calls' own; `failure`: the answer itself failed."""
+
+    calls: tuple[ToolCall, ...] = ()
+    text: str = ""
+    errors: tuple[ToolError, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    failure: ErrorInfo | None = None
+
+
+class _OpenPart:
+    """A part that has begun: which choice it is of, and its text where that matters."""
+
+    __slots__ = ("choice", "header", "pieces")
+
+    def __init__(self, start: PartStarted, choice: int) -> None:
+        self.header = start.header
+        self.choice = choice
+        self.pieces: list[str] = []
+
+
+class ToolCallParser:
+    """Gives calls as a stream completes them. `feed` takes bytes of SSE however they are cut, payloads, or events.
+
+    clock: stamps calls as they are given; without one they have no timestamp.
+    context: what is known of the request; its tools settle names that never come.
+
+    Raises:
+        ConfigError: there is no such dialect.
+    """
+
+    def __init__(
+        self,
+        *,
+        dialect: Dialect | Literal["auto"] = "auto",
+        clock: Clock | None = None,
+        context: DecodeContext = _NO_CONTEXT,
+    ) -> None:
+        if dialect != "auto" and dialect not in PROVIDERS:
+            known = ", ".join(("auto", *PROVIDERS))
+            raise ConfigError(f"expected a dialect, one of {known}; got {dialect!r}")
+        self._failure: ErrorInfo | None = None
+        self._reader = PayloadReader(context, None if dialect == "auto" else dialect)
+        self._clock = clock
+        self._frames: FrameParser | None = None
+        self._open: dict[_PartKey, _OpenPart] = {}
+        self._texts: dict[_PartKey, list[str]] = {}
+        self._lacking: set[int] = set()
+
+    @property
+    def failure(self) -> ErrorInfo | None:
+        """Why the answer failed, if it did."""
+        return self._failure or self._reader.failure
+
+    @property
+    def text(self) -> str:
+        """The text of the first choice so far."""
+        return "".join(piece for pieces in self._texts.values() for piece in pieces)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What was irregular or could not be read; `frame` counts payloads from 1."""
+        return tuple(self._reader.problems)
+
+    def feed(self, payload: object) -> tuple[ToolCall, ...]:
+        """The calls that this payload completes."""
+        if isinstance(payload, _EVENTS):
+            return self._take(_EVENT_CHANNEL, payload, None)
+        if isinstance(payload, str):
+            payload = replace_lone(payload).encode()
+        if isinstance(payload, bytes | bytearray):
+            return self._feed_bytes(bytes(payload))
+        return self._route(payload, Place())
+
+    def feed_whole(self, body: object) -> tuple[ToolCall, ...]:
+        """The calls of a finished answer, message or item."""
+        return self._route(body, Place(is_final=True))
+
+    def close(self) -> tuple[ToolCall, ...]:
+        """The stream has ended. Calls it cut off are given with their error; all state but the text is dropped."""
+        frames, self._frames = self._frames, None
+        calls = list(self._read_frames(frames.close()) if frames is not None else ())
+        for reading in self._reader.end(None):
+            calls.extend(self._take_reading(reading))
+        for part in self._open.values():
+            if isinstance(part.header, Call) and part.header.executor == "client":
+                cut = replace(part.header, input="".join(part.pieces), status="incomplete")
+                calls.append(self._unify(cut, None, part.choice, lacks_id=False))
+        self._open.clear()
+        self._lacking.clear()
+        return tuple(calls)
+
+    def _feed_bytes(self, data: bytes) -> tuple[ToolCall, ...]:
+        """The first bytes decide: JSON comes in whole documents, anything else is SSE, cut anywhere."""
+        if self._frames is None:
+            if _is_json(data):
+                return self._route(data, Place())
+            self._frames = FrameParser(MAX_FRAME_BYTES)
+        try:
+            frames = self._frames.feed(data)
+        except FrameTooLarge as error:
+            self._frames = None
+            self._reader.note("frame_too_large", error.message)
+            return tuple(self._fail(error))
+        return tuple(self._read_frames(frames))
+
+    def _read_frames(self, frames: Iterable[Frame]) -> list[ToolCall]:
+        calls: list[ToolCall] = []
+        for frame in frames:
+            try:
+                document = document_of(frame)
+            except MalformedJson as error:
+                kind = "invalid_utf8" if frame.invalid_utf8 else "unknown_payload"
+                self._reader.note(kind, error.message)
+                calls.extend(self._fail(error))
+            else:
+                if document is not None:
+                    calls.extend(self._route(document, Place()))
+        return calls
+
+    def _fail(self, error: GatewayError) -> list[ToolCall]:
+        """A piece of the stream cannot be read: its open calls are given with their error."""
+        readings = self._reader.fail(error.message)
+        return [call for reading in readings for call in self._take_reading(reading)]
+
+    def _route(self, payload: object, place: Place) -> tuple[ToolCall, ...]:
+        readings = self._reader.read(payload, place)
+        return tuple(call for reading in readings for call in self._take_reading(reading))
+
+    def _take_reading(self, reading: Reading) -> list[ToolCall]:
+        calls: list[ToolCall] = []
+        if any(kind == "missing_id" for kind, _ in reading.problems):
+            self._lacking.add(reading.channel)
+        for event in reading.events:
+            calls.extend(self._take(reading.channel, event, reading))
+        for kind, message in reading.problems:
+            if kind == "nameless_call":
+                calls.append(
+                    nameless(
+                        message, dialect=reading.dialect, choice=reading.choice, now=self._now()
+                    )
+                )
+        return calls
+
+    def _take(self, channel: int, event: Event, reading: Reading | None) -> tuple[ToolCall, ...]:
+        match event:
+            case PartStarted():
+                self._start((channel, event.part), event, reading)
+            case TextDelta() if (channel, event.part) in self._texts:
+                self._texts[channel, event.part].append(event.text)
+            case InputDelta() if channel == _EVENT_CHANNEL and (channel, event.part) in self._open:
+                self._open[channel, event.part].pieces.append(event.text)
+            case PartEnded():
+                return self._end((channel, event.part), event, reading)
+            case Failed():
+                self._failure = event.error
+            case _:
+                pass
+        return ()
+
+    def _start(self, key: _PartKey, event: PartStarted, reading: Reading | None) -> None:
+        # Only Chat has several choices, and numbers them itself.
+        choice = event.choice
+        if reading is not None and reading.dialect != "chat":
+            choice = reading.choice
+        self._open[key] = _OpenPart(event, choice)
+        if isinstance(event.header, Text) and choice == 0:
+            self._texts[key] = []
+
+    def _end(
+        self, key: _PartKey, event: PartEnded, reading: Reading | None
+    ) -> tuple[ToolCall, ...]:
+        part = self._open.pop(key, None)
+        value = event.value
+        if isinstance(value, Text) and key in self._texts:
+            self._texts[key] = [value.text]
+        if not isinstance(value, Call) or value.executor != "client":
+            return ()
+        lacks_id = (
+            reading is not None
+            and key[0] in self._lacking
+            # A reader mints at most a few ids per part: the call's, its item's, the answer's.
+            and is_minted(value.call_id, reading.seed, 4 * (event.part + 1) + 8)
+        )
+        choice = part.choice if part is not None else 0
+        return (self._unify(value, reading, choice, lacks_id=lacks_id),)
+
+    def _unify(
+        self, call: Call, reading: Reading | None, choice: int, *, lacks_id: bool
+    ) -> ToolCall:
+        dialect = reading.dialect if reading is not None else None
+        return unify(call, dialect=dialect, choice=choice, now=self._now(), lacks_id=lacks_id)
+
+    def _now(self) -> datetime | None:
+        return self._clock() if self._clock is not None else None
+
+
+def parse_tool_calls(
+    source: object,
+    *,
+    dialect: Dialect | Literal["auto"] = "auto",
+    clock: Clock | None = None,
+    context: DecodeContext = _NO_CONTEXT,
+) -> ParsedToolCalls:
+    """All calls of an answer, and its text.
+
+    source: a body (bytes, text, mapping or an SDK's object), a recorded SSE stream, or an iterable of events or of
+        payloads of a stream.
+    clock: what stamps the calls; without one they have no timestamp.
+
+    Raises:
+        ConfigError: there is no such dialect.
+    """
+    parser = ToolCallParser(dialect=dialect, clock=clock, context=context)
+    calls: list[ToolCall] = []
+    if isinstance(source, str):
+        source = replace_lone(source).encode()
+    if isinstance(source, bytes | bytearray) and not _is_json(bytes(source)):
+        calls.extend(parser.feed(source))
+    elif _is_one(source):
+        calls.extend(parser.feed_whole(source))
+    else:
+        for payload in cast("Iterable[object]", source):
+            calls.extend(parser.feed(payload))
+    calls.extend(parser.close())
+    return ParsedToolCalls(
+        calls=tuple(calls),
+        text=parser.text,
+        errors=tuple(call.metadata.error for call in calls if call.metadata.error is not None),
+        problems=parser.problems,
+        failure=parser.failure,
+    )
+
+
+def _is_json(data: bytes) -> bool:
+    return data.removeprefix(BOM).lstrip()[:1] in (b"{", b"[")
+
+
+def _is_one(source: object) -> bool:
+    """Whether it is one document rather than many. An SDK's objects can be iterated too, over their fields."""
+    return (
+        isinstance(source, bytes | bytearray | Mapping)
+        or hasattr(source, "model_dump")
+        or not isinstance(source, Iterable)
+    )

@@ -1,0 +1,93 @@
+"""The ways in which a server can fail to answer, as errors: one place for their words, kinds and statuses.
+
+Messages name the upstream as its operator does and say which time ran out. Clients read them: they quote no header and no
+query, and no address. What the system says of a failure names addresses, and goes into `detail`, for the operator's log.
+"""
+
+import os
+import socket
+import ssl
+
+from dragoman.core.failures import ToldError
+from dragoman.errors import UpstreamError
+from dragoman.model.outcome import ErrorInfo
+
+CONNECTIONS_TAKEN = "connections_taken"
+"""The code of an error for want of a free connection."""
+
+# When a client may come back after it waited for a free connection in vain: they become free one by one.
+RETRY_AFTER_SECONDS = 1.0
+
+
+def all_taken(name: str, count: int, seconds: float) -> UpstreamError:
+    return ToldError(
+        ErrorInfo(
+            kind="overloaded",
+            message=(
+                f"expected one of the {count} connections to upstream {name!r} (max_connections)"
+                f" to be free within {seconds:g} s; each is taken"
+            ),
+            status=503,
+            code=CONNECTIONS_TAKEN,
+            retry_after=RETRY_AFTER_SECONDS,
+        )
+    )
+
+
+def unreachable(name: str, cause: str | Exception) -> UpstreamError:
+    return _caused(f"upstream {name!r} cannot be reached", cause)
+
+
+def no_connection(name: str, seconds: float) -> UpstreamError:
+    return _of_kind("timeout", f"upstream {name!r} gave no connection within {seconds:g} s", 504)
+
+
+def no_answer(name: str, seconds: float) -> UpstreamError:
+    return _of_kind("timeout", f"upstream {name!r} began no answer within {seconds:g} s", 504)
+
+
+def gone_silent(name: str, seconds: float) -> UpstreamError:
+    return _of_kind("timeout", f"upstream {name!r} sent nothing for {seconds:g} s", 504)
+
+
+def gone_without_answer(name: str) -> UpstreamError:
+    return UpstreamError(f"upstream {name!r} closed the connection without an answer")
+
+
+def cut_short(name: str, cause: str | Exception) -> UpstreamError:
+    error = _caused(f"upstream {name!r} cut its answer short", cause)
+    error.kind = "truncated"
+    return error
+
+
+def not_http(name: str, cause: str) -> UpstreamError:
+    return _of_kind("protocol", f"upstream {name!r} did not answer in HTTP: {cause}")
+
+
+def reason_of(error: Exception) -> str:
+    """Why a connection failed, without the address that it was to or the name that a certificate was expected to have."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "its certificate is not accepted"
+    if isinstance(error, ssl.SSLError):
+        reason: object = getattr(error, "reason", None)  # which not all have
+        return f"TLS failed ({reason})" if reason else "TLS failed"
+    if not isinstance(error, OSError):
+        return type(error).__name__
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror)  # the system's words for it, without the name
+    return os.strerror(error.errno) if error.errno else "no connection could be made"
+
+
+def _caused(what: str, cause: str | Exception) -> UpstreamError:
+    if isinstance(cause, str):
+        return UpstreamError(f"{what}: {cause}")
+    error = UpstreamError(f"{what}: {reason_of(cause)}")
+    error.detail = str(cause) or type(cause).__name__
+    return error
+
+
+def _of_kind(kind: str, message: str, status: int = 502) -> UpstreamError:
+    error = UpstreamError(message)
+    error.kind = kind
+    error.status = status
+    return error

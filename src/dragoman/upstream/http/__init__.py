@@ -1,0 +1,1 @@
+"""Upstreams over HTTP/1.1: the client, its connections, and which headers go where."""

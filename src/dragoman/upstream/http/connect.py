@@ -1,0 +1,200 @@
+"""How a connection is made: names to addresses, addresses tried side by side, proxies, TLS.
+
+Knows nothing of pools and answers; `connection.py` is what comes out.
+"""
+
+import asyncio
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import zip_longest
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from dragoman.config.settings import UpstreamSettings
+from dragoman.errors import ConfigError
+from dragoman.upstream import errors
+from dragoman.upstream.http.connection import Connection
+
+# RFC 8305 recommends it: how long an address may be silent before the next is tried beside it.
+ATTEMPT_DELAY = 0.25
+# A provider thinks for minutes without a byte; routers forget such connections unless somebody speaks.
+KEEPALIVE_SECONDS = 60
+KEEPALIVE_PROBES = 5
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]
+
+
+class Place(Struct, frozen=True):
+    """Where a URL points to, without its path. `authority` is the Host header's text."""
+
+    is_tls: bool
+    host: str
+    port: int
+    authority: str
+    credentials: str | None = None
+
+
+def place_of(url: str, what: str) -> Place:
+    """The server of a URL. `what` names the setting it came from.
+
+    Raises:
+        ConfigError: it has no host, or a scheme other than http and https. The URL itself is not quoted: it may
+            hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        # Its words would quote the address, and with it a password.
+        raise ConfigError(f"{what}: expected an address such as https://host:443") from None
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        raise ConfigError(f"{what}: expected an address such as https://host or http://host:8000")
+    credentials = None
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        credentials = b64encode(pair.encode()).decode()
+    return Place(
+        is_tls=parts.scheme == "https",
+        host=parts.hostname,
+        port=port or _DEFAULT_PORTS[parts.scheme],
+        authority=parts.netloc.rpartition("@")[2],
+        credentials=credentials,
+    )
+
+
+class Dialer:
+    """Makes connections to one server, through a proxy if one is configured."""
+
+    def __init__(self, name: str, settings: UpstreamSettings, tls: ssl.SSLContext | None) -> None:
+        self._name = name
+        self._settings = settings
+        self._tls = tls
+        self.place = place_of(settings.base_url, f"upstreams.{name}.base_url")
+        self.proxy: Place | None = None
+        if settings.proxy:
+            self.proxy = place_of(settings.proxy, f"upstreams.{name}.proxy")
+            if self.proxy.is_tls:
+                raise ConfigError(
+                    f"upstreams.{name}.proxy: expected http://…, got an https address"
+                )
+
+    async def dial(self) -> Connection:
+        """A connection that is ready for a request.
+
+        Raises:
+            UpstreamError: kind `upstream`. Times are the caller's.
+        """
+        try:
+            if self.proxy is None:
+                return await self._connect(self.place, tls=self._tls)
+            connection = await self._connect(self.proxy, tls=None)
+            return await self._tunnel(connection, self.proxy) if self.place.is_tls else connection
+        except TimeoutError:
+            raise
+        except (OSError, UnicodeError) as error:
+            raise errors.unreachable(self._name, error) from error
+
+    async def _connect(self, place: Place, *, tls: ssl.SSLContext | None) -> Connection:
+        loop = asyncio.get_running_loop()
+        with ExitStack() as undo:
+            link = undo.enter_context(await _open_socket(loop, place.host, place.port))
+            _, connection = await loop.create_connection(
+                self._connection, sock=link, ssl=tls, server_hostname=place.host if tls else None
+            )
+            undo.pop_all()
+        return connection
+
+    async def _tunnel(self, connection: Connection, proxy: Place) -> Connection:
+        host = self.place.host
+        target = f"[{host}]:{self.place.port}" if ":" in host else f"{host}:{self.place.port}"
+        lines = [f"CONNECT {target} HTTP/1.1", f"host: {target}"]
+        if proxy.credentials is not None:
+            lines.append(f"proxy-authorization: Basic {proxy.credentials}")
+        with ExitStack() as undo:
+            undo.callback(connection.abort)
+            await connection.ask("\r\n".join((*lines, "", "")).encode("latin-1"), b"")
+            if not 200 <= connection.status <= 299:
+                raise errors.unreachable(self._name, f"the proxy answered {connection.status}")
+            inner = self._connection()
+            tls = self._tls or ssl.create_default_context()
+            transport = await asyncio.get_running_loop().start_tls(
+                connection.detach(), inner, tls, server_hostname=host
+            )
+            if transport is None:
+                raise errors.unreachable(self._name, "the connection closed under TLS")
+            undo.pop_all()
+        inner.connection_made(transport)
+        return inner
+
+    def _connection(self) -> Connection:
+        settings = self._settings
+        return Connection(self._name, settings.first_byte_timeout, settings.idle_timeout)
+
+
+async def resolve(host: str, port: int) -> Sequence[AddressInfo]:
+    """The addresses of a host, in the order the system prefers."""
+    loop = asyncio.get_running_loop()
+    return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+async def _open_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """The first of the host's addresses that takes a connection, each given a short lead over the next."""
+    addresses = by_turns(await resolve(host, port))
+    attempts: set[asyncio.Task[socket.socket]] = set()
+    first_error: OSError | None = None
+    try:
+        while addresses or attempts:
+            if addresses:
+                attempts.add(loop.create_task(_try_address(loop, addresses.pop(0))))
+            delay = ATTEMPT_DELAY if addresses else None
+            done, _ = await asyncio.wait(
+                attempts, timeout=delay, return_when=asyncio.FIRST_COMPLETED
+            )
+            for attempt in done:
+                attempts.remove(attempt)
+                error = attempt.exception()
+                if error is None:
+                    return attempt.result()
+                if not isinstance(error, OSError):
+                    raise error
+                first_error = first_error or error
+    finally:
+        for attempt in attempts:
+            attempt.add_done_callback(_close_late)
+            attempt.cancel()
+    raise first_error or OSError(f"no address for {host!r}")
+
+
+async def _try_address(loop: asyncio.AbstractEventLoop, info: AddressInfo) -> socket.socket:
+    family, kind, protocol, _, address = info
+    with ExitStack() as undo:
+        link = undo.enter_context(socket.socket(family, kind, protocol))
+        link.setblocking(False)  # noqa: FBT003 -- the standard library's signature
+        await loop.sock_connect(link, address)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_SECONDS)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+        undo.pop_all()
+    return link
+
+
+def by_turns(found: Sequence[AddressInfo]) -> list[AddressInfo]:
+    """The system's order, but the families by turns: a broken IPv6 then costs one lead, not one per address."""
+    first = [info for info in found if info[0] == found[0][0]]
+    others = [info for info in found if info[0] != found[0][0]]
+    pairs = zip_longest(first, others)
+    return [info for pair in pairs for info in pair if info is not None]
+
+
+def _close_late(attempt: asyncio.Task[socket.socket]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()

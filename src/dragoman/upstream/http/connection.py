@@ -1,0 +1,462 @@
+"""One connection to a server: writes a request, reads its answer, is used again. HTTP/1.1 by httptools.
+
+What a general client does for us and what it costs was measured against this: it hands over what one read of the socket
+brought as one piece of bytes, arms one timer per idle time instead of one per read, and keeps what had arrived when the
+connection was cut. Whoever passes an answer on has each read poured out as it comes, without being woken for it. It
+knows neither addresses nor pools (`transport.py`) nor what a header means.
+
+An answer goes through HEAD, BODY and DONE; FAILED may follow HEAD or BODY. Bytes that arrive after DONE, or while nothing
+was asked, belong to no answer: the connection is not used again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import cast
+
+import httptools
+
+from dragoman.errors import UpstreamError
+from dragoman.upstream import errors
+
+# What a slow reader of an answer makes us hold, per connection: above it the socket is not read until it is taken.
+HIGH_WATER = 128 * 1024
+# Providers send some KB; a head without an end is stopped here, and so are trailers and chunk extensions.
+MAX_HEAD_BYTES = 256 * 1024
+# A small body is copied behind its head: one write costs less than two in a row.
+MAX_COPY = 64 * 1024
+# Loops count time in milliseconds and may wake a little early.
+CLOCK_GRAIN = 0.002
+
+# The names that servers send; what else one sends is decoded each time.
+MAX_NAMES = 512
+MAX_NAME = 64
+_names: dict[bytes, str] = {}
+
+_PARSER_FAILURES = (httptools.HttpParserError, httptools.HttpParserUpgrade)
+
+
+class _State(Enum):
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+# Looked at with each read: the members of an enumeration are slow to look up.
+_IDLE, _HEAD, _BODY, _DONE, _FAILED = _State
+_ANSWERING = (_HEAD, _BODY)
+
+
+class Connection(asyncio.Protocol):
+    """`name` is the upstream's, for messages. The times are seconds."""
+
+    __slots__ = (
+        "_ends_with_connection",
+        "_error",
+        "_fields",
+        "_first_byte_timeout",
+        "_held",
+        "_idle_timeout",
+        "_is_paused",
+        "_limit",
+        "_loop",
+        "_may_be_kept",
+        "_name",
+        "_overhead",
+        "_parser",
+        "_pieces",
+        "_state",
+        "_take",
+        "_take_together",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "_waiting_since",
+        "_whole",
+        "has_received",
+        "has_served",
+        "headers",
+        "idle_since",
+        "on_body",
+        "status",
+    )
+
+    def __init__(self, name: str, first_byte_timeout: float, idle_timeout: float) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.has_received = False
+        self.has_served = False
+        self.idle_since = 0.0
+        self._name = name
+        self._first_byte_timeout = first_byte_timeout
+        self._idle_timeout = idle_timeout
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._state = _IDLE
+        self._may_be_kept = False
+        self._ends_with_connection = False
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._overhead = 0  # bytes of the head, or since the last piece of the body
+        self._pieces: list[bytes] = []
+        self._whole = 0  # how many pieces the answer had when it ended
+        self._held = 0
+        self._is_paused = False
+        self._error: UpstreamError | None = None
+        self._waiter: asyncio.Future[bool] | None = None
+        self._waiting_since = 0.0
+        self._limit = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._take: Callable[[bytes], bool] | None = None
+        self._take_together: Callable[[list[bytes]], bool] | None = None
+        # The parser takes this instead of a method: it is called for each chunk, and events are chunks.
+        self.on_body = self._pieces.append
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+
+    # What the pool does with it.
+
+    def is_usable(self, longest_rest: float) -> bool:
+        """Whether a new request may be written: it is open, and has not rested longer than so many seconds."""
+        return (
+            self._state is _IDLE
+            and self._transport is not None
+            and not self._transport.is_closing()
+            and self._loop.time() - self.idle_since < longest_rest
+        )
+
+    def rest(self) -> bool:
+        """Forget the answer, if it is over and both sides mean to go on: the connection waits for another request."""
+        transport = self._transport
+        if (
+            self._state is not _DONE
+            or not self._may_be_kept
+            or transport is None
+            or transport.is_closing()
+            # The server has answered without reading all of the request.
+            or transport.get_write_buffer_size() != 0
+        ):
+            return False
+        self.has_served = True
+        self._state = _IDLE
+        self._pieces.clear()
+        self._held = 0
+        self.headers = {}
+        if self._is_paused:
+            self._resume()
+        self.idle_since = self._loop.time()
+        return True
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be written."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def detach(self) -> asyncio.Transport:
+        """Give the transport to another protocol; this one is of no further use."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is None:
+            raise errors.gone_without_answer(self._name)
+        return self._transport
+
+    # What one exchange does with it.
+
+    async def ask(self, head: bytes, body: bytes) -> None:
+        """Write a request and return when the head of its answer is known.
+
+        Raises:
+            UpstreamError: the connection was closed, or the first byte did not come in time, or is no HTTP.
+        """
+        transport = self._transport
+        if transport is None:
+            raise errors.gone_without_answer(self._name)
+        self._state = _HEAD
+        self._overhead = 0
+        self._may_be_kept = False
+        self.has_received = False
+        self.status = 0
+        if len(body) < MAX_COPY:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+        while self._state is _HEAD:
+            await self._wait(self._first_byte_timeout)
+        if self._error is not None and not self.status:
+            raise self._error  # otherwise there is a head, and perhaps a body, to be read before it
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer has ended and was read to its end."""
+        return self._state is _DONE and not self._pieces
+
+    def take_pieces(self) -> list[bytes]:
+        """All of an answer that has arrived already, as a small one does with its head, in the pieces it came in.
+
+        None of it if it has not.
+        """
+        return self._taken() if self._state is _DONE else []
+
+    async def read(self) -> bytes:
+        """All that has arrived, or will next; empty at the end.
+
+        Raises:
+            UpstreamError: the answer was cut, or nothing came for the idle time.
+        """
+        while not self._pieces:
+            if self._state is _DONE:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait(self._idle_timeout)
+        return self._collected()
+
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        take_together: Callable[[list[bytes]], bool] | None = None,
+    ) -> bool:
+        """Hand each read over in the moment it comes. False when `take` wants no more, by False; True at the end.
+
+        take_together: the same for a read that brought several chunks; without it they are joined.
+        Neither may raise: they are called by the event loop.
+
+        Raises:
+            UpstreamError: as `read`.
+        """
+        while True:
+            if self._pieces:
+                if not self._hand_over(take, take_together):
+                    return False
+            elif self._state is _DONE:
+                return True
+            elif self._error is not None:
+                raise self._error
+            else:
+                self._take = take
+                self._take_together = take_together
+                try:
+                    if not await self._wait(self._idle_timeout):
+                        return False
+                finally:
+                    self._take = self._take_together = None
+
+    def _hand_over(
+        self,
+        take: Callable[[bytes], bool],
+        take_together: Callable[[list[bytes]], bool] | None,
+    ) -> bool:
+        if take_together is None or len(self._pieces) == 1:
+            return take(self._collected())
+        return take_together(self._taken())
+
+    def _taken(self) -> list[bytes]:
+        taken = self._pieces.copy()
+        self._pieces.clear()
+        self._held = 0
+        if self._is_paused:
+            self._resume()
+        return taken
+
+    def _collected(self) -> bytes:
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._held = 0
+        if self._is_paused:
+            self._resume()
+        return data
+
+    def _wait(self, limit: float) -> asyncio.Future[bool]:
+        """Until something happens; False if it is that nobody wants more.
+
+        The timer is left armed from one wait to the next: most end long before it.
+        """
+        loop = self._loop
+        self._waiting_since = loop.time()
+        self._limit = limit
+        due = self._waiting_since + limit
+        if self._timer is None or self._timer.when() > due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_at(due, self._look_at_clock)
+        self._waiter = loop.create_future()
+        return self._waiter
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        due = self._waiting_since + self._limit
+        if self._loop.time() < due - CLOCK_GRAIN:
+            self._timer = self._loop.call_at(due, self._look_at_clock)
+        elif self._state is _HEAD:
+            self._fail(errors.no_answer(self._name, self._limit))
+        else:
+            self._fail(errors.gone_silent(self._name, self._limit))
+
+    def _fail(self, error: UpstreamError) -> None:
+        self._state = _FAILED
+        self._error = error
+        self.abort()
+        self._wake()
+
+    def _wake(self, *, goes_on: bool = True) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(goes_on)
+
+    def _pause(self) -> None:
+        self._is_paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # What the event loop says.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None or self._state not in _ANSWERING:
+            self._refuse_data()
+            return
+        self.has_received = True
+        held = len(self._pieces)
+        try:
+            parser.feed_data(data)
+        except _PARSER_FAILURES as error:
+            if self._state is not _DONE:
+                self._fail(errors.not_http(self._name, str(error)))
+                return
+            self._may_be_kept = False
+        take = self._take
+        pieces = self._pieces
+        if len(pieces) > held:
+            self._overhead = 0
+        elif self._state in _ANSWERING and not self._has_room_for(len(data)):
+            return
+        if take is None:
+            self._keep(data)
+            return
+        if self._state is _DONE:
+            del pieces[self._whole :]
+        if pieces:
+            # Written out, because it is done for every event of a stream: see `_collected`.
+            self._waiting_since = self._loop.time()
+            goes_on = (
+                take(pieces.pop())
+                if len(pieces) == 1
+                else self._hand_over(take, self._take_together)
+            )
+            if not goes_on:
+                self._take = None
+                self._wake(goes_on=False)
+                return
+        if self._state is not _BODY:
+            self._wake()
+
+    def _keep(self, data: bytes) -> None:
+        """What came is held until somebody asks for it."""
+        if self._state is not _HEAD:
+            if self._state is _DONE:
+                del self._pieces[self._whole :]
+            self._held += len(data)
+            if self._held > HIGH_WATER and self._pieces and not self._is_paused:
+                self._pause()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+    def _has_room_for(self, size: int) -> bool:
+        """Count bytes that are not of the body: the parser keeps a line of the head or of the trailers until it ends."""
+        self._overhead += size
+        if self._overhead <= MAX_HEAD_BYTES:
+            return True
+        what = (
+            f"a head of over {MAX_HEAD_BYTES} bytes"
+            if self._state is _HEAD
+            else f"over {MAX_HEAD_BYTES} bytes of trailers or chunk extensions"
+        )
+        self._fail(errors.not_http(self._name, what))
+        return False
+
+    def _refuse_data(self) -> None:
+        """What came belongs to no answer."""
+        self._may_be_kept = False
+        if self._state is _IDLE:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._parser = None  # which knows this connection: neither would go without the collector
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        cause = "the connection was closed" if exc is None else exc
+        if self._state is _HEAD:
+            if self.has_received:
+                self._fail(errors.cut_short(self._name, cause))
+            else:
+                self._fail(errors.gone_without_answer(self._name))
+        elif self._state is _BODY:
+            if self._ends_with_connection and exc is None:
+                self._state = _DONE
+                self._wake()
+            else:
+                self._fail(errors.cut_short(self._name, cause))
+
+    # What the parser says.
+
+    def on_message_begin(self) -> None:
+        if self._state is _DONE:
+            self._may_be_kept = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._state is _HEAD:  # trailers come while the body does
+            self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._parser is None or self._state is not _HEAD:
+            return
+        status = self._parser.get_status_code()
+        if 100 <= status <= 199:
+            self._fields.clear()  # "Continue", "Early Hints": the answer is yet to come
+            return
+        headers: dict[str, str] = {}
+        for name, value in self._fields:
+            field = _names.get(name) or _name(name)
+            text = value.decode("latin-1")
+            headers[field] = f"{headers[field]}, {text}" if field in headers else text
+        self._fields.clear()
+        self.status = status
+        self.headers = headers
+        self._ends_with_connection = "content-length" not in headers and not _is_chunked(
+            headers.get("transfer-encoding", "")
+        )
+        self._state = _BODY
+
+    def on_message_complete(self) -> None:
+        if self._state is _BODY and self._parser is not None:
+            self._state = _DONE
+            self._whole = len(self._pieces)
+            self._may_be_kept = self._parser.should_keep_alive()
+
+
+def _is_chunked(transfer_encoding: str) -> bool:
+    """Whether chunks frame the body: if the last encoding is chunked, in any case (RFC 9112, sections 6.3 and 7)."""
+    return transfer_encoding.rpartition(",")[2].strip(" \t").lower() == "chunked"
+
+
+def _name(raw: bytes) -> str:
+    """A header's name in lower case, remembered while there are few."""
+    name = raw.decode("latin-1").lower()
+    if len(_names) < MAX_NAMES and len(raw) <= MAX_NAME:
+        _names[raw] = name
+    return name

@@ -1,0 +1,302 @@
+"""HTTP/1.1 to one server over connections of our own: a pool, and the reply as the gateway reads it.
+
+Knows no dialect and no header's meaning. A request that met a kept connection just as the server closed it is sent once
+more on a fresh one; every other failure is an `UpstreamError` for the caller to judge.
+"""
+
+import asyncio
+import ssl
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+from dragoman.config.settings import UpstreamSettings
+from dragoman.errors import UpstreamError
+from dragoman.upstream import errors
+from dragoman.upstream.base import Reply
+from dragoman.upstream.http.connect import Dialer
+from dragoman.upstream.http.connection import Connection
+
+# A connection that has rested longer is not trusted: what stands between may have forgotten it without a word.
+MAX_REST_SECONDS = 60.0
+
+MAX_PIECE = (
+    256 * 1024
+)  # of inflated bytes at once: a bomb is then stopped by whoever counts what it reads
+
+_AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, by its first bytes
+_TELLING_BYTES = 2  # after so many it is certain whether there is a wrapper
+_BARE = -zlib.MAX_WBITS  # deflate without a wrapper, which some servers send under that name
+
+
+class Transport:
+    """Connections to one server, made when needed, kept while both sides mean to go on."""
+
+    def __init__(self, name: str, settings: UpstreamSettings, tls: ssl.SSLContext | None) -> None:
+        self._name = name
+        self._settings = settings
+        self._dialer = Dialer(name, settings, tls)
+        self._starts: dict[tuple[str, str], str] = {}
+        self._resting: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._dialing = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def lines(self, headers: Mapping[str, str]) -> str:
+        """The header lines of a request.
+
+        Raises:
+            UpstreamError: a value has a line end in it.
+        """
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        # A client's header that reached us with a line end in it would speak for us.
+        if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
+            raise UpstreamError(f"upstream {self._name!r}: a header has a line end in its value")
+        return lines
+
+    async def send(self, method: str, url: str, lines: str, body: bytes) -> "HttpReply":
+        """The answer, as soon as its head is there. `lines` are those of the headers.
+
+        Raises:
+            UpstreamError: kind `upstream`, `timeout`, `truncated` or `protocol`.
+        """
+        head = self._head(method, url, lines, body)
+        connection = self._take_resting() or await self._obtain()
+        is_answered = False
+        try:
+            await connection.ask(head, body)
+            is_answered = True
+        except UpstreamError as error:
+            is_stale = connection.has_served and not connection.has_received
+            if not is_stale or error.kind != "upstream":
+                raise
+        finally:
+            if not is_answered:  # failed, or the client has left
+                self._drop(connection)
+        if is_answered:
+            return HttpReply(self, connection, self._name)
+        return await self._ask_anew(head, body)
+
+    async def close(self) -> None:
+        for connection in tuple(self._open):
+            self._drop(connection)
+        self._resting.clear()
+        await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
+
+    def give_back(self, connection: Connection) -> None:
+        """The end of an exchange, however it came."""
+        if connection not in self._open:
+            return
+        if not connection.rest():
+            self._drop(connection)
+            return
+        self._resting.append(connection)
+        # The oldest first: they rest at the front.
+        while self._resting[0].idle_since < connection.idle_since - MAX_REST_SECONDS:
+            self._drop(self._resting.pop(0))
+        if self._waiting:
+            self._call_next()
+
+    async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
+        """After a stale connection. Its place is free, so what comes is a new one."""
+        connection = await self._obtain()
+        with ExitStack() as undo:
+            undo.callback(self._drop, connection)
+            await connection.ask(head, body)
+            undo.pop_all()
+        return HttpReply(self, connection, self._name)
+
+    def _take_resting(self) -> Connection | None:
+        while self._resting:
+            connection = self._resting.pop()
+            if connection.is_usable(MAX_REST_SECONDS):
+                return connection
+            self._drop(connection)
+        return None
+
+    async def _obtain(self) -> Connection:
+        """A new connection as soon as there may be one more, or one that another exchange gave back meanwhile."""
+        limit = self._settings.connect_timeout
+        most = self._settings.max_connections
+        is_waiting = False
+        try:
+            async with asyncio.timeout(limit):
+                while most is not None and len(self._open) + self._dialing >= most:
+                    is_waiting = True
+                    await self._wait_for_place()
+                    kept = self._take_resting()
+                    if kept is not None:
+                        return kept
+                is_waiting = False
+                return await self._dial()
+        except TimeoutError as error:
+            if is_waiting and most is not None:
+                raise errors.all_taken(self._name, most, limit) from error
+            raise errors.no_connection(self._name, limit) from error
+
+    async def _dial(self) -> Connection:
+        self._dialing += 1
+        try:
+            connection = await self._dialer.dial()
+        finally:
+            self._dialing -= 1
+            self._call_next()
+        self._open.add(connection)
+        return connection
+
+    async def _wait_for_place(self) -> None:
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        finally:
+            if place in self._waiting:
+                self._waiting.remove(place)
+
+    def _call_next(self) -> None:
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+
+    def _drop(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.abort()
+        self._call_next()
+
+    def _head(self, method: str, url: str, lines: str, body: bytes) -> bytes:
+        start = self._starts.get((method, url))
+        if start is None:
+            start = self._starts[method, url] = self._start(method, url)
+        text = f"{start}\r\ncontent-length: {len(body)}\r\n{lines}\r\n"
+        try:
+            return text.encode("latin-1")
+        except UnicodeEncodeError as error:
+            message = f"upstream {self._name!r}: a header has a character that HTTP cannot carry"
+            raise UpstreamError(message) from error
+
+    def _start(self, method: str, url: str) -> str:
+        parts = urlsplit(url)
+        place, proxy = self._dialer.place, self._dialer.proxy
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        lines = [f"{method} {target} HTTP/1.1", f"host: {place.authority}"]
+        if proxy is not None and not place.is_tls:
+            lines[0] = f"{method} http://{place.authority}{target} HTTP/1.1"
+            if proxy.credentials is not None:
+                lines.append(f"proxy-authorization: Basic {proxy.credentials}")
+        return "\r\n".join(lines)
+
+
+def is_readable(encoding: str) -> bool:
+    return encoding.strip().lower() in ("gzip", "x-gzip", "deflate")
+
+
+class Inflater:
+    """Feed it and take from it until it is empty.
+
+    Raises (`feed`, `take`):
+        zlib.error: the bytes are not compressed as they should be.
+    """
+
+    def __init__(self) -> None:
+        self._machine = zlib.decompressobj(_AUTOMATIC)
+        self._rest = b""
+        self._has_begun = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what was fed ends where the compression does."""
+        return not self._rest and (self._machine.eof or not self._has_begun)
+
+    def feed(self, data: bytes) -> None:
+        self._rest += data
+
+    def take(self) -> bytes:
+        """Some bytes, or none if more must be fed first."""
+        if not self._has_begun and len(self._rest) < _TELLING_BYTES:
+            return b""
+        while self._rest:
+            if self._machine.eof:  # gzip members may follow one another
+                self._machine = zlib.decompressobj(_AUTOMATIC)
+            data = self._inflate(self._rest)
+            self._has_begun = True
+            self._rest = self._machine.unconsumed_tail or self._machine.unused_data
+            if data:
+                return data
+        return b""
+
+    def _inflate(self, data: bytes) -> bytes:
+        try:
+            return self._machine.decompress(data, MAX_PIECE)
+        except zlib.error:
+            if self._has_begun:
+                raise
+            self._machine = zlib.decompressobj(_BARE)
+            return self._machine.decompress(data, MAX_PIECE)
+
+
+class HttpReply(Reply):
+    """An answer on its connection, until it is closed; what happens there later is another's."""
+
+    __slots__ = ("_connection", "_inflater", "_name", "_transport", "headers", "status")
+
+    def __init__(self, transport: Transport, connection: Connection, name: str) -> None:
+        self.status = connection.status
+        self.headers = connection.headers
+        self._transport = transport
+        self._connection: Connection | None = connection
+        self._name = name
+        encoding = connection.headers.get("content-encoding")
+        self._inflater = Inflater() if encoding is not None and is_readable(encoding) else None
+
+    @property
+    def is_over(self) -> bool:
+        return self._connection is None or (self._inflater is None and self._connection.is_over)
+
+    def take_pieces(self) -> list[bytes]:
+        """As `Reply.take_pieces`; nothing of a compressed answer."""
+        if self._connection is None or self._inflater is not None:
+            return []
+        return self._connection.take_pieces()
+
+    async def read(self) -> bytes:
+        connection = self._connection
+        if connection is None:
+            return b""
+        if self._inflater is None:
+            return await connection.read()
+        return await self._read_inflated(connection, self._inflater)
+
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        take_together: Callable[[list[bytes]], bool] | None = None,
+    ) -> bool:
+        """As `Reply.pour`, called by the event loop: see `Connection.pour`. The headers are forgotten: streams last."""
+        self.headers = {}
+        connection = self._connection
+        if connection is not None and self._inflater is None:
+            connection.headers = {}
+            return await connection.pour(take, take_together)
+        return await super().pour(take)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._transport.give_back(connection)
+
+    async def _read_inflated(self, connection: Connection, inflater: Inflater) -> bytes:
+        try:
+            while not (data := inflater.take()):
+                packed = await connection.read()
+                if not packed:
+                    if not inflater.is_whole:
+                        raise errors.cut_short(self._name, "its compression has no end")
+                    return b""
+                inflater.feed(packed)
+        except zlib.error as error:
+            raise errors.cut_short(self._name, str(error)) from error
+        return data

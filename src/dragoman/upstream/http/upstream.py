@@ -1,0 +1,174 @@
+"""An upstream over HTTP: where a request of a dialect goes, with which headers, and how long it is waited for.
+
+Requests are sent as they are; answers are bytes. What the bytes mean is not known here, nor whether a failure is worth
+another attempt (`retry.py`), nor sockets (`transport.py`).
+"""
+
+import re
+import ssl
+from collections.abc import Coroutine, Mapping
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from dragoman.config.secrets import hidden_from_clients
+from dragoman.config.settings import UpstreamSettings
+from dragoman.errors import ConfigError, UpstreamError
+from dragoman.model.parts import Dialect
+from dragoman.upstream.base import Reply, UpstreamRequest
+from dragoman.upstream.http.connect import place_of
+from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
+from dragoman.upstream.http.transport import Transport
+
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "messages")
+_PATHS: Mapping[tuple[Dialect, str], str] = {
+    ("chat", "generate"): "/chat/completions",
+    ("responses", "generate"): "/responses",
+    ("messages", "generate"): "/messages",
+    ("messages", "count_tokens"): "/messages/count_tokens",
+}
+_MODELS = "models"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
+# Enough to see what a server says of an unwelcome key, and no more of an endless answer.
+_PROBE_BYTES = 4096
+
+
+class Probe(Struct, frozen=True):
+    """What a look at an upstream found. `status` is None when nothing answered."""
+
+    ok: bool
+    status: int | None
+    detail: str
+
+
+class HttpUpstream:
+    """One server. Made anywhere; its connections belong to the event loop that first sends something.
+
+    key: the upstream's own, already looked up; None if it has none or the client's is passed on.
+
+    Raises:
+        ConfigError: the address, the key or a header cannot be sent.
+    """
+
+    def __init__(self, name: str, settings: UpstreamSettings, *, key: str | None) -> None:
+        kind = settings.kind
+        if kind == "rehearsal" or kind == "chatgpt-codex" or kind == "codex":  # noqa: PLR1714 -- narrows the type
+            raise ConfigError(f"upstreams.{name}: {kind} is not sent to as it is")
+        self.name = name
+        self._settings = settings
+        self._kind: Dialect = kind
+        self._dialects = frozenset((kind, *settings.also))
+        if settings.api_key == "client" == key:
+            key = None
+        self.secrets = hidden_from_clients(settings, key)
+        self._rules = {dialect: header_rules(settings, dialect, key) for dialect in DIALECTS}
+        for field, value in {**settings.headers, "key": key or ""}.items():
+            _check_header(name, field, value)
+        self._urls = {
+            (dialect, operation): url_for(name, settings, dialect, operation)
+            for dialect, operation in _PATHS
+        }
+        self._transport = Transport(name, settings, _tls_context(name, settings))
+
+    def dialect_for(self, door: Dialect) -> Dialect:
+        return door if door in self._dialects else self._kind
+
+    def send(
+        self, request: UpstreamRequest, more: Mapping[str, str] | None = None
+    ) -> Coroutine[object, object, Reply]:
+        """As every upstream. `more`: headers of this request alone; they win over all others."""
+        url = self._urls.get((request.dialect, request.operation))
+        lines = None if more else usual_lines(self._rules[request.dialect], request)
+        if url is None or lines is None:
+            return self._send_unusual(request, url, more or {})
+        return self._transport.send("POST", url, lines, request.body)
+
+    async def _send_unusual(
+        self, request: UpstreamRequest, url: str | None, more: Mapping[str, str]
+    ) -> Reply:
+        if url is None:
+            raise UpstreamError(
+                f"upstream {self.name!r} has no {request.operation!r} in the dialect {request.dialect!r}"
+            )
+        headers = request_headers(self._rules[request.dialect], request)
+        headers.update(more)
+        lines = self._transport.lines(headers)
+        return await self._transport.send("POST", url, lines, request.body)
+
+    async def probe(self, more: Mapping[str, str] | None = None) -> Probe:
+        """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
+        look = UpstreamRequest(dialect=self._kind, body=b"", stream=False, model="")
+        headers = request_headers(self._rules[self._kind], look) | dict(more or {})
+        url = url_for(self.name, self._settings, self._kind, _MODELS)
+        try:
+            reply = await self._transport.send("GET", url, self._transport.lines(headers), b"")
+            try:
+                excerpt = self.secrets.hide_bytes(await reply.read())[:_PROBE_BYTES]
+            finally:
+                reply.close()
+        except UpstreamError as error:
+            return Probe(ok=False, status=None, detail=error.whole)
+        brings_key = self._settings.api_key == "client"
+        return _judge(reply.status, excerpt, brings_key=brings_key)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: str) -> str:
+    """The address of an operation: `base_url`, the dialect's path, the query of both.
+
+    Anthropic's base has no version in its path and OpenAI's has: `/v1` is added where the other kind's is needed.
+    """
+    place = place_of(settings.base_url, f"upstreams.{name}.base_url")
+    if place.credentials is not None:
+        raise ConfigError(
+            f"upstreams.{name}.base_url: expected no user and password in the address;"
+            " use api_key, api_key_env or headers"
+        )
+    parts = urlsplit(settings.base_url)
+    base = parts.path.rstrip("/")
+    if "messages" in (dialect, settings.kind) and not base.endswith("/v1"):
+        base += "/v1"
+    path = "/models" if operation == _MODELS else _PATHS[dialect, operation]
+    query = [*parse_qsl(parts.query, keep_blank_values=True), *settings.query.items()]
+    return urlunsplit((parts.scheme, parts.netloc, base + path, urlencode(query), ""))
+
+
+def _tls_context(name: str, settings: UpstreamSettings) -> ssl.SSLContext | None:
+    """None for plain HTTP: reading the system's certificates takes longer than all the rest of the start."""
+    if not settings.base_url.startswith("https:"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:  # of which SSLError is one
+        raise ConfigError(
+            f"upstreams.{name}.ca_file: expected a file of certificates in PEM, {settings.ca_file!r}"
+            f" cannot be used: {error}"
+        ) from error
+
+
+def _check_header(name: str, field: str, value: str) -> None:
+    if not _HEADER_NAME.fullmatch(field):
+        raise ConfigError(f"upstreams.{name}.headers: expected a header name, got {field!r}")
+    if not value.isprintable() or not value.isascii():
+        raise ConfigError(
+            f"upstreams.{name}: expected printable ASCII in {field!r}, got another character"
+            " (a line end at the end of a key is the usual one)"
+        )
+
+
+def _judge(status: int, excerpt: bytes, *, brings_key: bool) -> Probe:
+    if status in (401, 403):
+        if brings_key:
+            return Probe(ok=True, status=status, detail="reached; clients bring the key")
+        return Probe(ok=False, status=status, detail=f"the key was refused: {_text(excerpt)}")
+    if status in (404, 405):
+        return Probe(ok=True, status=status, detail="reached; it does not list its models")
+    if status >= 400:
+        return Probe(ok=False, status=status, detail=f"it answered {status}: {_text(excerpt)}")
+    return Probe(ok=True, status=status, detail="reached")
+
+
+def _text(excerpt: bytes) -> str:
+    return " ".join(excerpt.decode("utf-8", "replace").split())[:200]

@@ -1,0 +1,477 @@
+"""What the stand-in answers: a request and a scenario in, a whole answer (an Outcome) out. Pure.
+
+The rules in their order:
+
+1. A refusal, if the scenario is one.
+2. Calls, if tools may be called and either the tool choice demands it or no results have come back (the scenario says
+   how often they must). The tool is the one the user's words mention, else the first that looks harmless.
+3. If results have come back: a text that quotes them all.
+4. A JSON text if the request wants one.
+5. A text that quotes the user.
+
+Then stop sequences cut the text, and the limit of tokens whatever comes last.
+"""
+
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import assert_never
+
+from msgspec import Struct, structs
+
+from dragoman._json import dumps, raw
+from dragoman.core.ids import Minter
+from dragoman.errors import RequestRefused
+from dragoman.model.outcome import Choice, FinishReason, Outcome, Usage
+from dragoman.model.parts import (
+    Call,
+    Dialect,
+    Extra,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Seal,
+    Text,
+)
+from dragoman.model.request import ReasoningSettings, Request, Tool, Turn
+from dragoman.upstream.rehearsal.arguments import value_for
+from dragoman.upstream.rehearsal.scenarios import Scenario
+from dragoman.upstream.rehearsal.tools import (
+    call_input,
+    call_kind,
+    call_text,
+    callable_tools,
+    grow,
+    is_forced,
+    rank,
+)
+from dragoman.upstream.rehearsal.words import Words, read_words
+
+# Quotations are shortened to these many characters: results may be whole files.
+MAX_QUOTE = 4000
+MAX_THOUGHT = 80
+# A constant, because the same request is answered with the same bytes: the first second of 2025, UTC.
+CREATED = 1_735_689_600
+
+# OpenAI's own limit on `n`.
+MAX_CHOICES = 128
+
+_RESPONSE_PREFIXES: dict[Dialect, str] = {
+    "chat": "chatcmpl-",
+    "responses": "resp_",
+    "messages": "msg_",
+}
+_REFUSAL = "I rehearse a refusal: I will not help with that."
+_PREAMBLE = "Let me look that up."
+
+
+class Scene(Struct, frozen=True):
+    """What an answer depends on."""
+
+    request: Request
+    dialect: Dialect
+    scenario: Scenario
+    seed: str
+
+
+class _Play:
+    """One answer while it is put together."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._request = scene.request
+        self.mint = Minter(scene.seed)
+        self._situation: Situation = read_situation(scene.request)
+        self._words: Words = read_words(self._situation.said)
+
+    def parts(self) -> list[Part]:
+        scenario = self._scene.scenario
+        thoughts = [self._thought()] if self._thinks() else []
+        if scenario.refusal:
+            return [*thoughts, Refusal(text=_REFUSAL)]
+        tools = callable_tools(self._request, self._scene.dialect)
+        has_called = self._situation.rounds >= scenario.steps and bool(self._situation.results)
+        if not tools or (has_called and not is_forced(self._request)):
+            return [*thoughts, Text(text=self._answer())]
+        calls = self._calls(tools)
+        if scenario.as_text:
+            return [*thoughts, Text(text="\n".join([_PREAMBLE, *map(call_text, calls)]))]
+        opening = [Text(text=_PREAMBLE)] if scenario.text_first else []
+        return [*thoughts, *opening, *calls]
+
+    def _thinks(self) -> bool:
+        settings = self._request.reasoning
+        return self._scene.scenario.reasoning or (settings is not None and _is_wanted(settings))
+
+    def _thought(self) -> Reasoning:
+        if self._situation.results:
+            text = f"There are {len(self._situation.results)} results to tell of."
+        else:
+            text = f"The user says: {_shorten(self._words.text, MAX_THOUGHT)}"
+        return sealed_thought(text, self._scene.dialect)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _calls(self, tools: tuple[Tool, ...]) -> list[Call]:
+        scenario = self._scene.scenario
+        if scenario.empty:
+            # A tool that takes nothing is called as it should be; without one, a tool is called as it should not.
+            tools = tuple(tool for tool in tools if not _requires(tool)) or tools
+        ranked = rank(tools, self._words)
+        mentioned = [tool for tool, score in ranked if score] or [ranked[0][0]]
+        count = 1 if self._request.parallel_calls is False else scenario.calls
+        first = self._situation.rounds
+        numbers = range(first, first + count)
+        return [self._call(mentioned[number % len(mentioned)], number) for number in numbers]
+
+    def _call(self, tool: Tool, number: int) -> Call:
+        scene = self._scene
+        text = call_input(tool, self._words, scene.dialect, number)
+        if scene.scenario.empty and tool.kind == "function":
+            text = ""
+        if scene.scenario.large:
+            text = grow(tool, text)
+        prefix = "toolu_" if scene.dialect == "messages" else "call_"
+        return Call(
+            call_id=self.mint(prefix),
+            name=tool.name,
+            input=text,
+            kind=call_kind(tool, scene.dialect),
+            namespace=tool.namespace,
+        )
+
+    # --- words --------------------------------------------------------------------------------------------------------
+
+    def _answer(self) -> str:
+        form = self._request.response_format
+        if form is not None and form.kind in ("json_schema", "json_object"):
+            if form.kind == "json_schema":
+                return dumps(value_for(form.schema, self._words)).decode("utf-8")
+            return dumps({"answer": self._prose()}).decode("utf-8")
+        return self._prose()
+
+    def _prose(self) -> str:
+        results = self._situation.results
+        if results:
+            return "\n".join(
+                f"{each.name} {'failed' if each.result.is_error else 'returned'}: "
+                f"{_shorten(text_of_result(each.result), MAX_QUOTE)}"
+                for each in results
+            )
+        media = self._situation.media
+        seen = f" I was shown {media} file{'s' if media > 1 else ''}." if media else ""
+        said = self._words.text.strip()
+        if not said:
+            return f"This is a rehearsal, and nothing was said.{seen}"
+        return f"You said: {_shorten(said, MAX_QUOTE)}{seen}"
+
+
+def compose(scene: Scene) -> Outcome:
+    """The whole answer.
+
+    Raises:
+        RequestRefused: the tool choice demands a tool that is not there, or there are too many choices.
+    """
+    request = scene.request
+    play = _Play(scene)
+    response_id = play.mint(_RESPONSE_PREFIXES[scene.dialect])
+    count = _count_choices(scene)
+    choices = tuple(_choice(play.parts(), index, scene) for index in range(count))
+    parts = [part for choice in choices for part in choice.parts]
+    thoughts = sum(count_part(part) for part in parts if isinstance(part, Reasoning))
+    spoken = max(1, sum(map(count_part, parts)))
+    read = count_request(request)
+    usage = Usage(input=read, output=spoken, reasoning=thoughts or None, total=read + spoken)
+    return Outcome(
+        response_id=response_id,
+        model=request.model,
+        created=CREATED,
+        choices=choices,
+        usage=usage,
+        completed=True,
+    )
+
+
+def _count_choices(scene: Scene) -> int:
+    count = scene.request.choices if scene.dialect == "chat" else None
+    if count is not None and not 1 <= count <= MAX_CHOICES:
+        raise RequestRefused(f"n: expected 1 to {MAX_CHOICES}, got {count}", param="n")
+    return count or 1
+
+
+def _choice(parts: list[Part], index: int, scene: Scene) -> Choice:
+    request = scene.request
+    has_calls = any(isinstance(part, Call) for part in parts)
+    finish: FinishReason = "tool_calls" if has_calls else "stop"
+    kept, stop = cut_at_stop(parts, request.stop)
+    if stop is not None:
+        finish = "stop_sequence"
+    # Clients that must name a limit name a small one, and would never see large arguments.
+    limit = None if scene.scenario.large else request.max_tokens
+    if scene.scenario.halved:
+        limit = max(1, sum(map(count_part, kept)) // 2)
+    if limit is not None:
+        shorter = cut_at_tokens(kept, limit)
+        if shorter is not None:
+            kept, finish, stop = shorter, "length", None
+    return Choice(index=index, parts=tuple(kept), finish=finish, stop_sequence=stop)
+
+
+def _requires(tool: Tool) -> bool:
+    """Whether a tool's schema speaks of something that is required, however deep."""
+    return tool.kind != "function" or b'"required"' in bytes(tool.schema or b"")
+
+
+def _is_wanted(settings: ReasoningSettings) -> bool:
+    if settings.enabled is False or settings.effort == "none":
+        return False
+    return bool(settings.enabled or settings.effort or settings.budget or settings.adaptive)
+
+
+def _shorten(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({len(text)} characters in all)"
+
+
+# Clients put context beside the user's words, each piece in an element of its own: `<environment_context>` (Codex),
+# `<system-reminder>` (Claude Code).
+_ELEMENT = re.compile(r"\s*<([A-Za-z][\w.-]*)[\s>]")
+
+
+class Answered(Struct, frozen=True):
+    """A result, and the name of the tool it came from where that is known."""
+
+    name: str
+    result: Result
+
+
+class Situation(Struct, frozen=True):
+    """`rounds` counts the times that results came back since the user last spoke."""
+
+    said: str = ""
+    media: int = 0
+    results: tuple[Answered, ...] = ()
+    rounds: int = 0
+
+
+def read_situation(request: Request) -> Situation:
+    """What the next answer is an answer to."""
+    turns = request.turns
+    assistants = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
+    latest = assistants[-1] + 1 if assistants else 0
+    results = tuple(_results(turns[latest:], _called(turns)))
+    # Words that come beside results do not make a new task of it: the question is the one before.
+    spoken = _last_spoken(turns[:latest] if results and latest else turns)
+    turn = turns[spoken] if spoken >= 0 else Turn(role="user")
+    return Situation(
+        "\n".join(_words_of(turn)),
+        sum(isinstance(part, Media) for part in turn.parts),
+        results,
+        sum(1 for _ in _rounds(turns[spoken + 1 :])),
+    )
+
+
+def text_of_result(result: Result) -> str:
+    """A result in words; what is no text is named."""
+    return "\n".join(map(_describe, result.content))
+
+
+def _last_spoken(turns: Sequence[Turn]) -> int:
+    """The turn with the user's last words. One that holds only context counts if there is no other."""
+    users = [index for index, turn in enumerate(turns) if turn.role == "user"]
+    plain = [index for index in users if any(map(_is_plain, turns[index].parts))]
+    return (plain or users or [-1])[-1]
+
+
+def _words_of(turn: Turn) -> list[str]:
+    texts = [part.text for part in turn.parts if isinstance(part, Text)]
+    plain = [part.text for part in turn.parts if isinstance(part, Text) and _is_plain(part)]
+    return plain or texts
+
+
+def _is_plain(part: Part) -> bool:
+    if not isinstance(part, Text) or not part.text.strip():
+        return False
+    found = _ELEMENT.match(part.text)
+    return found is None or not part.text.rstrip().endswith(f"</{found[1]}>")
+
+
+def _called(turns: Sequence[Turn]) -> dict[str, str]:
+    """The names of the calls, by their ids."""
+    parts = (part for turn in turns for part in turn.parts)
+    return {part.call_id: part.name for part in parts if isinstance(part, Call) and part.call_id}
+
+
+def _results(turns: Sequence[Turn], names: dict[str, str]) -> Iterator[Answered]:
+    for turn in turns:
+        for part in turn.parts:
+            if isinstance(part, Result) and part.executor == "client":
+                yield Answered(part.name or names.get(part.call_id) or "the tool", part)
+
+
+def _rounds(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """The first of each run of turns that bring results."""
+    before: Turn | None = None
+    for turn in turns:
+        if turn.role == "tool" and (before is None or before.role != "tool"):
+            yield turn
+        before = turn
+
+
+def _describe(part: Part) -> str:
+    match part:
+        case Text():
+            return part.text
+        case Media():
+            return f"[{part.kind}{f' {part.media_type}' if part.media_type else ''}]"
+        case _:
+            return "[something that is no text]"
+
+
+CHARACTERS = 4
+# Between a small and a large picture by the vendors' own tables.
+MEDIA_TOKENS = 1000
+
+
+def tokens_in(length: int) -> int:
+    """Tokens in so many characters."""
+    return -(-length // CHARACTERS)
+
+
+def count_request(request: Request) -> int:
+    """Tokens that a model would read; at least one."""
+    turns = sum(count_part(part) for turn in request.turns for part in turn.parts)
+    return max(1, turns + sum(map(_count_tool, request.tools)))
+
+
+def count_part(part: Part) -> int:
+    match part:
+        case Text() | Refusal():
+            return tokens_in(len(part.text))
+        case Reasoning():
+            return tokens_in(_length(part.summary) + _length(part.content))
+        case Call():
+            return tokens_in(len(part.name) + len(part.input))
+        case Result():
+            return sum(map(count_part, part.content))
+        case Media():
+            return MEDIA_TOKENS
+        case Opaque():
+            return tokens_in(len(bytes(part.raw)))
+        case _:
+            assert_never(part)
+
+
+def _count_tool(tool: Tool) -> int:
+    schema = b"" if tool.schema is None else bytes(tool.schema)
+    grammar = "" if tool.grammar is None else tool.grammar.definition
+    return tokens_in(len(tool.name) + len(tool.description or "") + len(schema) + len(grammar))
+
+
+def _length(texts: Iterable[str]) -> int:
+    return sum(map(len, texts))
+
+
+def cut_at_stop(parts: Sequence[Part], stops: Sequence[str]) -> tuple[list[Part], str | None]:
+    """The parts up to the first stop sequence in a text, and which it was."""
+    for index, part in enumerate(parts):
+        if not isinstance(part, Text):
+            continue
+        found = [(part.text.find(stop), stop) for stop in stops if stop and stop in part.text]
+        if found:
+            place, stop = min(found)
+            return [*parts[:index], structs.replace(part, text=part.text[:place])], stop
+    return list(parts), None
+
+
+def cut_at_tokens(parts: Sequence[Part], limit: int) -> list[Part] | None:
+    """The parts that so many tokens hold, the last one cut; None if they hold all of them."""
+    left = limit
+    for index, part in enumerate(parts):
+        size = count_part(part)
+        if size > left:
+            return [*parts[:index], *([_cut(part, left * CHARACTERS)] if left > 0 else [])]
+        left -= size
+    return None
+
+
+def _cut(part: Part, length: int) -> Part:
+    match part:
+        case Text() | Refusal():
+            return structs.replace(part, text=part.text[:length], status="incomplete")
+        case Call():
+            room = max(0, length - len(part.name))
+            return structs.replace(part, input=part.input[:room], status="incomplete")
+        case Reasoning():
+            # What was not thought to its end is not sealed.
+            thought = "".join(part.summary)[:length]
+            return Reasoning(summary=(thought,), status="incomplete")
+        case Result() | Media() | Opaque():
+            return part
+        case _:
+            assert_never(part)
+
+
+MARK = "rehearsal."
+
+
+def sealed_thought(text: str, dialect: Dialect) -> Reasoning:
+    """A thought with its seal, in the way the dialect's servers send one."""
+    seal = _seal(text)
+    match dialect:
+        case "messages":
+            return Reasoning(summary=(text,), seals=(Seal("signature", seal),))
+        case "chat":
+            # Chat has no seals of its own; this is OpenRouter's form, beside the text in `reasoning_content`.
+            entry = {"type": "reasoning.text", "text": text, "signature": seal}
+            fields = {"reasoning_details": raw([entry])}
+            return Reasoning(
+                summary=(text,), seals=(Seal("signature", seal),), extra=Extra("chat", fields)
+            )
+        case _:
+            return Reasoning(summary=(text,), seals=(Seal("encrypted", seal),))
+
+
+def check_seals(request: Request) -> None:
+    """Look at the seals that came back.
+
+    Raises:
+        RequestRefused: one of ours was damaged, or what it seals was changed.
+    """
+    for index, turn in enumerate(request.turns):
+        for part in turn.parts:
+            if isinstance(part, Reasoning):
+                _check(part, f"turn {index}")
+
+
+def _check(thought: Reasoning, where: str) -> None:
+    for seal in thought.seals:
+        if not seal.data.startswith(MARK):
+            continue
+        encoded, _, checksum = seal.data.removeprefix(MARK).partition(".")
+        if checksum != _checksum(encoded):
+            message = f"{where}: expected the seal of a thought as it was given, got a damaged one"
+            raise RequestRefused(message, code="invalid_seal")
+        # OpenAI does not compare a summary with what is sealed, and clients leave it out; Anthropic does compare.
+        text = "".join((*thought.summary, *thought.content))
+        if seal.kind == "signature" and text and _encode(text) != encoded:
+            message = f"{where}: expected the thought that was signed, got other words"
+            raise RequestRefused(message, code="invalid_seal")
+
+
+def _seal(text: str) -> str:
+    encoded = _encode(text)
+    return f"{MARK}{encoded}.{_checksum(encoded)}"
+
+
+def _encode(text: str) -> str:
+    return urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii").rstrip("=")
+
+
+def _checksum(encoded: str) -> str:
+    return blake2b(encoded.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -1,0 +1,163 @@
+"""`dragoman serve` in processes of its own: started, stopped, killed; asked by plain HTTP."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway_harness import wait_until
+from ports import free_port
+
+__all__ = ("PATIENCE", "Served", "serving")
+
+PATIENCE = 30.0
+"""A process of its own imports everything anew, on a machine that may be busy."""
+
+
+class Served:
+    """One gateway. It may be started again on the same port, with the same state."""
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        *options: str,
+        wrapper: Sequence[str] = (),
+    ) -> None:
+        """`wrapper`: a command that starts it, like `nohup`."""
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"gateway-{self.port}.log"
+        self._folder = folder
+        self._environment = environment
+        self._options = options
+        self._wrapper = wrapper
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [
+            *self._wrapper,
+            sys.executable,
+            "-m",
+            "dragoman",
+            "serve",
+            "--port",
+            str(self.port),
+        ]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, *self._options],
+                cwd=self._folder,
+                env={"PATH": "/usr/bin:/bin", "HOME": str(self._folder), **self._environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        wait_until(self._is_there, PATIENCE)
+
+    def kill(self) -> None:
+        """At once and with its workers, as if the machine had taken it away."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(PATIENCE)
+
+    @property
+    def pid(self) -> int:
+        """Also of its process group."""
+        assert self._process is not None
+        return self._process.pid
+
+    def wait(self) -> int:
+        """Until it has ended: its exit code."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process that was started, and to no other."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def workers(self) -> list[int]:
+        """The ids of its worker processes, which are there only while it runs."""
+        pid = self.pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+            # The other child is the resource tracker of multiprocessing.
+            return [each for each in map(int, children) if b"spawn_main" in _command(each)]
+        except OSError:
+            return []
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(PATIENCE)
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+        """POST a body, or GET. The status and the whole answer.
+
+        Raises:
+            OSError: nobody answered, or the answer was cut.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path,
+            data,
+            {"content-type": "application/json", "authorization": "Bearer key"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def receive(self, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        """POST a body. The status and the answer as far as it came: less than all if the gateway was killed, 0 if nothing."""
+        pieces: list[bytes] = []
+        status = 0
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        headers = {"content-type": "application/json", "authorization": "Bearer key"}
+        try:
+            client.request("POST", path, json.dumps(body).encode(), headers)
+            with client.getresponse() as response:
+                status = response.status
+                while piece := response.read1(65536):
+                    pieces.append(piece)
+        except (OSError, http.client.HTTPException):
+            pass
+        finally:
+            client.close()
+        return status, b"".join(pieces)
+
+    def _is_there(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "the gateway has ended"
+        try:
+            return self.ask("/healthz")[0] == 200
+        except OSError:
+            return False
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@contextmanager
+def serving(
+    folder: Path, environment: Mapping[str, str], *options: str, wrapper: Sequence[str] = ()
+) -> Generator[Served]:
+    served = Served(folder, environment, *options, wrapper=wrapper)
+    try:
+        served.start()
+        yield served
+    finally:
+        served.stop()

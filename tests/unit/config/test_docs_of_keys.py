@@ -1,0 +1,134 @@
+"""The pages about configuration and clients name everything there is, and show what is printed."""
+
+import argparse
+import inspect
+import re
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from msgspec import Struct, structs
+
+from dragoman.cli.loading import add_serving_options
+from dragoman.cli.run import start
+from dragoman.config import environment, read
+from dragoman.config.check import complete
+from dragoman.config.read import load_settings
+from dragoman.config.settings import (
+    DumpSettings,
+    HostedSettings,
+    LogSettings,
+    McpServerSettings,
+    ModelLimits,
+    RetrySettings,
+    Route,
+    ServerSettings,
+    Settings,
+    StoreSettings,
+    UpstreamKind,
+    UpstreamSettings,
+)
+from dragoman.config.values import read_struct
+from dragoman.obsidian.settings import ChatSettings
+from dragoman.server.connect import CLIENTS, connection_of, snippet
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "configuration.md").read_text(encoding="utf-8")
+SECTIONS: dict[str, type[Struct]] = {
+    "## Server": ServerSettings,
+    "## Log": LogSettings,
+    "## Dump": DumpSettings,
+    "## Chat": ChatSettings,
+    "## Retries": RetrySettings,
+    "## Store": StoreSettings,
+    "## Upstreams": UpstreamSettings,
+    "### Limits": ModelLimits,
+    "## Routes": Route,
+    "## MCP servers": McpServerSettings,
+    "## Hosted tools": HostedSettings,
+}
+
+
+def table(title: str) -> dict[str, str]:
+    """The first table below a heading: its first column, without backquotes, and its second."""
+    below = PAGE.partition(f"\n{title}\n")[2]
+    found = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
+    assert found
+    return dict(re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", found[0], re.MULTILINE))
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_every_key_is_described_and_no_other(title: str) -> None:
+    assert sorted(table(title)) == sorted(SECTIONS[title].__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "## Server",
+        "## Log",
+        "## Dump",
+        "## Chat",
+        "## Retries",
+        "## Store",
+        "## Upstreams",
+        "## Routes",
+        "## Hosted tools",
+    ],
+)
+def test_the_defaults_are_those_of_the_code(title: str) -> None:
+    told = table(title)
+    sizes = {"64 MiB": 64 * 1024**2, "16 MiB": 16 * 1024**2, "64 KiB": 64 * 1024}
+    for info in structs.fields(SECTIONS[title]):
+        text = told[info.name].strip()
+        if not text.startswith("`"):
+            assert text in ("required", "none", "the client's name") or sizes[text] == info.default
+            continue
+        value = tomllib.loads(f"x = {text.strip('`')}")["x"]
+        found: list[str] = []
+        required = {
+            each.name: "rehearsal" for each in structs.fields(SECTIONS[title]) if each.required
+        }
+        read = read_struct(SECTIONS[title], {**required, info.name: value}, "", found)
+        plain = read_struct(SECTIONS[title], required, "", found)
+        assert found == []
+        assert read == plain
+
+
+def test_every_kind_of_upstream_is_described() -> None:
+    for kind in get_args(UpstreamKind):
+        assert f'`"{kind}"`' in PAGE
+
+
+def test_every_variable_is_described() -> None:
+    modules = (environment, read, start)
+    source = "".join(map(inspect.getsource, modules))
+    variables = set(re.findall(r'"((?:DRAGOMAN|OPENAI|ANTHROPIC)_[A-Z_]+)"', source))
+    assert len(variables) >= 12
+    section = PAGE.partition("\n## Environment\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`((?:DRAGOMAN|OPENAI|ANTHROPIC)_[A-Z_]+)`", section)) == variables
+
+
+def test_every_flag_is_described() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    add_serving_options(parser)
+    section = PAGE.partition("\n## Flags\n")[2].partition("\n## ")[0]
+    flags = re.findall(r"--[a-z-]+", parser.format_help())
+    assert len(set(flags)) == 7
+    assert all(f"`{flag}" in section for flag in flags)
+
+
+def test_the_example_can_be_loaded(tmp_path: Path) -> None:
+    example = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert example is not None
+    file = tmp_path / "dragoman.toml"
+    file.write_text(example[1], encoding="utf-8")
+    assert set(load_settings(file, {}).upstreams) == {"local", "anthropic"}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_page_about_clients_shows_what_is_printed(client: str) -> None:
+    page = (DOCS / "connect.md").read_text(encoding="utf-8")
+    text = snippet(client, connection_of(complete(Settings())))
+    assert f"\n## {CLIENTS[client].title}\n\n```{CLIENTS[client].language}\n{text}```\n" in page

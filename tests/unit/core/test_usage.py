@@ -1,0 +1,50 @@
+"""Reports of usage and limits are merged, and answers added up."""
+
+from dragoman._json import Raw
+from dragoman.core.usage import add_usage, merge_limits, merge_usage, token_count
+from dragoman.model.outcome import Limits, LimitWindow, Usage
+from dragoman.model.parts import Extra
+
+EXTRA = Extra("chat", {"a": Raw(b"1")})
+
+
+def test_later_usage_replaces_what_it_states_and_nothing_else() -> None:
+    old = Usage(input=5, output=1, extra=Extra("messages", {"a": Raw(b"1"), "b": Raw(b"2")}))
+    new = Usage(output=9, extra=Extra("messages", {"b": Raw(b"3")}))
+    assert merge_usage(old, new) == Usage(
+        input=5, output=9, extra=Extra("messages", {"a": Raw(b"1"), "b": Raw(b"3")})
+    )
+    assert merge_usage(old, Usage(output=0)) == Usage(input=5, output=0, extra=old.extra)
+    assert merge_usage(old, Usage(extra=EXTRA)).extra == EXTRA
+    assert merge_usage(Usage(input=1), new) == Usage(input=1, output=9, extra=new.extra)
+    assert merge_usage(None, new) is new
+
+
+def test_usage_adds_up_and_what_nobody_states_stays_unstated() -> None:
+    total = add_usage(Usage(), Usage(input=1, cached=1))
+    total = add_usage(total, None)
+    total = add_usage(total, Usage(input=2, output=3))
+    assert total == Usage(input=3, output=3, cached=1)
+
+
+def test_tokens_are_what_the_provider_says_they_are() -> None:
+    assert token_count(None) == 0
+    assert token_count(Usage(input=2, output=3)) == 5
+    assert token_count(Usage(input=2, output=3, total=7)) == 7
+    assert token_count(Usage()) == 0
+
+
+def test_a_report_replaces_what_it_names_and_keeps_the_rest() -> None:
+    old = Limits(
+        windows=(LimitWindow(name="primary", used_percent=1), LimitWindow(name="x/primary")),
+        has_credits=True,
+        balance="5",
+    )
+    new = Limits(windows=(LimitWindow(name="primary", used_percent=2),), balance="4")
+    merged = merge_limits(old, new)
+    assert {window.name: window.used_percent for window in merged.windows} == {
+        "primary": 2,
+        "x/primary": None,
+    }
+    assert (merged.has_credits, merged.unlimited, merged.balance) == (True, None, "4")
+    assert merge_limits(None, new) is new

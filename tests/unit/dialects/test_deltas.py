@@ -1,0 +1,113 @@
+"""Deltas that came in one read: kept together they mean what they mean one by one."""
+
+import json
+
+from dragoman.core.deltas import Deltas, spread
+from dragoman.dialects.base import DecodeContext, EncodeContext, StreamDecoder
+from dragoman.dialects.registry import codec
+from dragoman.dialects.relay import StreamRelay
+from dragoman.model.events import Event, Failed, InputDelta
+
+
+def chunk(delta: dict[str, object], **fields: object) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    data = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return b"data: " + json.dumps({**data, "choices": [choice], **fields}).encode() + b"\n\n"
+
+
+def arguments(text: str, index: int = 0) -> bytes:
+    return chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+
+
+def call(index: int) -> bytes:
+    function = {"name": "f", "arguments": ""}
+    entry = {"index": index, "id": f"call_{index}", "type": "function", "function": function}
+    return chunk({"tool_calls": [entry]})
+
+
+def told_and_meant(frames: list[bytes]) -> tuple[list[Event | Deltas], list[Event]]:
+    """What is told of frames that came together, and what they mean one by one."""
+    one_by_one = StreamDecoder(codec("chat").reader(DecodeContext()))
+    meant = [event for frame in frames for event in one_by_one.events(frame)]
+    decoder = StreamDecoder(codec("chat").reader(DecodeContext()))
+    told = [*decoder.decode(b"".join(frames))]
+    assert spread(told) == meant
+    assert decoder.problems == one_by_one.problems
+    in_pieces = StreamDecoder(codec("chat").reader(DecodeContext()))
+    assert spread(in_pieces.decode_together(frames)) == meant
+    assert in_pieces.problems == one_by_one.problems
+    return told, meant
+
+
+def runs_of(told: list[Event | Deltas]) -> list[int]:
+    return [len(one.texts) for one in told if isinstance(one, Deltas)]
+
+
+def test_deltas_of_one_text_are_kept_together() -> None:
+    words = [chunk({"content": f"word{number}"}) for number in range(100)]
+    told, _ = told_and_meant([chunk({"role": "assistant"}), *words])
+    assert sum(runs_of(told)) > 80
+
+
+def test_call_that_follows_another_is_not_taken_for_it() -> None:
+    pieces = ['{"', "a", '":"', *"x" * 20, '"}']
+    frames = [chunk({"role": "assistant", "content": None})]
+    for index in range(2):
+        frames += [call(index), *(arguments(piece, index) for piece in pieces)]
+    told, meant = told_and_meant(frames)
+    assert len({one.part for one in told if isinstance(one, Deltas)}) == 2
+    for part in range(2):
+        texts = [
+            event.text for event in meant if isinstance(event, InputDelta) and event.part == part
+        ]
+        assert "".join(texts) == "".join(pieces)
+
+
+def test_text_after_a_call_is_another_part() -> None:
+    words = [chunk({"content": f"word{number}"}) for number in range(20)]
+    told, _ = told_and_meant(
+        [chunk({"role": "assistant"}), *words, call(0), arguments("{}"), *words]
+    )
+    assert len({one.part for one in told if isinstance(one, Deltas)}) == 2
+
+
+def test_arguments_that_are_resent_as_a_whole_are_not_kept_together() -> None:
+    whole = '{"a":"' + "x" * 40 + '"}'
+    frames = [chunk({"role": "assistant"}), call(0)]
+    told, _ = told_and_meant([*frames, *(arguments(whole[:end]) for end in range(3, 40))])
+    assert not runs_of(told)
+
+
+def test_delta_that_says_more_stands_alone() -> None:
+    words = [chunk({"content": f"word{number}"}) for number in range(30)]
+    odd = [
+        chunk({"content": "thought", "reasoning_content": "hm"}),
+        chunk({"content": ""}),
+        chunk({"content": "counted"}, usage={"prompt_tokens": 1, "completion_tokens": 2}),
+        chunk({"content": "broken"}).replace(b'"broken"', b'"bro\\ken"'),
+        b": a comment\n\n",
+    ]
+    told, _ = told_and_meant(
+        [chunk({"role": "assistant"}), *(frame for each in odd for frame in (*words, each)), *words]
+    )
+    assert len(runs_of(told)) == 4  # the broken one ends the stream
+
+
+def test_deltas_that_differ_in_other_fields_are_kept_together() -> None:
+    frames = [chunk({"content": f"word{number}"}, created=number) for number in range(300)]
+    told, _ = told_and_meant([chunk({"role": "assistant"}), *frames])
+    assert sum(runs_of(told)) > 280
+
+
+def test_pieces_pass_exactly_where_that_is_wanted() -> None:
+    frames = [chunk({"role": "assistant"}), *(chunk({"content": "a"}) for _ in range(20))]
+    relay = StreamRelay("chat", decode=DecodeContext(), encode=EncodeContext(), exact=True)
+    assert relay.feed_together(frames) == b"".join(frames)
+
+
+def test_pieces_after_a_frame_over_the_limit_mean_nothing() -> None:
+    decoder = StreamDecoder(codec("chat").reader(DecodeContext()), 400)
+    frames = [chunk({"content": "a" * size}) for size in (1, 2, 500, 1, 1, 1, 1, 1, 1)]
+    told = [*spread(decoder.decode_together(frames)), *spread(decoder.decode_together(frames))]
+    assert isinstance(told[-1], Failed)
+    assert decoder.decode_together(frames) == []

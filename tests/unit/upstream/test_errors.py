@@ -1,0 +1,35 @@
+"""Why a connection failed, in words for clients: no address, no name of a host."""
+
+import errno
+import socket
+import ssl
+
+import pytest
+
+from dragoman.upstream import errors
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ECONNREFUSED, "Connect call failed ('10.0.3.7', 8000)"), "Connection refused"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLCertVerificationError("not valid for 'inner.example'"), "its certificate is not accepted"),
+        (ssl.SSLError(1, "[SSL] inner.example"), "TLS failed"),
+        (OSError("no address for 'inner.example'"), "no connection could be made"),
+        (UnicodeError("label 'inner.example' too long"), "UnicodeError"),
+    ],
+)  # fmt: skip
+def test_the_reason_names_no_address_and_the_detail_does(error: Exception, reason: str) -> None:
+    for made in (errors.unreachable("local", error), errors.cut_short("local", error)):
+        assert made.message.endswith(f": {reason}")
+        assert "inner" not in made.message
+        assert "10.0.3.7" not in made.message
+        assert made.detail == str(error)
+        assert made.whole == f"{made.message} ({made.detail})"
+    assert errors.cut_short("local", error).kind == "truncated"
+
+
+def test_words_of_our_own_need_no_detail() -> None:
+    made = errors.unreachable("local", "the proxy answered 403")
+    assert made.whole == "upstream 'local' cannot be reached: the proxy answered 403"
