@@ -112,7 +112,14 @@ async def open_child(
     Raises:
         ConfigError: it cannot be started.
     """
-    transport, protocol = await _spawn(settings)
+    starting = asyncio.ensure_future(_spawn(settings))
+    cancellation: asyncio.CancelledError | None = None
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError as error:
+        # asyncio would leave behind its own task that connects the pipes: let it end, then end the process
+        cancellation = error
+    transport, protocol = await starting
     # no await before the group is entered: a cancellation would leave the process behind
     incoming_end, incoming = anyio.create_memory_object_stream[_Incoming](0)
     outgoing, outgoing_end = anyio.create_memory_object_stream[SessionMessage](0)
@@ -124,6 +131,9 @@ async def open_child(
         group.start_soon(child.read_errors)
         group.start_soon(child.watch, incoming_end)
         try:
+            if cancellation is not None:
+                child.signal(signal.SIGKILL)
+                raise cancellation
             yield incoming, outgoing
         finally:
             # nobody reads any more: the reader drains the output, so that a server that is writing can end

@@ -88,6 +88,7 @@ def test_server_that_fails_again_and_again_can_be_stopped_at_any_moment() -> Non
         for moment in range(80):
             async with asyncio.timeout(PATIENCE), McpServers([failing]):
                 await asyncio.sleep(moment / 2000)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
 
     played(main())
 
