@@ -1,7 +1,7 @@
 """The tools of a terminal agent: files below a root and a shell, behind a policy and, where one is available, in a sandbox.
 
 root, walk     files below a folder, and no others
-tool           what the tools for files share
+file_tool      what the tools for files share
 files          `read`, `write` and `edit`
 search         `glob` and `grep`
 apply_patch    several changes to several files, all or none

@@ -28,13 +28,10 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from dragoman.engine.approval import Subject
+from dragoman.engine.builtin.file_tool import FileTool, as_bytes, as_text, file_tool
 from dragoman.engine.builtin.root import Root
-from dragoman.engine.builtin.tool import BuiltinTool, Spec, as_bytes, as_text, path_subjects
-from dragoman.engine.threads import run_to_end
-from dragoman.engine.tools import Declaration, Invocation, Offer, Output, text_output
+from dragoman.engine.tools import Declaration, Output, text_output
 from dragoman.errors import ToolError
-from dragoman.model.parts import Call
 from dragoman.model.request import Grammar
 
 MAX_PATCH = 4_194_304
@@ -322,57 +319,28 @@ class PatchArguments(Struct, forbid_unknown_fields=True):
     input: Annotated[str, "The whole patch"]
 
 
-def apply_patch_tool(root: Root) -> BuiltinTool[PatchArguments]:
+def apply_patch_tool(root: Root) -> FileTool[PatchArguments]:
     """The tool `apply_patch` as a function, below a root."""
+    return file_tool(root, "apply_patch", DESCRIPTION, PatchArguments, _apply, _paths)
 
-    def work(arguments: PatchArguments, _: threading.Event) -> Output:
-        return _apply(root, arguments.input)
 
-    return BuiltinTool(
-        Spec(
-            name="apply_patch",
-            description=DESCRIPTION,
-            arguments=PatchArguments,
-            work=work,
-            subjects=lambda arguments: _subjects(root, arguments.input),
-        )
+def freeform_patch_tool(root: Root) -> FileTool[PatchArguments]:
+    """The tool `apply_patch` with a grammar, below a root: models write the patch itself as the input."""
+    declaration = Declaration(
+        name="apply_patch",
+        kind="custom",
+        description=FREEFORM_DESCRIPTION,
+        grammar=Grammar("lark", GRAMMAR),
+    )
+    return FileTool(
+        root=root, declaration=declaration, read=PatchArguments, paths=_paths, work=_apply
     )
 
 
-class FreeformPatchTool:
-    """`apply_patch` for models that write the patch itself as the input."""
-
-    def __init__(self, root: Root) -> None:
-        self._root = root
-        self._offer = Offer(
-            declaration=Declaration(
-                name="apply_patch",
-                kind="custom",
-                description=FREEFORM_DESCRIPTION,
-                grammar=Grammar("lark", GRAMMAR),
-            )
-        )
-
-    @property
-    def offer(self) -> Offer:
-        return self._offer
-
-    def subjects(self, call: Call) -> Sequence[Subject]:
-        return _subjects(self._root, call.input)
-
-    async def run(self, invocation: Invocation) -> Output:
-        return await run_to_end(lambda: _apply(self._root, invocation.call.input), "apply_patch")
-
-
-def freeform_patch_tool(root: Root) -> FreeformPatchTool:
-    """The tool `apply_patch` with a grammar, below a root."""
-    return FreeformPatchTool(root)
-
-
-def _subjects(root: Root, text: str) -> Sequence[Subject]:
-    operations = read_patch(text)
+def _paths(arguments: PatchArguments) -> list[str]:
+    operations = read_patch(arguments.input)
     moved = [operation.move_to for operation in operations if operation.move_to]
-    return path_subjects(root, [*(operation.path for operation in operations), *moved])
+    return [*(operation.path for operation in operations), *moved]
 
 
 class _File(Struct):
@@ -425,9 +393,9 @@ class _Workspace:
             raise
 
 
-def _apply(root: Root, text: str) -> Output:
+def _apply(root: Root, arguments: PatchArguments, _: threading.Event) -> Output:
     workspace = _Workspace(root)
-    done = [_work_out(workspace, operation) for operation in read_patch(text)]
+    done = [_work_out(workspace, operation) for operation in read_patch(arguments.input)]
     workspace.write()
     return text_output("\n".join(done))
 

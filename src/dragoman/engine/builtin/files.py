@@ -7,16 +7,8 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from dragoman.engine.builtin.file_tool import FileTool, as_bytes, as_text, file_tool, is_binary
 from dragoman.engine.builtin.root import Root
-from dragoman.engine.builtin.tool import (
-    BuiltinTool,
-    Spec,
-    as_bytes,
-    as_text,
-    is_binary,
-    path_subjects,
-    shown_line,
-)
 from dragoman.engine.results import image_part
 from dragoman.engine.tools import Output, text_output
 from dragoman.errors import ToolError
@@ -25,6 +17,8 @@ from dragoman.errors import ToolError
 DEFAULT_LINES = 2_000
 # Less than the engine's limit for one result.
 MAX_SHOWN = 60_000
+# Longer lines are data or minified code; showing more helps nobody.
+MAX_LINE = 2_000
 # Providers accept images of up to 5 MB.
 MAX_IMAGE = 5_000_000
 
@@ -37,31 +31,20 @@ class ReadArguments(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, "How many lines to read"] = DEFAULT_LINES
 
 
-def read_tool(root: Root) -> BuiltinTool[ReadArguments]:
+def read_tool(root: Root) -> FileTool[ReadArguments]:
     """The tool `read` below a root."""
-
-    def work(arguments: ReadArguments, _: threading.Event) -> Output:
-        return _read(root, arguments)
-
-    return BuiltinTool(
-        Spec(
-            name="read",
-            description=READ_DESCRIPTION,
-            arguments=ReadArguments,
-            work=work,
-            subjects=lambda arguments: path_subjects(root, [arguments.path]),
-            is_parallel=True,
-        )
+    return file_tool(
+        root, "read", READ_DESCRIPTION, ReadArguments, _read, lambda arguments: [arguments.path]
     )
 
 
-def _read(root: Root, arguments: ReadArguments) -> Output:
+def _read(root: Root, arguments: ReadArguments, _: threading.Event) -> Output:
     if arguments.offset < 1 or arguments.limit < 1:
         raise ToolError(
             f"expected offset and limit to be at least 1, got {arguments.offset} and {arguments.limit}"
         )
     path = arguments.path
-    data, _ = root.read(path)
+    data = root.read(path)[0]
     image = image_part(data) if len(data) <= MAX_IMAGE else None
     if image is not None:
         return Output(content=(image,))
@@ -72,8 +55,8 @@ def _read(root: Root, arguments: ReadArguments) -> Output:
     return text_output(_numbered(data.decode("utf-8", "replace"), arguments))
 
 
-def _numbered(text: str, arguments: ReadArguments) -> str:
-    lines = text.split("\n")
+def _numbered(content: str, arguments: ReadArguments) -> str:
+    lines = content.split("\n")
     if not lines[-1]:
         lines.pop()
     first = arguments.offset - 1
@@ -84,8 +67,10 @@ def _numbered(text: str, arguments: ReadArguments) -> str:
     shown: list[str] = []
     size = 0
     for number, line in enumerate(lines[first : first + arguments.limit], first + 1):
-        plain = shown_line(line.removesuffix("\r"))
-        written = f"{number:6d}\t{plain}"
+        text = line.removesuffix("\r")
+        if len(text) > MAX_LINE:
+            text = f"{text[:MAX_LINE]}… ({len(text):,} characters)"
+        written = f"{number:6d}\t{text}"
         size += len(written) + 1
         if size > MAX_SHOWN and shown:
             break
@@ -107,24 +92,17 @@ class WriteArguments(Struct, forbid_unknown_fields=True):
     content: Annotated[str, "All that the file is to hold"]
 
 
-def write_tool(root: Root) -> BuiltinTool[WriteArguments]:
+def write_tool(root: Root) -> FileTool[WriteArguments]:
     """The tool `write` below a root."""
-
-    def work(arguments: WriteArguments, _: threading.Event) -> Output:
-        data = as_bytes(arguments.content, arguments.path)
-        was_there = root.write(arguments.path, data)
-        done = "replaced" if was_there else "created"
-        return text_output(f"{done} {arguments.path} ({len(data):,} bytes)")
-
-    return BuiltinTool(
-        Spec(
-            name="write",
-            description=WRITE_DESCRIPTION,
-            arguments=WriteArguments,
-            work=work,
-            subjects=lambda arguments: path_subjects(root, [arguments.path]),
-        )
+    return file_tool(
+        root, "write", WRITE_DESCRIPTION, WriteArguments, _write, lambda arguments: [arguments.path]
     )
+
+
+def _write(root: Root, arguments: WriteArguments, _: threading.Event) -> Output:
+    data = as_bytes(arguments.content, arguments.path)
+    done = "replaced" if root.write(arguments.path, data) else "created"
+    return text_output(f"{done} {arguments.path} ({len(data):,} bytes)")
 
 
 # Line numbers in the message for a text that occurs several times.
@@ -143,33 +121,23 @@ class EditArguments(Struct, forbid_unknown_fields=True):
     replace_all: Annotated[bool, "Replace every occurrence"] = False
 
 
-def edit_tool(root: Root) -> BuiltinTool[EditArguments]:
+def edit_tool(root: Root) -> FileTool[EditArguments]:
     """The tool `edit` below a root."""
-
-    def work(arguments: EditArguments, _: threading.Event) -> Output:
-        data, status = root.read(arguments.path)
-        text, count = replaced(as_text(data, arguments.path), arguments)
-        root.write(arguments.path, as_bytes(text, arguments.path), expected=status)
-        times = "once" if count == 1 else f"{count} times"
-        return text_output(f"edited {arguments.path} ({times})")
-
-    return BuiltinTool(
-        Spec(
-            name="edit",
-            description=EDIT_DESCRIPTION,
-            arguments=EditArguments,
-            work=work,
-            subjects=lambda arguments: path_subjects(root, [arguments.path]),
-        )
+    return file_tool(
+        root, "edit", EDIT_DESCRIPTION, EditArguments, _edit, lambda arguments: [arguments.path]
     )
 
 
-def replaced(text: str, arguments: EditArguments) -> tuple[str, int]:
-    """The text with the replacement, and the number of replacements.
+def _edit(root: Root, arguments: EditArguments, _: threading.Event) -> Output:
+    data, status = root.read(arguments.path)
+    text, count = _replaced(as_text(data, arguments.path), arguments)
+    root.write(arguments.path, as_bytes(text, arguments.path), expected=status)
+    times = "once" if count == 1 else f"{count} times"
+    return text_output(f"edited {arguments.path} ({times})")
 
-    Raises:
-        ToolError: the old text does not occur, or occurs more than once.
-    """
+
+def _replaced(text: str, arguments: EditArguments) -> tuple[str, int]:
+    """The text with the replacement, and the number of replacements."""
     path, old, new = arguments.path, arguments.old_string, arguments.new_string
     if not old:
         raise ToolError(

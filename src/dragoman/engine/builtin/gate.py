@@ -5,15 +5,15 @@ A refusal is a `ToolError` that the model can read. Where nobody can be asked, t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import structs
 
 from dragoman.core.aliases import flat_name
 from dragoman.engine.approval import Approval, Policy, Subject
-from dragoman.engine.builtin.tool import Judged
 from dragoman.engine.tools import Invocation, Offer, Output, Tool
 from dragoman.errors import ToolError
+from dragoman.model.parts import Call
 
 Consent = bool | Literal["always", "tool"]
 """`always`: allow the same call from now on. `tool`: allow every call of this tool that is not denied from now on."""
@@ -41,20 +41,22 @@ class Gate:
         self._tools: set[str] = set()
         self._known: set[tuple[str, tuple[Subject, ...], str]] = set()
 
-    async def pass_through(self, approval: Approval) -> None:
+    async def check(self, tool: str, call: Call, subjects: tuple[Subject, ...]) -> None:
         """Return if the call may run.
 
         Raises:
             ToolError: it may not run.
         """
-        judgement = self._policy.judge(approval.tool, approval.subjects)
+        judgement = self._policy.judge(tool, subjects)
         because = "by default" if judgement.rule is None else f"by the rule {str(judgement.rule)!r}"
         if judgement.verdict == "deny":
             raise ToolError(
-                f"{approval.tool} is denied here {because}. Do not try it another way; say what you need and why."
+                f"{tool} is denied here {because}. Do not try it another way; say what you need and why."
             )
-        approval = structs.replace(
-            approval,
+        approval = Approval(
+            tool=tool,
+            call=call,
+            subjects=subjects,
             rule=judgement.rule,
             unseen=judgement.unseen,
             may_be_denied=judgement.may_be_denied,
@@ -64,21 +66,24 @@ class Gate:
         because = f"because {judgement.unseen}" if judgement.unseen else because
         if self._ask is None:
             raise ToolError(
-                f"{approval.tool} needs approval {because}, and nobody can be asked: it was not run."
+                f"{tool} needs approval {because}, and nobody can be asked: it was not run."
             )
         async with self._lock():
             # The answer to the previous question may cover this call.
             if self._is_known(approval):
                 return
             answer = await self._ask(approval)
-        self._remember(approval, answer)
+        if answer == "tool":
+            self._tools.add(tool)
+        elif answer == "always":
+            self._known.add(_key(approval))
         if not answer and approval.may_be_denied:
             raise ToolError(
-                f"this call of {approval.tool} was refused: {approval.unseen}, and some commands are denied here. "
+                f"this call of {tool} was refused: {approval.unseen}, and some commands are denied here. "
                 "It was not run. Write the command so that all of it can be seen."
             )
         if not answer:
-            raise ToolError(f"the user refused this call of {approval.tool}: it was not run.")
+            raise ToolError(f"the user refused this call of {tool}: it was not run.")
 
     def _lock(self) -> asyncio.Lock:
         """The lock that orders the questions. Each event loop has its own."""
@@ -92,17 +97,18 @@ class Gate:
         is_allowed = approval.tool in self._tools and not approval.may_be_denied
         return is_allowed or _key(approval) in self._known
 
-    def _remember(self, approval: Approval, answer: Consent) -> None:
-        if answer == "tool":
-            self._tools.add(approval.tool)
-        elif answer == "always":
-            self._known.add(_key(approval))
-
 
 def _key(approval: Approval) -> tuple[str, tuple[Subject, ...], str]:
     """The key of a permanent answer. The same command in another folder is another one, so its arguments count."""
     is_command = any(subject.kind == "command" for subject in approval.subjects)
     return approval.tool, approval.subjects, approval.call.input if is_command else ""
+
+
+@runtime_checkable
+class _NamesSubjects(Protocol):
+    """A tool that names the subjects of a call for the policy."""
+
+    def subjects(self, call: Call) -> Sequence[Subject]: ...
 
 
 class GuardedTool:
@@ -114,10 +120,7 @@ class GuardedTool:
 
     @property
     def offer(self) -> Offer:
-        offer = self._tool.offer
-        return Offer(
-            declaration=offer.declaration, is_parallel=offer.is_parallel, timeout=WAIT_SECONDS
-        )
+        return structs.replace(self._tool.offer, timeout=WAIT_SECONDS)
 
     @property
     def inner(self) -> Tool:
@@ -125,32 +128,26 @@ class GuardedTool:
         return self._tool
 
     async def run(self, invocation: Invocation) -> Output:
-        offer = self._tool.offer
-        declaration = offer.declaration
-        call = invocation.call
-        await self._gate.pass_through(
-            Approval(
-                tool=flat_name(declaration.name, declaration.namespace),
-                call=call,
-                subjects=tuple(self._subjects(invocation)),
-            )
+        tool, call = self._tool, invocation.call
+        declaration = tool.offer.declaration
+        name = flat_name(declaration.name, declaration.namespace)
+        subjects = (
+            tuple(tool.subjects(call))
+            if isinstance(tool, _NamesSubjects)
+            else (Subject("input", call.input),)
         )
-        seconds = RUN_SECONDS if offer.timeout is None else offer.timeout
+        await self._gate.check(name, call, subjects)
+        seconds = RUN_SECONDS if tool.offer.timeout is None else tool.offer.timeout
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await self._tool.run(invocation)
+                return await tool.run(invocation)
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise ToolError(
                 f"{declaration.name} took more than {seconds:g} s and was ended"
             ) from error
-
-    def _subjects(self, invocation: Invocation) -> Sequence[Subject]:
-        if isinstance(self._tool, Judged):
-            return self._tool.subjects(invocation.call)
-        return [Subject("input", invocation.call.input)]
 
 
 def guarded(tool: Tool, policy: Policy | Gate, ask: Ask | None = None) -> GuardedTool:

@@ -107,9 +107,16 @@ class Root:
 
     @contextmanager
     def located(
-        self, path: str, *, make_folders: bool = False, follow: bool = True
+        self,
+        path: str,
+        *,
+        make_folders: bool = False,
+        follow: bool = True,
+        may_miss: bool = False,
     ) -> Generator[Location]:
-        """The place that a path leads to; all folders on the way stay open in the context. `follow`: also follow a link at the end.
+        """The place that a path leads to; all folders on the way stay open in the context.
+
+        follow: also follow a link at the end. may_miss: from the first missing folder on, names are taken as written.
 
         Raises:
             ToolError: it does not exist, or leads out of the root.
@@ -117,7 +124,7 @@ class Root:
         with ExitStack() as stack:
             walk = _PathWalk(self, stack, path, make_folders=make_folders)
             try:
-                yield walk.run(self.names(path), follow=follow)
+                yield walk.run(self.names(path), follow=follow, may_miss=may_miss)
             except OSError as error:
                 raise ToolError(f"{path}: {_reason(error)}") from error
 
@@ -144,12 +151,8 @@ class Root:
         Raises:
             ToolError: it leads out of the root.
         """
-        with ExitStack() as stack:
-            walk = _PathWalk(self, stack, path, make_folders=False)
-            try:
-                return walk.run(self.names(path), follow=True, may_miss=True).path
-            except OSError as error:
-                raise ToolError(f"{path}: {_reason(error)}") from error
+        with self.located(path, may_miss=True) as found:
+            return found.path
 
     def status(self, path: str) -> os.stat_result | None:
         """The status of the file at a path; None if there is none.
@@ -244,8 +247,8 @@ class _PathWalk:
         self._links = 0
         self._top = self._keep(root.open_root())
 
-    def run(self, names: list[str], *, follow: bool, may_miss: bool = False) -> Location:
-        """The place that the names lead to. `may_miss`: from the first missing folder on, names are taken as written."""
+    def run(self, names: list[str], *, follow: bool, may_miss: bool) -> Location:
+        """The place that the names lead to."""
         waiting = list(reversed(names))
         while waiting:
             name = waiting.pop()
@@ -398,9 +401,8 @@ def _replace(found: Location, data: bytes, like: os.stat_result | None) -> None:
 
 def _keep_permissions(opened: int, like: os.stat_result) -> None:
     if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
-        with suppress(
-            PermissionError
-        ):  # not every user may change the owner; the content matters more
+        # Not every user may change the owner; the content matters more.
+        with suppress(PermissionError):
             os.fchown(opened, like.st_uid, like.st_gid)
     os.fchmod(opened, stat.S_IMODE(like.st_mode))
 

@@ -36,12 +36,8 @@ _SECRET_PLACES = (
 )  # fmt: skip
 # Files that only root can read.
 _SYSTEM_SECRETS = (
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/ssl/private",
-    "/etc/krb5.keytab",
+    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"),
+    *("/etc/ssl/private", "/etc/krb5.keytab"),
 )
 # Needed to resolve names if there is a network.
 _RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager")
@@ -75,9 +71,10 @@ exit 0
 
 
 class Wrapped(Struct, frozen=True):
-    """A command inside the sandbox, and the descriptors that it must be given."""
+    """A command as it is started: where, and with which descriptors. Those of a command in no sandbox are none."""
 
     argv: Sequence[str]
+    folder: str
     descriptors: tuple[int, ...] = ()
 
 
@@ -109,7 +106,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
     def wrapped(self, argv: Sequence[str], folder: str) -> Generator[Wrapped]:
         """The command line that runs a command inside; its descriptors are open during the context."""
         if self.program is None:
-            yield Wrapped(list(argv))
+            yield Wrapped(list(argv), folder)
             return
         reading, writing = os.pipe()
         try:
@@ -118,7 +115,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
             os.close(writing)
         try:
             options = [*self._options(), "--seccomp", str(reading), "--chdir", folder]
-            yield Wrapped([self.program, *options, "--", *argv], (reading,))
+            yield Wrapped([self.program, *options, "--", *argv], self.root, (reading,))
         finally:
             os.close(reading)
 
@@ -308,12 +305,7 @@ def _machine_files() -> list[str]:
 # The kernel's keyrings belong to the session, whatever the namespaces, so their system calls are blocked.
 # For each architecture (<linux/audit.h>): the numbers of add_key, request_key and keyctl.
 _KEY_CALLS = {
-    0xC000003E: (
-        248,
-        249,
-        250,
-        *(0x40000000 + number for number in (248, 249, 250)),
-    ),  # x86-64, x32
+    0xC000003E: (248, 249, 250, 0x400000F8, 0x400000F9, 0x400000FA),  # x86-64, x32
     0x40000003: (286, 287, 288),  # i386
     0xC00000B7: (217, 218, 219),  # aarch64
     0x40000028: (309, 310, 311),  # arm

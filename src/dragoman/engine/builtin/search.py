@@ -18,8 +18,8 @@ from typing import IO, Annotated, Literal, Self, cast
 
 from msgspec import Struct
 
+from dragoman.engine.builtin.file_tool import FileTool, file_tool, is_binary
 from dragoman.engine.builtin.root import Location, Root
-from dragoman.engine.builtin.tool import BuiltinTool, Spec, is_binary, path_subjects
 from dragoman.engine.builtin.walk import Walk
 from dragoman.engine.globs import PathGlob, path_glob
 from dragoman.engine.tools import Output, text_output
@@ -153,30 +153,15 @@ class GlobArguments(Struct, forbid_unknown_fields=True):
     ignored: Annotated[bool, "Also what .gitignore leaves out"] = False
 
 
-def glob_tool(root: Root) -> BuiltinTool[GlobArguments]:
+def glob_tool(root: Root) -> FileTool[GlobArguments]:
     """The tool `glob` below a root."""
-
-    def work(arguments: GlobArguments, stop: threading.Event) -> Output:
-        return _glob(root, arguments, stop)
-
-    return BuiltinTool(
-        Spec(
-            name="glob",
-            description=GLOB_DESCRIPTION,
-            arguments=GlobArguments,
-            work=work,
-            subjects=lambda arguments: path_subjects(root, [arguments.path]),
-            is_parallel=True,
-        )
+    return file_tool(
+        root, "glob", GLOB_DESCRIPTION, GlobArguments, _glob, lambda arguments: [arguments.path]
     )
 
 
-def pattern_below(root: Root, pattern: str) -> PathGlob:
-    """A pattern for paths below a folder; a pattern without a slash matches in every folder.
-
-    Raises:
-        ToolError: it cannot match anything below the root, or is invalid.
-    """
+def _pattern_below(root: Root, pattern: str) -> PathGlob:
+    """A pattern for paths below a folder; a pattern without a slash matches in every folder."""
     text = pattern.removeprefix(f"{root.path}/")
     if text.startswith("/") or ".." in text.split("/"):
         raise ToolError(
@@ -191,7 +176,7 @@ def pattern_below(root: Root, pattern: str) -> PathGlob:
 def _glob(root: Root, arguments: GlobArguments, stop: threading.Event) -> Output:
     if not arguments.pattern:
         raise ToolError("expected a pattern such as **/*.py, got nothing")
-    glob = pattern_below(root, arguments.pattern)
+    glob = _pattern_below(root, arguments.pattern)
     walk = Walk(root, stop, with_ignored=arguments.ignored)
     base = root.resolved(arguments.path)
     depth = 0 if base == "." else base.count("/") + 1
@@ -240,21 +225,14 @@ class GrepArguments(Struct, forbid_unknown_fields=True):
 
 def grep_tool(
     root: Root, may_read: Callable[[str], bool] = lambda _: True
-) -> BuiltinTool[GrepArguments]:
+) -> FileTool[GrepArguments]:
     """The tool `grep` below a root. Files for which `may_read` is false are skipped."""
 
-    def work(arguments: GrepArguments, stop: threading.Event) -> Output:
+    def work(root: Root, arguments: GrepArguments, stop: threading.Event) -> Output:
         return _Search(root, arguments, may_read).run(stop)
 
-    return BuiltinTool(
-        Spec(
-            name="grep",
-            description=GREP_DESCRIPTION,
-            arguments=GrepArguments,
-            work=work,
-            subjects=lambda arguments: path_subjects(root, [arguments.path]),
-            is_parallel=True,
-        )
+    return file_tool(
+        root, "grep", GREP_DESCRIPTION, GrepArguments, work, lambda arguments: [arguments.path]
     )
 
 
@@ -269,7 +247,7 @@ class _Search:
         self._root = root
         self._arguments = arguments
         self._may_read = may_read
-        self._glob = pattern_below(root, arguments.glob) if arguments.glob else None
+        self._glob = _pattern_below(root, arguments.glob) if arguments.glob else None
         self._shown: list[str] = []
         self._size = 0
         self._large = 0

@@ -25,7 +25,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Literal, cast
 
@@ -118,6 +117,8 @@ GRACE_SECONDS = 2.0
 # How soon a stop, an end or late output is noticed.
 _LOOK_SECONDS = 0.05
 _READ_BYTES = 65_536
+# Less than the engine's limit for one result.
+MAX_OUTPUT = 48_000
 # Nobody reads so much output; a program that writes it is out of control.
 MAX_FLOOD = 268_435_456
 _MARK = "DRAGOMAN_CALL"
@@ -125,23 +126,8 @@ _MARK = "DRAGOMAN_CALL"
 How = Literal["ended", "timed_out", "flooded", "stopped"]
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """A command and its bounds.
-
-    is_wrapped: the first process is a sandbox, and dies with everything in it. descriptors: those that it inherits.
-    """
-
-    argv: Sequence[str]
-    folder: str
-    environment: Mapping[str, str]
-    seconds: float
-    output_limit: int
-    is_wrapped: bool = False
-    descriptors: tuple[int, ...] = ()
-
-
-class JobResult(Struct, frozen=True, kw_only=True):
-    """The result of a command. `code` is negative for a signal, as in Python."""
+class Ended(Struct, frozen=True, kw_only=True):
+    """How a command ended. `code` is negative for a signal, as in Python."""
 
     how: How
     code: int
@@ -149,59 +135,51 @@ class JobResult(Struct, frozen=True, kw_only=True):
     elapsed: float
 
 
-def run_job(job: Job, stop: threading.Event, watch: Callable[[bytes], None]) -> JobResult:
-    """Run a command. `watch` gets the output as it arrives.
+class RunningCommand:
+    """A process, its output so far, and how to end it. `watch` gets the output as it arrives.
 
     Raises:
         OSError: it could not be started.
     """
-    began = time.monotonic()
-    mark = secrets.token_hex(16)
-    process = subprocess.Popen(  # noqa: S603 -- running commands is what this is for
-        list(job.argv),
-        cwd=job.folder,
-        env={**job.environment, _MARK: mark},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        pass_fds=job.descriptors,
-    )
-    running = _Running(process, job, mark, watch)
-    try:
-        how = running.follow(began + job.seconds, stop)
-    finally:
-        running.end()
-    return JobResult(
-        how=how,
-        code=process.returncode,
-        output=running.output.text(),
-        elapsed=time.monotonic() - began,
-    )
-
-
-class _Running:
-    """A process, its output so far, and how to end it."""
 
     def __init__(
-        self,
-        process: "subprocess.Popen[bytes]",
-        job: Job,
-        mark: str,
-        watch: Callable[[bytes], None],
+        self, wrapped: Wrapped, environment: Mapping[str, str], watch: Callable[[bytes], None]
     ) -> None:
-        self._process = process
-        self._is_wrapped = job.is_wrapped
+        mark = secrets.token_hex(16)
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(  # noqa: S603 -- running commands is what this is for
+            list(wrapped.argv),
+            cwd=wrapped.folder,
+            env={**environment, _MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=wrapped.descriptors,
+        )
+        # Then the first process is the sandbox, and dies with everything in it.
+        self._is_sandboxed = bool(wrapped.descriptors)
         self._mark = f"{_MARK}={mark}".encode("ascii")
         self._watch = watch
-        self._pipe = cast("IO[bytes]", process.stdout)
+        self._pipe = cast("IO[bytes]", self._process.stdout)
         self._is_open = True
-        self.output = BoundedOutput(job.output_limit)
+        self._output = BoundedOutput(MAX_OUTPUT)
         os.set_blocking(self._pipe.fileno(), False)
         self._poll = select.poll()
         self._poll.register(self._pipe, select.POLLIN)
 
-    def follow(self, deadline: float, stop: threading.Event) -> How:
+    def run(self, seconds: float, stop: threading.Event) -> Ended:
+        """Wait for the end of the command, and end everything that it started."""
+        try:
+            how = self._follow(self._began + seconds, stop)
+        finally:
+            self._end()
+        elapsed = time.monotonic() - self._began
+        return Ended(
+            how=how, code=self._process.returncode, output=self._output.text(), elapsed=elapsed
+        )
+
+    def _follow(self, deadline: float, stop: threading.Event) -> How:
         """Read until the command itself has ended; its children may still hold the output open."""
         while not self._has_ended():
             self._take(_LOOK_SECONDS)
@@ -209,11 +187,11 @@ class _Running:
                 return "stopped"
             if time.monotonic() >= deadline:
                 return "timed_out"
-            if self.output.size > MAX_FLOOD:
+            if self._output.size > MAX_FLOOD:
                 return "flooded"
         return "ended"
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """End all processes of the command, and read the rest of the output."""
         try:
             if self._members():
@@ -258,7 +236,7 @@ class _Running:
         with suppress(BlockingIOError):
             data = os.read(self._pipe.fileno(), _READ_BYTES)
             self._is_open = bool(data)
-            self.output.add(data)
+            self._output.add(data)
             self._watch(data)
             return bool(data)
         return False
@@ -271,12 +249,14 @@ class _Running:
     def _relatives(self) -> Iterator[int]:
         group = self._process.pid
         for entry in _processes():
-            if _is_alive(entry) and (_group_of(entry) == group or _has_mark(entry, self._mark)):
+            fields = _stat_fields(entry)  # state, parent, group, …
+            is_alive = len(fields) > 2 and fields[0] not in ("Z", "X")
+            if is_alive and (int(fields[2]) == group or _has_mark(entry, self._mark)):
                 yield int(entry.name)
 
     def _signal(self, number: signal.Signals) -> None:
         # A sandbox that gets a signal kills everything in it, so its processes get SIGTERM first.
-        spares_first = self._is_wrapped and number == signal.SIGTERM
+        spares_first = self._is_sandboxed and number == signal.SIGTERM
         if not spares_first:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
@@ -295,24 +275,9 @@ def _processes() -> list[Path]:
 def _stat_fields(entry: Path) -> list[str]:
     try:
         # The name, in parentheses, may hold anything.
-        return (
-            (entry / "stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()
-        )
+        return (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return []
-
-
-def _is_alive(entry: Path) -> bool:
-    fields = _stat_fields(entry)
-    return bool(fields) and fields[0] not in ("Z", "X")
-
-
-def _group_of(entry: Path) -> int | None:
-    fields = _stat_fields(entry)
-    return int(fields[2]) if len(fields) > 2 else None
 
 
 def _has_mark(entry: Path, mark: bytes) -> bool:
@@ -339,8 +304,6 @@ def _signal_if(pid: int, number: signal.Signals, mark: bytes) -> None:
 
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 600.0
-# Less than the engine's limit for one result.
-MAX_OUTPUT = 48_000
 # The kernel accepts no longer argument.
 MAX_COMMAND = 131_000
 # A sandbox and the end of a process group take time beyond the command's own.
@@ -416,8 +379,12 @@ class ShellTool:
         watch = _Reporter(asyncio.get_running_loop(), invocation.report)
         try:
             with self.sandbox.wrapped(argv, folder) as wrapped:
-                job = self._job(wrapped, folder, seconds)
-                ended = await run_to_end(partial(run_job, job, stop, watch.see), "shell", stop.set)
+
+                def work() -> Ended:
+                    # A sandbox dies with the thread that started it, so it is started in this one.
+                    return RunningCommand(wrapped, self._environment, watch.see).run(seconds, stop)
+
+                ended = await run_to_end(work, "shell", stop.set)
         except OSError as error:
             raise ToolError(f"the command cannot be run: {error.strerror or error}") from error
         return _output_of(ended, seconds)
@@ -435,18 +402,6 @@ class ShellTool:
         milliseconds = action.timeout_ms
         seconds = DEFAULT_SECONDS if milliseconds is None else milliseconds / 1000
         return ShellArguments(action.command, action.working_directory or ".", seconds)
-
-    def _job(self, wrapped: Wrapped, folder: str, seconds: float) -> Job:
-        return Job(
-            argv=wrapped.argv,
-            # The sandbox changes to the folder itself.
-            folder=str(self._root.path) if self.sandbox.is_on else folder,
-            environment=self._environment,
-            seconds=seconds,
-            output_limit=MAX_OUTPUT,
-            is_wrapped=self.sandbox.is_on,
-            descriptors=wrapped.descriptors,
-        )
 
 
 class _Reporter:
@@ -480,7 +435,7 @@ def _refuse_unfit(arguments: ShellArguments) -> None:
         raise ToolError(f"expected timeout to be more than 0 seconds, got {arguments.timeout:g}")
 
 
-def _output_of(ended: JobResult, seconds: float) -> Output:
+def _output_of(ended: Ended, seconds: float) -> Output:
     output = ended.output.rstrip("\n")
     match ended.how:
         case "timed_out":

@@ -1,0 +1,114 @@
+"""What the tools for files share: typed arguments, work that runs in a thread because it blocks, the paths of a call for the
+policy, and the rules for what counts as text.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from dragoman.engine.approval import READING_TOOLS, Subject
+from dragoman.engine.builtin.root import Root
+from dragoman.engine.function_tool import describe_record
+from dragoman.engine.threads import run_to_end
+from dragoman.engine.tools import Declaration, Invocation, Offer, Output
+from dragoman.errors import ToolError
+from dragoman.model.parts import Call
+
+A = TypeVar("A", bound=Struct)
+Work = Callable[[Root, A, threading.Event], Output]
+
+
+class FileTool(Struct, Generic[A], frozen=True, kw_only=True):
+    """A tool for the files below a root.
+
+    read: reads the input of a call. paths: the paths that a call names. work: runs in a thread, and ends soon after its
+    event is set.
+    """
+
+    root: Root
+    declaration: Declaration
+    read: Callable[[str], A]
+    paths: Callable[[A], Iterable[str]]
+    work: Work[A]
+
+    @property
+    def offer(self) -> Offer:
+        return Offer(
+            declaration=self.declaration, is_parallel=self.declaration.name in READING_TOOLS
+        )
+
+    def subjects(self, call: Call) -> Sequence[Subject]:
+        """Each path as it is written and with links resolved: a rule may name either, and a link must not evade it.
+
+        Raises:
+            ToolError: a path leads out of the root, or the arguments do not fit.
+        """
+        found: dict[str, None] = {}
+        for path in self.paths(self.read(call.input)):
+            found[self.root.written(path)] = None
+            found[self.root.resolved(path)] = None
+        return [Subject("path", path) for path in found]
+
+    async def run(self, invocation: Invocation) -> Output:
+        name = self.declaration.name
+        arguments = self.read(invocation.call.input)
+        stop = threading.Event()
+        try:
+            return await run_to_end(partial(self.work, self.root, arguments, stop), name, stop.set)
+        except OSError as error:
+            raise ToolError(f"{name}: {error.strerror or error}") from error
+
+
+def file_tool(
+    root: Root,
+    name: str,
+    description: str,
+    kind: type[A],
+    work: Work[A],
+    paths: Callable[[A], Iterable[str]],
+) -> FileTool[A]:
+    """A tool whose arguments are the fields of a struct."""
+    arguments = describe_record(name, description, kind)
+    return FileTool(
+        root=root, declaration=arguments.declaration, read=arguments.read, paths=paths, work=work
+    )
+
+
+# As git does it.
+_PROBED = 8_192
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether the bytes are no text: there is a zero byte among the first."""
+    return b"\0" in data[:_PROBED]
+
+
+def as_text(data: bytes, path: str) -> str:
+    """The text of a file that will be changed.
+
+    Raises:
+        ToolError: it is not UTF-8, so writing it back would change more than intended.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ToolError(
+            f"{path} is not UTF-8 text (byte {error.start:,}); it cannot be edited as text"
+        ) from error
+
+
+def as_bytes(text: str, path: str) -> bytes:
+    """The text as UTF-8.
+
+    Raises:
+        ToolError: it has characters that UTF-8 cannot express.
+    """
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{path}: the text has half a surrogate pair at character {error.start:,}"
+        ) from error
