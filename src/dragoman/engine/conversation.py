@@ -1,7 +1,8 @@
-"""A run from answer to answer: the next request, the sum of all answers, and whether another request may follow.
+"""A run from answer to answer: the next request, the sum of all answers, whether another request may follow, and when an
+answer that broke off is requested again.
 
 The limits on turns, on tokens and on a model that repeats itself are checked here. The limit on time is in `run`, which
-aborts what is running. Pure.
+aborts what is running. Pure: random numbers and times are arguments.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from dragoman.engine.compaction import Compaction
 from dragoman.engine.events import Compacted, RunEnd
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Toolbox
-from dragoman.model.outcome import Usage
+from dragoman.model.outcome import ErrorInfo, ErrorKind, Usage
 from dragoman.model.parts import Call
 from dragoman.model.request import Request, ToolChoice, Turn
 
@@ -66,16 +67,15 @@ def exceeded(settings: EngineSettings, *, turns: int, tokens: int, repeats: int)
 _FREE = ToolChoice(mode="auto")
 
 
-class Conversation:
+class RunConversation:
     """The turns so far. Those of the request stay as they came; those that are added can always be sent again."""
 
     def __init__(self, request: Request, settings: EngineSettings) -> None:
-        self.turns = request.turns
+        self.turns: tuple[Turn, ...] = ()
         self.total = Usage()
         self.turn_count = 0
-        self.call_ids = {
-            part.call_id for turn in request.turns for part in turn.parts if isinstance(part, Call)
-        }
+        self.call_ids: set[str] = set()
+        self._add(request.turns)
         self._request = request
         self._settings = settings
         self._repeats = Repeats()
@@ -150,3 +150,30 @@ class Conversation:
             self._request = replace(self._request, tool_choice=_FREE)
         elif choice.required:
             self._request = replace(self._request, tool_choice=replace(choice, required=False))
+
+
+# What may be over in a moment. The others (keys, quota, a request that is refused) would fail again.
+_PASSING: frozenset[ErrorKind] = frozenset(
+    ("rate_limit", "overloaded", "timeout", "truncated", "upstream", "server", "protocol")
+)
+
+# Statuses that say the request is at fault, whatever the kind.
+_FINAL_STATUSES = frozenset((400, 401, 403, 404, 413, 422))
+
+
+def retry_after(
+    settings: EngineSettings, error: ErrorInfo, *, attempt: int, jitter: float
+) -> float | None:
+    """Seconds to wait before the request is sent again after the `attempt`-th try (from 1); None: not again.
+
+    Only for an answer of which no call was started: a tool that ran has changed the world, and the model would call it again.
+    jitter: a random fraction from 0 up to 1; the wait is between half and the whole of what is due.
+    """
+    may_pass = error.kind in _PASSING and error.status not in _FINAL_STATUSES
+    if attempt > settings.retries or not may_pass:
+        return None
+    due = min(settings.retry_max_delay, settings.retry_delay * (1 << min(attempt - 1, 32)))
+    after = due * (0.5 + jitter / 2)
+    if error.retry_after is None:
+        return after
+    return max(after, error.retry_after) if error.retry_after <= settings.retry_max_delay else None

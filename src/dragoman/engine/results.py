@@ -6,7 +6,7 @@ the call and, where possible, what to do instead, because a model acts on them.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from dragoman._json import dumps_document
@@ -15,17 +15,6 @@ from dragoman.engine.tools import Output
 from dragoman.errors import ToolError
 from dragoman.model.parts import Media, Opaque, Text
 
-_REASONS: Mapping[str, str] = {
-    "not_closed": (
-        "The call was cut off before its input was complete, so it was not run. "
-        "Call the tool again with a shorter input."
-    ),
-    "no_name": "The call names no tool, so it was not run.",
-    "invalid_json": (
-        "The arguments are not valid JSON, so the call was not run. Call the tool again with one JSON object."
-    ),
-}
-
 _ENDS: Mapping[RunEnd, str] = {
     "cancelled": "the run was interrupted",
     "max_time": "the time of the run was up",
@@ -33,67 +22,19 @@ _ENDS: Mapping[RunEnd, str] = {
 }
 
 
-def refusal_text(reason: str) -> str:
-    """The text for a verdict of `core.call_input.judge`."""
-    return _REASONS[reason]
-
-
-def unknown_tool_text(name: str, near: Sequence[str]) -> str:
-    if not near:
-        return (
-            f"There is no tool named {name!r}. Only the tools of this conversation can be called."
-        )
-    return f"There is no tool named {name!r}. Did you mean {' or '.join(map(repr, near))}?"
-
-
-def unknown_kind_text(kind: str) -> str:
-    return f"Calls of the kind {kind!r} cannot be run here. Use one of the other tools."
-
-
-def wrong_kind_text(name: str, wanted: str) -> str:
-    form = "plain text" if wanted == "custom" else "a JSON object"
-    return f"The tool {name!r} takes {form} as its input, and was called with the other form."
+STILL_RUNNING = " It did not stop when it was cancelled and may still be running."
 
 
 def aborted_text(reason: RunEnd, elapsed: float, *, is_stuck: bool) -> str:
     """For a call that was running when the run ended."""
     end = _ENDS.get(reason, "the run ended")
-    still = " It did not stop when it was cancelled and may still be running." if is_stuck else ""
+    still = STILL_RUNNING if is_stuck else ""
     return f"Aborted after {elapsed:.1f} s: {end}.{still}"
 
 
 def not_run_text(reason: RunEnd) -> str:
     """For a call that had not started."""
     return f"Not run: {_ENDS.get(reason, 'the run ended')}."
-
-
-def timed_out_text(seconds: float, *, is_stuck: bool) -> str:
-    still = " It did not stop when it was cancelled and may still be running." if is_stuck else ""
-    return f"Timed out after {seconds:g} s and was stopped.{still}"
-
-
-def no_answer_text(name: str) -> str:
-    return f"The tool {name!r} was cancelled without an output."
-
-
-def exit_text(name: str, code: object) -> str:
-    return f"The tool {name!r} exited with the code {code!r} and returned no output."
-
-
-def wrong_output_text(name: str, came: str) -> str:
-    return f"The tool {name!r} is broken: it returned {came} where an output was expected."
-
-
-def cut_note(left_out: int) -> str:
-    return f"\n[… {left_out} characters left out …]\n"
-
-
-def dropped_media_note(kind: str, size: int) -> str:
-    return f"[{kind} of {size} characters left out: too large]"
-
-
-def dropped_parts_note(count: int) -> str:
-    return f"[… {count} more parts left out …]"
 
 
 MAX_PARTS = 500
@@ -108,17 +49,26 @@ def check_output(name: str, value: object) -> Output:
     Raises:
         ToolError: it has another type.
     """
+    came = _what_is_wrong(value)
+    if came is not None:
+        raise ToolError(
+            f"The tool {name!r} is broken: it returned {came} where an output was expected."
+        )
+    return cast("Output", value)
+
+
+def _what_is_wrong(value: object) -> str | None:
     if not isinstance(value, Output):
-        raise ToolError(wrong_output_text(name, type(value).__name__))
+        return type(value).__name__
     content = cast("object", value.content)
     if not isinstance(content, tuple):
-        raise ToolError(wrong_output_text(name, f"content as {type(content).__name__}"))
+        return f"content as {type(content).__name__}"
     for part in cast("tuple[object, ...]", content):
         if not isinstance(part, Text | Media | Opaque):
-            raise ToolError(wrong_output_text(name, f"{type(part).__name__} as content"))
+            return f"{type(part).__name__} as content"
         if isinstance(part, Text) and not isinstance(cast("object", part.text), str):
-            raise ToolError(wrong_output_text(name, f"{type(part.text).__name__} as text"))
-    return value
+            return f"{type(part.text).__name__} as text"
+    return None
 
 
 def fit_content(output: Output, *, max_characters: int, max_media: int) -> Content:
@@ -127,8 +77,8 @@ def fit_content(output: Output, *, max_characters: int, max_media: int) -> Conte
     if not content and output.structured is not None:
         content = (Text(text=bytes(output.structured).decode("utf-8", "replace")),)
     if len(content) > MAX_PARTS:
-        note = Text(text=dropped_parts_note(len(content) - MAX_PARTS))
-        content = (*content[:MAX_PARTS], note)
+        note = f"[… {len(content) - MAX_PARTS} more parts left out …]"
+        content = (*content[:MAX_PARTS], Text(text=note))
     content = tuple(_fit_media(part, max_media) for part in content)
     total = sum(map(_length, content))
     if total <= max_characters:
@@ -142,7 +92,8 @@ def cut_text(text: str, limit: int) -> str:
         return text
     head = (limit + 1) // 2
     tail = limit - head
-    return text[:head] + cut_note(len(text) - limit) + text[len(text) - tail :]
+    note = f"\n[… {len(text) - limit} characters left out …]\n"
+    return text[:head] + note + text[len(text) - tail :]
 
 
 def _fit_texts(content: Content, total: int, limit: int) -> Iterable[Text | Media | Opaque]:
@@ -151,7 +102,7 @@ def _fit_texts(content: Content, total: int, limit: int) -> Iterable[Text | Medi
         if isinstance(part, Text):
             yield Text(text=cut_text(part.text, len(part.text) * limit // total))
         elif isinstance(part, Opaque):
-            yield Text(text=dropped_media_note(part.type, _length(part)))
+            yield _left_out(part.type, _length(part))
         else:
             yield part
 
@@ -160,8 +111,12 @@ def _fit_media(part: Text | Media | Opaque, limit: int) -> Text | Media | Opaque
     if isinstance(part, Media):
         size = len(part.data or "") + len(part.url or "")
         if size > limit:
-            return Text(text=dropped_media_note(part.kind, size))
+            return _left_out(part.kind, size)
     return part
+
+
+def _left_out(kind: str, size: int) -> Text:
+    return Text(text=f"[{kind} of {size} characters left out: too large]")
 
 
 def _length(part: Text | Media | Opaque) -> int:

@@ -14,12 +14,6 @@ from msgspec import Struct
 
 from dragoman.core.aliases import flat_name
 from dragoman.core.call_input import judge
-from dragoman.engine.results import (
-    refusal_text,
-    unknown_kind_text,
-    unknown_tool_text,
-    wrong_kind_text,
-)
 from dragoman.engine.tools import Offer, Tool, ToolSource
 from dragoman.errors import ConfigError
 from dragoman.model.parts import CLIENT_KINDS, Call, CallKind
@@ -135,6 +129,18 @@ def spoken_name(name: str, namespace: str | None) -> str:
     return flat_name(name, namespace).removeprefix(_MCP_PREFIX)
 
 
+# For a verdict of `core.call_input.judge`.
+_REASONS: Mapping[str, str] = {
+    "not_closed": (
+        "The call was cut off before its input was complete, so it was not run. "
+        "Call the tool again with a shorter input."
+    ),
+    "no_name": "The call names no tool, so it was not run.",
+    "invalid_json": (
+        "The arguments are not valid JSON, so the call was not run. Call the tool again with one JSON object."
+    ),
+}
+
 Check = Callable[[Declaration, str], str | None]
 """The problem with the input of a call to this tool, for the model to read; None: there is none."""
 
@@ -184,12 +190,15 @@ class Router:
             return Theirs()
         verdict = judge(call)
         if not verdict.executable:
-            return Refused(refusal_text(verdict.reason))
+            return Refused(_REASONS[verdict.reason])
         if entry is None:
             return Refused(self._unknown(call))
         declaration = entry.offer.declaration
         if (declaration.kind == "custom") != (call.kind == "custom"):
-            return Refused(wrong_kind_text(call.name, declaration.kind))
+            form = "plain text" if declaration.kind == "custom" else "a JSON object"
+            return Refused(
+                f"The tool {call.name!r} takes {form} as its input, and was called with the other form."
+            )
         problem = self._check(declaration, call.input)
         return Ours(entry) if problem is None else Refused(problem)
 
@@ -201,5 +210,13 @@ class Router:
 
     def _unknown(self, call: Call) -> str:
         if call.kind in CLIENT_KINDS or call.kind not in _BY_NAME:
-            return unknown_kind_text(call.kind)
-        return unknown_tool_text(call.name, self._toolbox.near(call.name))
+            return (
+                f"Calls of the kind {call.kind!r} cannot be run here. Use one of the other tools."
+            )
+        near = " or ".join(map(repr, self._toolbox.near(call.name)))
+        hint = (
+            f"Did you mean {near}?"
+            if near
+            else "Only the tools of this conversation can be called."
+        )
+        return f"There is no tool named {call.name!r}. {hint}"

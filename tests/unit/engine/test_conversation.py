@@ -5,8 +5,8 @@ import pytest
 from dragoman.engine.actions import TurnOutcome
 from dragoman.engine.compaction import SummaryCompaction
 from dragoman.engine.conversation import (
-    Conversation,
     Repeats,
+    RunConversation,
     exceeded,
     signature,
 )
@@ -25,22 +25,22 @@ CALLED = TurnOutcome(turns=(Turn(role="assistant", parts=(call(),)),), calls=(ca
 def test_request_keeps_the_caller_s_wishes() -> None:
     toolbox = Toolbox([Acting(say_ok)])
     request = ask(tools=(Tool(name="mine"),), namespaces=(Namespace("n"),), include_usage=False)
-    made = Conversation(request, SETTINGS).next_request(toolbox)
+    made = RunConversation(request, SETTINGS).next_request(toolbox)
     assert [tool.name for tool in made.tools] == ["mine", "work"]
     assert made.namespaces == (Namespace("n"),)
     assert made.include_usage is False
-    assert Conversation(ask(), SETTINGS).next_request(toolbox).include_usage is True
+    assert RunConversation(ask(), SETTINGS).next_request(toolbox).include_usage is True
 
 
 def test_answer_without_calls_is_the_end() -> None:
-    conversation = Conversation(ask(), SETTINGS)
+    conversation = RunConversation(ask(), SETTINGS)
     turn = Turn(role="assistant", parts=(Text(text="Hi"),))
     assert conversation.add_outcome(TurnOutcome(turns=(turn,), finish="stop")) == "answered"
     assert conversation.turns == (*ask().turns, turn)
 
 
 def test_answer_with_calls_goes_on_until_a_limit() -> None:
-    conversation = Conversation(ask(), SETTINGS)
+    conversation = RunConversation(ask(), SETTINGS)
     conversation.turn_count = 1
     assert conversation.add_outcome(CALLED) is None
     conversation.turn_count = 2
@@ -48,7 +48,7 @@ def test_answer_with_calls_goes_on_until_a_limit() -> None:
 
 
 def test_ids_of_all_calls_are_known() -> None:
-    conversation = Conversation(ask(turns=CALLED.turns), SETTINGS)
+    conversation = RunConversation(ask(turns=CALLED.turns), SETTINGS)
     assert conversation.call_ids == {"call_1"}
     made = TurnOutcome(turns=(Turn(role="assistant", parts=(call(call_id="x"), Text())),))
     conversation.add_outcome(made)
@@ -56,7 +56,7 @@ def test_ids_of_all_calls_are_known() -> None:
 
 
 def test_answer_that_ends_the_run_says_why() -> None:
-    assert Conversation(ask(), SETTINGS).add_outcome(TurnOutcome(end="failed")) == "failed"
+    assert RunConversation(ask(), SETTINGS).add_outcome(TurnOutcome(end="failed")) == "failed"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_answer_that_ends_the_run_says_why() -> None:
 def test_choice_that_forces_a_call_holds_until_there_was_one(
     choice: ToolChoice | None, after: ToolChoice | None
 ) -> None:
-    conversation = Conversation(ask(tool_choice=choice), SETTINGS)
+    conversation = RunConversation(ask(tool_choice=choice), SETTINGS)
     assert conversation.next_request(Toolbox()).tool_choice == choice
     conversation.add_outcome(TurnOutcome(finish="pause"))
     assert conversation.next_request(Toolbox()).tool_choice == choice
@@ -86,7 +86,7 @@ def test_choice_that_forces_a_call_holds_until_there_was_one(
 
 def test_compaction_is_planned_once_after_an_answer() -> None:
     turn = ask().turns[0]
-    conversation = Conversation(ask(turns=(turn,) * 5), SETTINGS)
+    conversation = RunConversation(ask(turns=(turn,) * 5), SETTINGS)
     assert conversation.plan_compaction() is None
     conversation.add_outcome(TurnOutcome(usage=Usage(input=9, output=1)))
     plan = conversation.plan_compaction()
@@ -94,7 +94,7 @@ def test_compaction_is_planned_once_after_an_answer() -> None:
     assert conversation.plan_compaction() is None
     assert conversation.compact(plan, "S") == Compacted(10, 5, 2)
     assert len(conversation.turns) == 2
-    off = Conversation(ask(), EngineSettings(compaction=None))
+    off = RunConversation(ask(), EngineSettings(compaction=None))
     off.add_outcome(TurnOutcome(usage=Usage(input=10**9)))
     assert off.plan_compaction() is None
 

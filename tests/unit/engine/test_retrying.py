@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from dragoman.engine.retrying import retry_after
+from dragoman.engine.conversation import retry_after
 from dragoman.engine.settings import EngineSettings
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 

@@ -8,17 +8,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from dragoman.core.failures import error_info
 from dragoman.engine.actions import RunCall, Settled
 from dragoman.engine.events import Settlement
-from dragoman.engine.results import (
-    check_output,
-    cut_text,
-    exit_text,
-    fit_content,
-    no_answer_text,
-    timed_out_text,
-)
+from dragoman.engine.results import STILL_RUNNING, check_output, cut_text, fit_content
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Entry
 from dragoman.engine.tools import Invocation, Output
@@ -53,15 +48,12 @@ async def run_call(
     is_stuck = not await _stop(task, settings.stop_grace)
     if is_stuck:
         _leave_behind(order.call.name, task)
-    elapsed = clock() - start
-    if how == "aborted":
-        return Settled(number=order.number, how=how, elapsed=elapsed, is_stuck=is_stuck)
-    text = timed_out_text(limit or 0.0, is_stuck=is_stuck)
+    text = f"Timed out after {limit or 0.0:g} s and was stopped.{STILL_RUNNING if is_stuck else ''}"
     return Settled(
         number=order.number,
         how=how,
-        content=(Text(text=text),),
-        elapsed=elapsed,
+        content=() if how == "aborted" else (Text(text=text),),
+        elapsed=clock() - start,
         is_stuck=is_stuck,
     )
 
@@ -72,7 +64,9 @@ async def _perform(entry: Entry, invocation: Invocation) -> Output:
         return check_output(name, await entry.tool.run(invocation))
     except SystemExit as error:
         # Raised in a task, it would end the loop, and the program with it.
-        raise ToolError(exit_text(name, error.code)) from error
+        raise ToolError(
+            f"The tool {name!r} exited with the code {error.code!r} and returned no output."
+        ) from error
 
 
 async def _stop(task: asyncio.Task[Output], grace: float) -> bool:
@@ -109,17 +103,10 @@ def _settle(
 ) -> Settled:
     name = order.call.name
     if task.cancelled():
-        return _failed(order, no_answer_text(name), elapsed)
+        return _failed(order, f"The tool {name!r} was cancelled without an output.", elapsed)
     error = task.exception()
     if isinstance(error, FatalToolError):
-        failed = _failed(order, error.message, elapsed)
-        return Settled(
-            number=failed.number,
-            how=failed.how,
-            content=failed.content,
-            elapsed=elapsed,
-            fatal=error_info(error),
-        )
+        return replace(_failed(order, error.message, elapsed), fatal=error_info(error))
     if isinstance(error, ToolError):
         return _failed(order, error.message, elapsed)
     if error is not None:

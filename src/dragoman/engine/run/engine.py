@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.core.failures import error_info
 from dragoman.engine.actions import Stopped, TurnOutcome
-from dragoman.engine.conversation import Conversation
+from dragoman.engine.conversation import RunConversation, retry_after
 from dragoman.engine.events import (
     EngineEvent,
     Retried,
@@ -23,7 +23,6 @@ from dragoman.engine.events import (
     TurnEnded,
     TurnStarted,
 )
-from dragoman.engine.retrying import retry_after
 from dragoman.engine.run.live_turn import LiveTurn, Observer
 from dragoman.engine.run.model import Model, Summary, summarise
 from dragoman.engine.schedule import Schedule
@@ -56,7 +55,7 @@ class Run:
         self._theirs = request.tools
         self._settings = settings
         self._observer = observer
-        self._conversation = Conversation(request, settings)
+        self._conversation = RunConversation(request, settings)
         self._turn: LiveTurn | None = None
         self._summary_task: asyncio.Task[Summary] | None = None
         self._stopped: Stopped | None = None

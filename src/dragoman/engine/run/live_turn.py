@@ -52,14 +52,10 @@ class Read(Struct, frozen=True):
     events: Sequence[Event]
 
 
-class ReadFailed(Struct, frozen=True):
-    """The answer broke off."""
+class StreamEnded(Struct, frozen=True):
+    """The reader has ended. `error`: why the answer broke off, unless it was complete."""
 
     error: ErrorInfo
-
-
-class StreamEnded(Struct, frozen=True):
-    """The reader has ended."""
 
 
 class Reported(Struct, frozen=True):
@@ -67,7 +63,7 @@ class Reported(Struct, frozen=True):
     text: str
 
 
-Message = Read | ReadFailed | StreamEnded | Reported | Settled | Stopped
+Message = Read | StreamEnded | Reported | Settled | Stopped
 
 
 class Inbox:
@@ -139,8 +135,10 @@ CLOSED_EARLY = ErrorInfo(kind="truncated", message="the answer ended before it w
 _ENDS = (Completed, Failed)
 
 
-async def read_answer(model: Model, request: Request, inbox: Inbox, idle_timeout: float) -> None:
-    """Put every read of the answer into the inbox, and every failure as `ReadFailed`. The task ends with the answer."""
+async def read_answer(
+    model: Model, request: Request, inbox: Inbox, idle_timeout: float
+) -> ErrorInfo:
+    """Put every read of the answer into the inbox. Returns why the answer broke off, unless it was complete."""
     silence = Silence(idle_timeout)
     try:
         async with silence:
@@ -151,12 +149,13 @@ async def read_answer(model: Model, request: Request, inbox: Inbox, idle_timeout
             if silence.has_expired
             else f"the model timed out: {error}"
         )
-        inbox.put(ReadFailed(ErrorInfo(kind="timeout", message=message)))
+        return ErrorInfo(kind="timeout", message=message)
     except GatewayError as error:
-        inbox.put(ReadFailed(error_info(error)))
+        return error_info(error)
     except Exception as error:
         logger.exception("the model failed")
-        inbox.put(ReadFailed(ErrorInfo(kind="server", message=f"the model failed: {error!r}")))
+        return ErrorInfo(kind="server", message=f"the model failed: {error!r}")
+    return CLOSED_EARLY
 
 
 async def _read(model: Model, request: Request, inbox: Inbox, silence: Silence) -> None:
@@ -201,7 +200,7 @@ class LiveTurn:
         self._settings = settings
         self._observer = observer
         self._inbox = Inbox()
-        self._reader: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[ErrorInfo] | None = None
         self._running: dict[int, tuple[Call, asyncio.Task[Settled]]] = {}
         self._stopped: Stopped | None = None
         self._outcome: TurnOutcome | None = None
@@ -214,7 +213,7 @@ class LiveTurn:
         """Send the request, and run the turn to its end."""
         reading = read_answer(model, request, self._inbox, self._settings.idle_timeout)
         reader = self._group.create_task(reading)
-        reader.add_done_callback(lambda _: self._inbox.put(StreamEnded()))
+        reader.add_done_callback(self._take_stream_end)
         self._reader = reader
         inbox = self._inbox
         while self._outcome is None:
@@ -252,10 +251,9 @@ class LiveTurn:
         match message:
             case Read():
                 await self._take_events(message.events)
-            case ReadFailed():
-                await self._break_off(Failed(message.error))
             case StreamEnded():
-                await self._break_off(Failed(CLOSED_EARLY))
+                if self._machine.is_listening:
+                    await self._act(self._machine.hear(Failed(message.error)))
             case Reported():
                 await self._report(message)
             case Settled():
@@ -286,10 +284,6 @@ class LiveTurn:
         except LocalProtocolError as error:
             self._close_stream()
             return self._machine.stop("failed", error_info(error))
-
-    async def _break_off(self, failed: Failed) -> None:
-        if self._machine.is_listening:
-            await self._act(self._machine.hear(failed))
 
     async def _report(self, message: Reported) -> None:
         call, _ = self._running[message.number]
@@ -344,6 +338,9 @@ class LiveTurn:
         task = self._group.create_task(run_call(order, self._settings, report))
         task.add_done_callback(partial(self._take_settled, order.number))
         self._running[order.number] = (order.call, task)
+
+    def _take_stream_end(self, reader: asyncio.Task[ErrorInfo]) -> None:
+        self._inbox.put(StreamEnded(CLOSED_EARLY if reader.cancelled() else reader.result()))
 
     def _take_report(self, number: int, text: str) -> None:
         running = self._running.get(number)
