@@ -9,6 +9,8 @@ A store is named by its URL:
     postgresql://user@host/database        any URL that libpq takes; `postgres://` is the same
 """
 
+import os
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
@@ -164,3 +166,23 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     home = Path(environ.get("XDG_STATE_HOME", ""))
     base = home if home.is_absolute() else Path("~/.local/state").expanduser()
     return base / "dragoman"
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file for its owner's eyes only. It is replaced as a whole: whoever reads it, or loses power, has the old or the new.
+
+    Raises:
+        OSError: there is no room, or no permission.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # `mkstemp` follows no link and makes files with mode 0600.
+    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(fresh).replace(path)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise

@@ -18,7 +18,6 @@ the user's state directory: `STATE/dragoman/trusted.json`.
 """
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -29,7 +28,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps_document, loads
 from dragoman.config.check import is_loopback
-from dragoman.config.environment import state_folder
+from dragoman.config.environment import state_folder, write_private
 from dragoman.config.secrets import mask_command, mask_url
 from dragoman.config.settings import (
     ANTHROPIC_HOST,
@@ -60,7 +59,6 @@ _VENDORS = {
 # Where a person's environment says that one of these keys goes.
 _OWN_PLACES = {"OPENAI_BASE_URL": "OPENAI_API_KEY", "ANTHROPIC_BASE_URL": "ANTHROPIC_API_KEY"}
 _OWN_STORES = ("", "memory:", "sqlite:")
-_OWN_EYES_ONLY = 0o600
 _OTHERS_MAY_WRITE = 0o022
 # A line for each folder that somebody ever trusted.
 _MAX_RECORD = 4 * 1024 * 1024
@@ -151,17 +149,7 @@ class Trusted:
 
     def _write(self, files: Mapping[str, str]) -> None:
         try:
-            path = self._path()
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Replaced as a whole; `mkstemp` makes files for their owner's eyes only.
-            descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=".trusted.")
-            try:
-                with os.fdopen(descriptor, "wb") as stream:
-                    stream.write(dumps_document(dict(files)))
-                Path(fresh).chmod(_OWN_EYES_ONLY)
-                Path(fresh).replace(path)
-            finally:
-                Path(fresh).unlink(missing_ok=True)
+            write_private(self._path(), dumps_document(dict(files)))
         except (OSError, RuntimeError) as error:
             raise ConfigError(f"expected to remember what is trusted: {error}") from error
 

@@ -52,7 +52,13 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 _BLANKS = " \t"
 _ENDS_WORD = frozenset(" \t\n;&|()<>")
 _LINE_ENDS = frozenset("\n\r")
-_BREAKS = frozenset(";&|<>(){}`") | _LINE_ENDS
+# One command with exactly these words. Inside double quotes only substitutions count (`$(…)`, `${…}`, `$[…]`, backquotes),
+# inside single quotes nothing does; `$'…'` has escapes of its own.
+_ONE_COMMAND = re.compile(
+    r"""(?: [^;&|<>(){}`\n\r\0'"\\$] | \\. | \\\Z | \$(?![({\['])
+          | '[^']*' | "(?: [^"\\`$\0] | \\. | \$(?![({\[]) )*" )*""",
+    re.VERBOSE | re.DOTALL,
+)
 _NUMBERS = re.compile(r"[\d\s+\-*/%()<>=!&|^~?:,]*")
 _PLAIN_PARAMETER = re.compile(r"[#!]?[A-Za-z_]\w*\}|[@*#?$!\d-]+\}")
 _PARAMETER = re.compile(r"(?:[A-Za-z_]\w*|[@*\d]+)(?::?[-+?=]|##?|%%?|//?|/[#%]|\^\^?|,,?)")
@@ -99,7 +105,7 @@ def is_compound(command: str) -> bool:
     Several lines count as compound, even in quotes: a person could overlook one.
     """
     is_plain = len(command) <= MAX_COMMAND and not _LINE_ENDS & {*command}
-    return not is_plain or len(_split(command)) != 1
+    return not is_plain or not _ONE_COMMAND.fullmatch(command)
 
 
 @lru_cache(16)
@@ -714,41 +720,3 @@ def _may_evaluate(base: str, word: _Word) -> bool:
 def _shown(text: str) -> str:
     """A word as rules write it: as it is, or in quotes if it would be several words."""
     return text if text and not any(char.isspace() for char in text) else shlex.quote(text)
-
-
-def _split(command: str) -> list[str]:
-    """Split at every character by which a shell does more than one thing. One piece means a plain command.
-
-    Inside double quotes only substitutions count; inside single quotes nothing does.
-    """
-    pieces: list[str] = []
-    start = at = 0
-    quote = ""
-    while at < len(command):
-        char = command[at]
-        step = 1
-        if quote == "'":
-            quote = "" if char == "'" else quote
-        elif char == "\\" and command[at + 1 : at + 2] != "\n":
-            step = 2
-        elif char == quote:
-            quote = ""
-        elif _is_break(command, at, quote):
-            pieces.append(command[start:at])
-            start = at + 1
-        elif not quote and char in "'\"":
-            quote = char
-        at += step
-    pieces.append(command[start:])
-    # An open quote has no known end.
-    return [*pieces, ""] if quote else pieces
-
-
-def _is_break(command: str, at: int, quote: str) -> bool:
-    char = command[at]
-    if char == "$":
-        # `$'…'` has escapes of its own, `${…}` can run things, `$(…)` does.
-        return command[at + 1 : at + 2] in ("(", "{", "'" if not quote else "(", "[")
-    if char == "\0" or (char == "\\" and command[at + 1 : at + 2] == "\n"):
-        return True
-    return char == "`" if quote else char in _BREAKS

@@ -66,14 +66,6 @@ RUNNING_VARIABLES = re.compile(
     r"PATH|LD_\w+|DYLD_\w+|BASH\w*|ENV|PS[0-4]|IFS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|CDPATH|\w*PAGER|\w*EDITOR|VISUAL|BROWSER|GIT_\w+"
     r"|LESS\w*|MAN\w*|PYTHON\w*|PERL\w*|RUBY\w*|NODE_\w+|\w*_COMMAND|\w*_OPTIONS|\w*FLAGS|SSH_ASKPASS|SUDO_\w+|RSYNC_\w+|TAR_\w+|EXINIT"
 )
-SYSTEM_FOLDERS = frozenset(
-    (
-        "/bin",
-        "/usr/bin",
-        "/usr/local/bin",
-        "/sbin",
-        "/usr/sbin",
-        "/usr/local/sbin",
-        "/opt/homebrew/bin",
-    )
-)
+SYSTEM_FOLDERS = frozenset((
+    "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin",
+))  # fmt: skip

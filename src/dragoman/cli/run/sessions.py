@@ -2,8 +2,7 @@
 
     STATE/dragoman/sessions/<root>/<id>.json     <root>: a digest of the folder the agent worked in
 
-Each file is one whole conversation as canonical JSON, for its owner's eyes only. It is replaced as a whole, so that
-whoever reads it, or loses power, has the old one or the new one. Nothing here knows an engine or a terminal.
+Each file is one whole conversation as canonical JSON. Nothing here knows an engine or a terminal.
 """
 
 import os
@@ -18,7 +17,7 @@ from typing import cast
 from msgspec import Struct, field
 
 from dragoman._json import as_object, dumps_document, loads
-from dragoman.config.environment import state_folder
+from dragoman.config.environment import state_folder, write_private
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import ConfigError, MalformedJson, StoreDamaged
 from dragoman.model.outcome import Usage
@@ -82,20 +81,9 @@ class Sessions:
         """
         folder = self._of_root(Path(session.root))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / f"{session.id}.json"
         is_new = not path.exists()
-        fresh = folder / f".{session.id}.{os.getpid()}.part"
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_FOLLOW, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(_json_of(session))
-                stream.flush()
-                os.fsync(stream.fileno())
-            fresh.replace(path)
-        except BaseException:
-            fresh.unlink(missing_ok=True)
-            raise
+        write_private(path, _json_of(session))
         if is_new:
             self._forget_old(folder)
 
@@ -147,10 +135,6 @@ class Sessions:
     def _forget_old(self, folder: Path) -> None:
         for file in self._files(folder)[MAX_KEPT:]:
             file.unlink(missing_ok=True)
-
-
-# Do not follow a link in place of the new file: we did not create it.
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def _load(path: Path) -> Session:

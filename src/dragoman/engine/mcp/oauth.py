@@ -9,7 +9,6 @@ Tokens, codes and secrets appear in no message and no log. The SDK's own log wou
 
 import asyncio
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
@@ -37,6 +36,7 @@ from mcp.shared.auth import (
 )
 
 from dragoman._json import dumps_document, loads
+from dragoman.config.environment import write_private
 from dragoman.config.settings import McpServerSettings, OAuthSettings
 from dragoman.engine.mcp.host import Host, TimeLimits
 from dragoman.errors import ConfigError, GatewayError, MalformedJson, ToolError
@@ -56,8 +56,6 @@ MAX_WORDS = 300
 _REQUEST_BYTES = 16 * 1024
 _REQUEST_SECONDS = 10.0
 _PATH = "/callback"
-# Do not follow a link in place of the new file: we did not create it.
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _VERSION = 1
 
 
@@ -426,7 +424,7 @@ class _Storage(TokenStorage):
         if self._file is None:
             return
         try:
-            _write(self._file, dumps_document({**self._kept, "version": _VERSION}))
+            write_private(self._file, dumps_document({**self._kept, "version": _VERSION}))
         except OSError as error:
             logger.warning("%s: an access token cannot be kept: %s", self._file, error.strerror)
 
@@ -588,19 +586,3 @@ def _read(file: Path) -> dict[str, object]:
         return {}
     kept = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     return kept if kept.get("version") == _VERSION else {}
-
-
-def _write(file: Path, data: bytes) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.stem}.{os.getpid()}.part")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(file)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
