@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 
 from dragoman.config.settings import McpServerSettings, OAuthSettings
-from dragoman.engine.mcp.host import Answer, Form, Link
+from dragoman.engine.mcp.host import ElicitationAnswer, ElicitationForm, ElicitationLink
 from mcp_help import PATIENCE, QUICK
 
 __all__ = ("Browser", "Guarded", "guarded", "guarded_in_thread")
@@ -210,5 +210,7 @@ class Browser:
             back = (await browser.get(url)).headers["location"]
             self.pages.append((await browser.get(back)).status_code)
 
-    async def elicit(self, server: str, question: Form | Link) -> Answer:
+    async def elicit(
+        self, server: str, question: ElicitationForm | ElicitationLink
+    ) -> ElicitationAnswer:
         raise AssertionError(question)

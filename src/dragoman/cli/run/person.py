@@ -17,7 +17,13 @@ from dragoman._json import as_object, loads, repeats_names
 from dragoman.cli.run.live_screen import LiveScreen
 from dragoman.engine.approval import Approval
 from dragoman.engine.builtin.gate import Ask, Consent
-from dragoman.engine.mcp.host import Answer, Field, Form, Link, read_value
+from dragoman.engine.mcp.host import (
+    ElicitationAnswer,
+    ElicitationForm,
+    ElicitationLink,
+    Field,
+    read_value,
+)
 from dragoman.errors import MalformedJson
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import cells, exact, excerpt, visible_line, wrapped
@@ -335,16 +341,18 @@ class TerminalHost:
         )
         _open_browser(url)
 
-    async def elicit(self, server: str, question: Form | Link) -> Answer:
+    async def elicit(
+        self, server: str, question: ElicitationForm | ElicitationLink
+    ) -> ElicitationAnswer:
         async with self._turn:
             try:
-                if isinstance(question, Link):
+                if isinstance(question, ElicitationLink):
                     return await self._visit(server, question)
                 return await self._fill_in(server, question)
             except EOFError:
-                return Answer(action="cancel")
+                return ElicitationAnswer(action="cancel")
 
-    async def _visit(self, server: str, link: Link) -> Answer:
+    async def _visit(self, server: str, link: ElicitationLink) -> ElicitationAnswer:
         host = urlsplit(link.url).hostname or ""
         lines = (
             *self._heading(server, "asks you to visit an address", link.message),
@@ -353,12 +361,12 @@ class TerminalHost:
         chosen = await self._choose(f"open {visible_line(host)}? [y]es, [n]o: ", *lines)
         if chosen == "yes":
             _open_browser(link.url)
-        return Answer(action="accept" if chosen == "yes" else "decline")
+        return ElicitationAnswer(action="accept" if chosen == "yes" else "decline")
 
-    async def _fill_in(self, server: str, form: Form) -> Answer:
+    async def _fill_in(self, server: str, form: ElicitationForm) -> ElicitationAnswer:
         heading = self._heading(server, "asks for some values", form.message)
         if await self._choose("answer it? [y]es, [n]o: ", *heading) == "no":
-            return Answer(action="decline")
+            return ElicitationAnswer(action="decline")
         values: dict[str, object] = {}
         for field in form.fields:
 
@@ -370,8 +378,8 @@ class TerminalHost:
                 values[field.name] = value
         shown = [(Span(f"    {visible_line(f'{key}: {value}')}"),) for key, value in values.items()]
         if form.fields and await self._choose("send it? [y]es, [n]o: ", *shown) == "no":
-            return Answer(action="decline")
-        return Answer(action="accept", values=values)
+            return ElicitationAnswer(action="decline")
+        return ElicitationAnswer(action="accept", values=values)
 
     async def _choose(self, prompt: str, *lines: Line) -> str:
         chosen = await self._person.choose(_YES_OR_NO, prompt, *lines)

@@ -14,12 +14,12 @@ from typing import Literal, Protocol, cast
 from msgspec import Struct
 
 __all__ = (
-    "Answer",
+    "ElicitationAnswer",
+    "ElicitationForm",
+    "ElicitationLink",
     "Field",
     "FieldKind",
-    "Form",
     "Host",
-    "Link",
     "TimeLimits",
     "form_from_schema",
     "read_value",
@@ -61,21 +61,21 @@ class Field(Struct, frozen=True, kw_only=True):
     is_required: bool = False
 
 
-class Form(Struct, frozen=True, kw_only=True):
+class ElicitationForm(Struct, frozen=True, kw_only=True):
     """A form: values that a server asks for."""
 
     message: str
     fields: tuple[Field, ...]
 
 
-class Link(Struct, frozen=True, kw_only=True):
+class ElicitationLink(Struct, frozen=True, kw_only=True):
     """An address that a server asks the person to visit. We do not learn what happens there."""
 
     message: str
     url: str
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class ElicitationAnswer(Struct, frozen=True, kw_only=True):
     """The person's answer. `decline`: no. `cancel`: no answer. `values`: of an accepted form."""
 
     action: Literal["accept", "decline", "cancel"]
@@ -87,12 +87,14 @@ class Host(Protocol):
         """Show the person where to log in for the server. Does not wait for the login."""
         ...
 
-    async def elicit(self, server: str, question: Form | Link) -> Answer:
+    async def elicit(
+        self, server: str, question: ElicitationForm | ElicitationLink
+    ) -> ElicitationAnswer:
         """Ask the person what the server wants to know. They may take as long as they need."""
         ...
 
 
-def form_from_schema(message: str, schema: _Schema) -> Form:
+def form_from_schema(message: str, schema: _Schema) -> ElicitationForm:
     """The form that a `requestedSchema` describes: one object of plain values.
 
     Raises:
@@ -109,7 +111,7 @@ def form_from_schema(message: str, schema: _Schema) -> Form:
     if len(named) > MAX_FIELDS:
         raise ValueError(f"expected at most {MAX_FIELDS} fields, got {len(named)}")
     fields = tuple(_field(name, each, is_required=name in required) for name, each in named.items())
-    return Form(message=message[:MAX_WORDS], fields=fields)
+    return ElicitationForm(message=message[:MAX_WORDS], fields=fields)
 
 
 def _field(name: str, value: object, *, is_required: bool) -> Field:

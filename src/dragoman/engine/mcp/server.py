@@ -3,7 +3,7 @@
 starting ─► ready ─► ended ─┬─► starting, after a delay that grows
     └───── failed ──────────┘   down: after several failures in a row; tried again now and then, or when it is called
 
-`Connection` is one of its connections, from start to end. `Connection.run` belongs to one task: all that the SDK opens is
+`McpConnection` is one of its connections, from start to end. `McpConnection.run` belongs to one task: all that the SDK opens is
 entered and left in it. Calls are tasks of the same owner, so a caller that is cancelled leaves at once while the server is
 still being informed.
 """
@@ -24,9 +24,16 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 
 from dragoman.config.secrets import mcp_secrets
 from dragoman.config.settings import McpServerSettings
-from dragoman.engine.mcp.host import Answer, Host, Link, TimeLimits, form_from_schema
+from dragoman.engine.mcp.host import (
+    ElicitationAnswer,
+    ElicitationLink,
+    Host,
+    TimeLimits,
+    form_from_schema,
+)
 from dragoman.engine.mcp.oauth import Authorization, authorization_for
 from dragoman.engine.mcp.session import (
+    Dispatcher,
     McpSession,
     ProgressReporter,
     call_tool,
@@ -66,7 +73,7 @@ class SessionForgotten(ToolError):
     """The server does not know the session any more: the call was not run, and may be sent again."""
 
 
-class Connection:
+class McpConnection:
     """One connection to a server. `on_listing` gets its tools when the server is ready, and again when they change.
 
     host: asks the person what the server wants to know; None: questions are declined.
@@ -181,9 +188,9 @@ class Connection:
             await stack.enter_async_context(client)
             transport = open_http(self._settings, client)
         read, write = await stack.enter_async_context(transport)
+        # Sampling and roots are not offered, so the SDK refuses requests for them.
         session = McpSession(
-            read,
-            write,
+            dispatcher=Dispatcher(read, write),
             client_info=_CLIENT,
             elicitation_callback=self._elicit,
             logging_callback=self._log,
@@ -203,13 +210,13 @@ class Connection:
             question = (
                 form_from_schema(params.message, params.requested_schema)
                 if isinstance(params, types.ElicitRequestFormParams)
-                else Link(message=params.message[:MAX_WORDS], url=params.url)
+                else ElicitationLink(message=params.message[:MAX_WORDS], url=params.url)
             )
         except ValueError as error:
             return types.ErrorData(code=types.INVALID_PARAMS, message=str(error))
         with self._limits.paused():
             answer = await self._host.elicit(self._name, question)
-        return _elicit_result(answer, has_values=not isinstance(question, Link))
+        return _elicit_result(answer, has_values=not isinstance(question, ElicitationLink))
 
     async def _notice(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -322,7 +329,7 @@ def _announces_changes(session: McpSession) -> bool:
     return session.is_modern and tools is not None and tools.list_changed is True
 
 
-def _elicit_result(answer: Answer, *, has_values: bool) -> types.ElicitResult:
+def _elicit_result(answer: ElicitationAnswer, *, has_values: bool) -> types.ElicitResult:
     values = {key: value for key, value in answer.values.items() if value is not None}
     is_given = has_values and answer.action == "accept"
     return types.ElicitResult.model_validate(
@@ -361,7 +368,7 @@ class McpServer:
         # the same for a model, which need not read the last output of a server
         self._reason = self.problem
         self._logged: str | None = None
-        self._connection: Connection | None = None
+        self._connection: McpConnection | None = None
         self._failures = 0
         self._is_over = False
         self._tried = asyncio.Event()
@@ -390,7 +397,7 @@ class McpServer:
         while True:
             self._wanted.clear()
             began = clock()
-            connection = Connection(
+            connection = McpConnection(
                 self.settings, self._list, host=self.host, authorize=self._authorize
             )
             self._connection = connection
@@ -434,7 +441,7 @@ class McpServer:
             connection = await self._ready(name)
             return await connection.call(name, arguments, report)
 
-    async def _ready(self, name: str) -> Connection:
+    async def _ready(self, name: str) -> McpConnection:
         seconds = self.settings.start_timeout
         failures = self._failures
         try:

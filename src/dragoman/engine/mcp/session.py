@@ -20,11 +20,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from dragoman.config.settings import McpServerSettings
 
 if TYPE_CHECKING:
-    from mcp.client._transport import ReadStream, WriteStream
-    from mcp.client.session import ElicitationFnT, LoggingFnT, MessageHandlerFnT
     from mcp.shared.dispatcher import CallOptions
-    from mcp.shared.message import SessionMessage
-
 
 MAX_REPORTS = 1000
 """Reports of progress that are passed on for one call; nobody reads more."""
@@ -102,14 +98,12 @@ MAX_PAUSE = 1.0
 
 # Fields that 2026-07-28 requires in results, and their values if they are missing. The specification defines that for
 # `resultType`. A list that may not be cached is the safe reading of a list without these fields.
-_MISSING: Mapping[str, Mapping[str, object]] = {
-    "tools/list": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"},
-}
+_MISSING: Mapping[str, object] = {"resultType": "complete"}
+_MISSING_IN_LISTS: Mapping[str, object] = {**_MISSING, "ttlMs": 0, "cacheScope": "private"}
 _LOST = ("Connection closed", "SSE stream ")
-_MISSING_ELSEWHERE: Mapping[str, object] = {"resultType": "complete"}
 
 
-class _Dispatcher(JSONRPCDispatcher[TransportContext]):
+class Dispatcher(JSONRPCDispatcher[TransportContext]):
     """Adds missing required fields to results of the new protocol; for the old one the SDK ignores them."""
 
     async def send_raw_request(
@@ -123,30 +117,11 @@ class _Dispatcher(JSONRPCDispatcher[TransportContext]):
         result: dict[str, object] = await super().send_raw_request(
             method, params, opts, _related_request_id=_related_request_id
         )
-        return {**_MISSING.get(method, _MISSING_ELSEWHERE), **result}
+        return {**(_MISSING_IN_LISTS if method == "tools/list" else _MISSING), **result}
 
 
 class McpSession(ClientSession):
-    """A session over the two streams of a transport."""
-
-    def __init__(
-        self,
-        read: "ReadStream[SessionMessage | Exception]",
-        write: "WriteStream[SessionMessage]",
-        *,
-        client_info: types.Implementation,
-        elicitation_callback: "ElicitationFnT",
-        logging_callback: "LoggingFnT",
-        message_handler: "MessageHandlerFnT",
-    ) -> None:
-        # Sampling and roots are not offered, so the SDK refuses requests for them.
-        super().__init__(
-            dispatcher=_Dispatcher(read, write),
-            client_info=client_info,
-            elicitation_callback=elicitation_callback,
-            logging_callback=logging_callback,
-            message_handler=message_handler,
-        )
+    """The SDK's session with two differences: results are not validated here, and `is_modern`."""
 
     async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
         """Do nothing: a pattern of a server's schema may take for ever. `tools` checks results within bounds."""

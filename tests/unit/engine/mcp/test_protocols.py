@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from dragoman.engine.mcp.host import Answer, Form, Link
+from dragoman.engine.mcp.host import ElicitationAnswer, ElicitationForm, ElicitationLink
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.engine.validation import check_arguments
 from dragoman.errors import ToolError
@@ -19,13 +19,15 @@ class Person:
     """Answers every question alike, and keeps what was asked."""
 
     def __init__(self, action: str = "accept", values: Mapping[str, object] | None = None) -> None:
-        self._answer = Answer(action=action, values=values or {})  # type: ignore[arg-type]
-        self.asked: list[tuple[str, Form | Link]] = []
+        self._answer = ElicitationAnswer(action=action, values=values or {})  # type: ignore[arg-type]
+        self.asked: list[tuple[str, ElicitationForm | ElicitationLink]] = []
 
     async def open_login(self, server: str, url: str) -> None:
         raise AssertionError(url)
 
-    async def elicit(self, server: str, question: Form | Link) -> Answer:
+    async def elicit(
+        self, server: str, question: ElicitationForm | ElicitationLink
+    ) -> ElicitationAnswer:
         self.asked.append((server, question))
         return self._answer
 
@@ -58,7 +60,7 @@ def test_question_of_a_server_goes_to_the_person_and_the_call_is_sent_again_with
     played(main())
     server, form = person.asked[0]
     assert server == "rough"
-    assert isinstance(form, Form)
+    assert isinstance(form, ElicitationForm)
     assert form.message == "Who is it for?"
     assert [(each.name, each.kind, each.default) for each in form.fields] == [
         ("name", "string", "Ada"),
@@ -98,7 +100,9 @@ def test_server_that_asks_without_end_fails_its_call(tmp_path: Path) -> None:
 
 def test_time_that_a_person_takes_is_not_that_of_the_call(tmp_path: Path) -> None:
     class Slow(Person):
-        async def elicit(self, server: str, question: Form | Link) -> Answer:
+        async def elicit(
+            self, server: str, question: ElicitationForm | ElicitationLink
+        ) -> ElicitationAnswer:
             await asyncio.sleep(0.5)  # longer than the call may take
             return await super().elicit(server, question)
 
