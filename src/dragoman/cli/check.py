@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dragoman.cli.loading import add_serving_options, settings_of
-from dragoman.cli.options import Options
+from dragoman.cli.options import Options, add_serving_options, settings_of
 from dragoman.cli.screen import CLEAN, PROBLEMS, show
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import check_surroundings, warnings_of

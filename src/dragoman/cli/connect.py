@@ -4,8 +4,7 @@ import argparse
 import os
 from urllib.parse import urlsplit
 
-from dragoman.cli.loading import add_config_option
-from dragoman.cli.options import Options
+from dragoman.cli.options import Options, add_config_option
 from dragoman.cli.screen import CLEAN, write
 from dragoman.cli.trust import ask_for_trust_in_server
 from dragoman.config.read import load_settings

@@ -1,13 +1,16 @@
-"""What the command line said. One namespace for all commands; each reads the options that it declared."""
+"""The options of all commands, those that say how to serve, and the settings they lead to."""
 
 import argparse
+import os
 from collections.abc import Callable
 
+from dragoman.config.read import Flags, OnFound, load_settings
+from dragoman.config.settings import Settings
 from dragoman.inspection.recording import DialectName
 
 
 class Options(argparse.Namespace):
-    """`run` is the command, from options to an exit code."""
+    """One namespace for all commands; each reads the options that it declared. `run`: from options to an exit code."""
 
     run: "Callable[[Options], int]"
 
@@ -53,3 +56,44 @@ class Options(argparse.Namespace):
     resume: str | None
     sessions: bool
     quiet: bool
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="the configuration (default: DRAGOMAN_CONFIG, else ./dragoman.toml if it is there and trusted)",
+    )
+
+
+def add_serving_options(parser: argparse.ArgumentParser) -> None:
+    """Everything that overrides the file and the environment."""
+    add_config_option(parser)
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port to listen on (default: 8787)")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--upstream",
+        metavar="KIND=URL",
+        help="the only upstream, such as chat=http://127.0.0.1:8000/v1; "
+        "KIND is chat, responses or messages; codex, chatgpt-codex and rehearsal have no URL",
+    )
+    parser.add_argument("--log-format", choices=("auto", "console", "json"))
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"))
+
+
+def settings_of(options: Options, on_found: OnFound) -> Settings:
+    """What the file, the environment and the options say together. `on_found`: see `config.read.load_settings`.
+
+    Raises:
+        ConfigError: it cannot work, or the file is not trusted.
+    """
+    flags = Flags(
+        host=options.host,
+        port=options.port,
+        workers=options.workers,
+        upstream=options.upstream,
+        log_format=options.log_format,
+        log_level=options.log_level,
+    )
+    return load_settings(options.config, os.environ, flags, on_found)

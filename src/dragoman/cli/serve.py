@@ -3,9 +3,9 @@
 import argparse
 import os
 
-from dragoman.cli.loading import add_serving_options, settings_of
-from dragoman.cli.options import Options
+from dragoman.cli.options import Options, add_serving_options, settings_of
 from dragoman.cli.screen import show
+from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import check_surroundings
 from dragoman.server.banner import banner
 
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: Options) -> int:
-    settings = settings_of(options)
+    settings = settings_of(options, ask_for_trust)
     check_surroundings(settings, os.environ)
     from dragoman.server.run import serve  # noqa: PLC0415 - needs the gateway's dependencies
 

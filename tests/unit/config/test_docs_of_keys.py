@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from msgspec import Struct, structs
 
-from dragoman.cli.loading import add_serving_options
+from dragoman.cli.options import add_serving_options
 from dragoman.cli.run import start
 from dragoman.config import environment, read
 from dragoman.config.check import complete

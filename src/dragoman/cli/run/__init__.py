@@ -13,8 +13,7 @@ The other modules need the gateway's dependencies, so they are imported when the
 
 import argparse
 
-from dragoman.cli.loading import add_config_option
-from dragoman.cli.options import Options
+from dragoman.cli.options import Options, add_config_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -8,9 +8,10 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from dragoman.agent import Agent
 from dragoman.cli.run.display import Watcher
@@ -20,7 +21,7 @@ from dragoman.cli.run.sessions import Session, Sessions
 from dragoman.cli.run.signals import Signals
 from dragoman.cli.screen import CLEAN, INTERRUPTED, PROBLEMS
 from dragoman.core.usage import add_usage
-from dragoman.engine.events import EngineEvent, RunEnded, TurnEnded
+from dragoman.engine.events import EngineEvent, TurnEnded
 from dragoman.model.outcome import FinishReason, Usage
 
 LIMITED = 3
@@ -42,43 +43,39 @@ _CUT: dict[FinishReason, str] = {
 _TITLE = 80
 
 
-class StoredConversation(Struct):
-    """The stored conversation. `session` is its newest state."""
-
-    sessions: Sessions
-    session: Session
-    clock: Callable[[], float]
-    is_broken: bool = False
-
-
 class TerminalConversation:
-    """One conversation with a person, or with a script. `make_agent` gets the observer for the agent."""
+    """One conversation with a person, or with a script. `session`: its newest state.
+
+    make_agent: makes the agent for an `observer`.
+    """
 
     def __init__(
         self,
-        make_agent: "Callable[[Callable[[EngineEvent], Awaitable[None]]], Agent]",
+        make_agent: Callable[..., Agent],
         watcher: Watcher,
-        stored: StoredConversation,
+        sessions: Sessions,
+        session: Session,
         signals: Signals,
     ) -> None:
-        self._agent = make_agent(self._observe)
+        self.session = session
+        self._agent = make_agent(observer=self._observe)
         self._watcher = watcher
-        self._stored = stored
+        self._sessions = sessions
         self._signals = signals
-        self._usage = stored.session.usage  # of the runs before this question
+        self._usage = session.usage  # of the runs before this question
         self._finish: FinishReason | None = None
+        self._cannot_save = False
 
     async def answer(self, question: str) -> int:
         """Ask the agent, show what happens, and return the exit code."""
         signals = self._signals
         signals.reset()
         signals.on_interrupt = self._interrupt
-        stored = self._stored
-        self._usage = stored.session.usage
+        self._usage = self.session.usage
         self._finish = None
-        if not stored.session.title:
+        if not self.session.title:
             title = " ".join(question.split())[:_TITLE]
-            stored.session = structs.replace(stored.session, title=title)
+            self.session = structs.replace(self.session, title=title)
         ticking = asyncio.create_task(self._tick())
         try:
             reply = await self._agent.ask(question)
@@ -89,11 +86,11 @@ class TerminalConversation:
             ticking.cancel()
             signals.on_interrupt = None
         self._save(reply.ended.total)
-        cut = self._cut() if reply.is_answered else None
+        cut = _CUT.get(self._finish or "stop") if reply.is_answered else None
         if cut is not None:
             self._watcher.note(cut, "bad")
-        self._watcher.end(reply.ended, stored.session.id)
-        return LIMITED if cut is not None else _code(reply.ended)
+        self._watcher.end(reply.ended, self.session.id)
+        return LIMITED if cut is not None else _CODES.get(reply.ended.reason, LIMITED)
 
     async def talk(self, person: Person) -> int:
         """Answer questions until the person ends the input."""
@@ -112,9 +109,6 @@ class TerminalConversation:
             self._finish = event.finish
             self._save(event.total)
 
-    def _cut(self) -> str | None:
-        return None if self._finish is None else _CUT.get(self._finish)
-
     def _interrupt(self) -> None:
         self._watcher.note("interrupting (Ctrl-C again quits)")
         self._agent.interrupt()
@@ -126,20 +120,14 @@ class TerminalConversation:
 
     def _save(self, total: Usage | None) -> None:
         """Save the conversation so far. `total`: the usage of this question; None: as reported last."""
-        stored = self._stored
-        session = structs.replace(stored.session, turns=self._agent.turns, updated=stored.clock())
+        self.session = structs.replace(self.session, turns=self._agent.turns, updated=time.time())
         if total is not None:
-            session = structs.replace(session, usage=add_usage(self._usage, total))
-        stored.session = session
+            self.session = structs.replace(self.session, usage=add_usage(self._usage, total))
         try:
-            stored.sessions.save(session)
+            self._sessions.save(self.session)
         except OSError as error:
-            if not stored.is_broken:
-                stored.is_broken = True
+            if not self._cannot_save:
+                self._cannot_save = True
                 self._watcher.note(
                     f"this conversation cannot be saved: {error.strerror or error}", "bad"
                 )
-
-
-def _code(ended: RunEnded) -> int:
-    return _CODES.get(ended.reason, LIMITED)

@@ -9,7 +9,7 @@ Everything else, such as questions and notes, goes to standard error.
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
 from msgspec import Struct, field
 
@@ -178,7 +178,7 @@ class SessionStarted(Struct, frozen=True, kw_only=True, tag_field="type", tag="s
 
 
 class EventLines:
-    """Shows a run to a program, as JSON lines."""
+    """Shows a run to a program, as JSON lines. Its methods are those of `Display`."""
 
     def start(self, started: SessionStarted) -> None:
         _write_line(started)
@@ -215,41 +215,14 @@ _WAITING = "model"
 _INDENT = "    "
 
 
-class Watcher(Protocol):
-    """Shows a run, to a person or to a program."""
-
-    async def observe(self, event: EngineEvent) -> None: ...
-
-    def note(self, text: str, style: Style = "faint") -> None:
-        """Show a message that is no event of the engine."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """Report a failure on standard error, even with `--quiet`."""
-        ...
-
-    def end(self, ended: RunEnded, session_id: str) -> None:
-        """Show how the run ended, after the last event."""
-        ...
-
-    def tick(self) -> None:
-        """Update what shows the time; called regularly."""
-        ...
-
-    def close(self) -> None:
-        """Clean up: nothing more will be shown."""
-        ...
-
-
 class _RunState(Struct):
     """The state of the run so far."""
 
     began: float
     calls: int = 0
     limits: Limits | None = None
-    writing: dict[int, str] = field(
-        default_factory=dict[int, str]
-    )  # calls whose input is arriving, by part
+    # Calls whose input is arriving, by part.
+    writing: dict[int, str] = field(default_factory=dict[int, str])
     sizes: dict[int, int] = field(default_factory=dict[int, int])
     shown_parts: set[int] = field(default_factory=set[int])  # parts whose deltas were shown
     half: str = ""  # a carriage return, which may be the first half of a line end
@@ -303,14 +276,16 @@ class Display:
                 self._is_running = False
 
     def note(self, text: str, style: Style = "faint") -> None:
+        """Show a message that is no event of the engine."""
         if not self._is_quiet or style == "bad":
             self._screen.show((Span(visible_line(text), style),))
 
     def warn(self, text: str) -> None:
+        """Report a failure on standard error, even with `--quiet`."""
         self._screen.aside(lambda: complain([text]))
 
     def end(self, ended: RunEnded, session_id: str) -> None:
-        """Show why the run ended, unless it was answered, then the counts."""
+        """After the last event: show why the run ended, unless it was answered, then the counts."""
         why = end_in_words(ended)
         if why:
             self._screen.show((Span(why, "bad"),))
@@ -327,9 +302,11 @@ class Display:
             self._screen.show((Span(" · ".join(filter(None, facts)), "faint"),))
 
     def tick(self) -> None:
+        """Update what shows the time; called regularly."""
         self._screen.tick()
 
     def close(self) -> None:
+        """Nothing more will be shown."""
         self._screen.clear_rows()
         self._screen.show()
 
@@ -405,3 +382,7 @@ class Display:
         below: list[Line] = [(Span(f"  {self._edge} {row}", "faint"),) for row in rows]
         self._screen.drop_row(f"call {event.call.call_id}")
         self._screen.show(head, *below)
+
+
+Watcher = Display | EventLines
+"""Shows a run, to a person or to a program."""

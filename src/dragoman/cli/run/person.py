@@ -11,6 +11,8 @@ import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from dragoman._json import as_object, loads, repeats_names
@@ -28,6 +30,8 @@ from dragoman.errors import MalformedJson
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import cells, exact, excerpt, visible_line, wrapped
 from dragoman.model.parts import Call
+
+T = TypeVar("T")
 
 _PROMPT = "> "
 # Nobody types so fast, and pasted lines arrive much faster.
@@ -124,7 +128,7 @@ class Person:
         """Show lines, whatever else is on the screen."""
         self._screen.show(*lines)
 
-    async def choose(self, words: Mapping[str, str], prompt: str, *lines: Line) -> str | None:
+    async def choose(self, words: Mapping[str, T], prompt: str, *lines: Line) -> T | None:
         """Ask for one of several answers, by any of their words; None if the person ends the input.
 
         Lines that do not fit on the screen are shown page by page, and the question comes after the last page: before that
@@ -135,12 +139,16 @@ class Person:
             pages = _pages(lines, self._screen.width, max(self._screen.height - 2, _LEAST_ROWS))
             try:
                 for number, page in enumerate(pages[:-1], 1):
-                    typed = await self._turn_page(number, len(pages), page)
-                    if typed != "next":
-                        if typed != "rest":
-                            return words.get(typed or "")
+                    typed = await self._choose(
+                        _PAGE_WORDS,
+                        f"-- page {number} of {len(pages)}: Enter for the next, [r] for the rest of it, [n]o: ",
+                        page,
+                    )
+                    if typed == "rest":
                         rest = tuple(line for each in pages[number:] for line in each)
                         return await self._choose(words, prompt, rest)
+                    if typed != "next":
+                        return words.get(typed or "")
                 return await self._choose(words, prompt, pages[-1])
             except BaseException:
                 self._screen.say("\n")
@@ -148,18 +156,7 @@ class Person:
             finally:
                 self._screen.answered()
 
-    async def _turn_page(self, number: int, count: int, page: Sequence[Line]) -> str | None:
-        """Show a page. Returns `next`, `rest`, `no`, or None at the end of the input."""
-        prompt = f"-- page {number} of {count}: Enter for the next, [r] for the rest of it, [n]o: "
-        while True:
-            self._screen.ask(prompt, *page)
-            line = await self._lines.read()
-            if line is None or line.strip().lower() in _PAGE_WORDS:
-                return None if line is None else _PAGE_WORDS[line.strip().lower()]
-
-    async def _choose(
-        self, words: Mapping[str, str], prompt: str, lines: Sequence[Line]
-    ) -> str | None:
+    async def _choose(self, words: Mapping[str, T], prompt: str, lines: Sequence[Line]) -> T | None:
         while True:
             self._screen.ask(prompt, *lines)
             line = await self._lines.read()
@@ -175,23 +172,20 @@ class Person:
         async with self._turn:
             self._lines.forget()
             while True:
-                line = await self._typed(prompt, *lines)
+                self._screen.ask(prompt, *lines)
+                try:
+                    line = await self._lines.read()
+                except BaseException:
+                    self._screen.say("\n")
+                    raise
+                finally:
+                    self._screen.answered()
                 if line is None:
                     raise EOFError
                 try:
                     return read(line)
                 except ValueError as error:
                     lines = ((Span(f"    {visible_line(str(error))}", "bad"),),)
-
-    async def _typed(self, prompt: str, *lines: Line) -> str | None:
-        self._screen.ask(prompt, *lines)
-        try:
-            return await self._lines.read()
-        except BaseException:
-            self._screen.say("\n")
-            raise
-        finally:
-            self._screen.answered()
 
 
 def _pages(lines: Sequence[Line], width: int, height: int) -> list[list[Line]]:
@@ -210,22 +204,15 @@ def _pages(lines: Sequence[Line], width: int, height: int) -> list[list[Line]]:
 
 _INDENT = "    "
 _NAMES = {"\t": "tab", "\r": "carriage return", "\x1b": "escape", " ": "space at the end of a line"}
-_WORDS = {
-    "y": "yes",
-    "yes": "yes",
-    "n": "no",
-    "no": "no",
+_WORDS: dict[str, Consent] = {
+    "y": True,
+    "yes": True,
+    "n": False,
+    "no": False,
     "a": "always",
     "always": "always",
     "t": "tool",
     "tool": "tool",
-}
-_ANSWERS: dict[str | None, Consent] = {
-    "yes": True,
-    "no": False,
-    "always": "always",
-    "tool": "tool",
-    None: False,  # the end of the input means no
 }
 
 
@@ -236,7 +223,8 @@ def approval_from(person: Person) -> Ask:
         name = exact(approval.tool, Counter())
         prompt = f"allow it? [y]es, [n]o, [a]lways {_this(approval)}, [t] always {name}: "
         question = tuple(question_of(approval, person.width))
-        return _ANSWERS[await person.choose(_WORDS, prompt, *question)]
+        # The end of the input means no.
+        return await person.choose(_WORDS, prompt, *question) or False
 
     return ask
 
@@ -322,7 +310,7 @@ def _fields(call: Call) -> Iterator[tuple[str, str]]:
         )
 
 
-_YES_OR_NO = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
+_YES_OR_NO = {"y": True, "yes": True, "n": False, "no": False}
 _MOST_LINES = 20
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
@@ -358,30 +346,27 @@ class TerminalHost:
             *self._heading(server, "asks you to visit an address", link.message),
             (Span(f"    {visible_line(link.url)}"),),
         )
-        chosen = await self._choose(f"open {visible_line(host)}? [y]es, [n]o: ", *lines)
-        if chosen == "yes":
+        is_wanted = await self._agrees(f"open {visible_line(host)}? [y]es, [n]o: ", *lines)
+        if is_wanted:
             _open_browser(link.url)
-        return ElicitationAnswer(action="accept" if chosen == "yes" else "decline")
+        return ElicitationAnswer(action="accept" if is_wanted else "decline")
 
     async def _fill_in(self, server: str, form: ElicitationForm) -> ElicitationAnswer:
         heading = self._heading(server, "asks for some values", form.message)
-        if await self._choose("answer it? [y]es, [n]o: ", *heading) == "no":
+        if not await self._agrees("answer it? [y]es, [n]o: ", *heading):
             return ElicitationAnswer(action="decline")
         values: dict[str, object] = {}
         for field in form.fields:
-
-            def read(text: str, field: Field = field) -> object:
-                return read_value(field, text)
-
+            read = partial(read_value, field)
             value = await self._person.fill_in(_prompt(field), read, *_about(field))
             if value is not None:
                 values[field.name] = value
         shown = [(Span(f"    {visible_line(f'{key}: {value}')}"),) for key, value in values.items()]
-        if form.fields and await self._choose("send it? [y]es, [n]o: ", *shown) == "no":
+        if form.fields and not await self._agrees("send it? [y]es, [n]o: ", *shown):
             return ElicitationAnswer(action="decline")
         return ElicitationAnswer(action="accept", values=values)
 
-    async def _choose(self, prompt: str, *lines: Line) -> str:
+    async def _agrees(self, prompt: str, *lines: Line) -> bool:
         chosen = await self._person.choose(_YES_OR_NO, prompt, *lines)
         if chosen is None:
             raise EOFError

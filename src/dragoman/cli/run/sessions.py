@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import cast
@@ -69,9 +69,8 @@ def new_session(root: Path, model: str, now: float) -> Session:
 class Sessions:
     """The stored conversations of one user."""
 
-    def __init__(self, environ: Mapping[str, str], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self._folder = state_folder(environ) / "sessions"
-        self._clock = clock
 
     def save(self, session: Session) -> None:
         """Write the conversation, replacing its older state.

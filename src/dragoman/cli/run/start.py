@@ -8,20 +8,21 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from msgspec import Struct, structs
 
-from dragoman.agent import Agent, Observer, default_model, open_model
+from dragoman.agent import Agent, default_model, open_model
 from dragoman.cli.options import Options
-from dragoman.cli.run.conversation import SERVER_FAILED, StoredConversation, TerminalConversation
+from dragoman.cli.run.conversation import SERVER_FAILED, TerminalConversation
 from dragoman.cli.run.display import Display, EventLines, SessionStarted, Watcher
 from dragoman.cli.run.live_screen import LiveScreen
 from dragoman.cli.run.person import Person, TypedLines
 from dragoman.cli.run.sessions import Session, Sessions, is_session_id, new_session
 from dragoman.cli.run.signals import Signals
-from dragoman.cli.run.tools import Permissions, Toolset, open_tools, permissions_of, servers_of
+from dragoman.cli.run.tools import Toolset, open_tools, policy_of, read_text, servers_of
 from dragoman.cli.screen import CLEAN, PROBLEMS, complain, is_attended, show
 from dragoman.cli.trust import ask_for_trust
 from dragoman.config.check import check_surroundings
@@ -31,13 +32,11 @@ from dragoman.config.settings import McpServerSettings, Settings
 from dragoman.config.trust import plain_http
 from dragoman.core.redaction import redact
 from dragoman.core.secrets import Secrets
+from dragoman.engine.approval import Policy
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
-
-# Some agents have instructions of fifty kilobytes; a file that was named by mistake may have more.
-_MAX_BYTES = 1024 * 1024
 
 _TEXT = """\
 You are an agent in a terminal. You work in the folder {root} on {system}; the person who asks sees your words as you write them.
@@ -54,29 +53,6 @@ def instructions_for(root: Path, sandbox: str) -> str:
     """The default instructions. `sandbox`: a sentence on how commands are run; may be empty."""
     system = f"{platform.system()} ({platform.machine()})"
     return _TEXT.format(root=root, system=system, sandbox=f" {sandbox}" if sandbox else "")
-
-
-def read_instructions(path: str) -> str:
-    """Read the file of `--instructions`, which replaces the default ones.
-
-    Raises:
-        ConfigError: there is no such file, or it is no text.
-    """
-    try:
-        with Path(path).open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(
-            f"--instructions: {path}: expected a readable file: {error.strerror or error}"
-        ) from error
-    if len(data) > _MAX_BYTES:
-        raise ConfigError(
-            f"--instructions: {path}: expected at most {_MAX_BYTES:,} bytes, got more"
-        )
-    try:
-        return data.decode("utf-8-sig").strip()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"--instructions: {path}: expected UTF-8: {error.reason}") from error
 
 
 _SERVERS = "dragoman.engine.mcp."
@@ -150,7 +126,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
     model: str
     engine: EngineSettings
     instructions: str | None
-    permissions: Permissions
+    policy: Policy
     servers: tuple[McpServerSettings, ...]
     sessions: Sessions
     session: Session
@@ -168,16 +144,19 @@ def _plan(
     model = options.model or _model_of(kept) or os.environ.get(MODEL_VARIABLE)
     model = model or _default_model(settings)
     session = kept or new_session(root, model, time.time())
+    instructions = None
+    if options.instructions is not None:
+        instructions = read_text("--instructions", options.instructions).strip()
+    if options.no_sandbox and options.network:
+        raise ConfigError("--network: has no meaning with --no-sandbox: commands have it then")
     return _Plan(
         options=options,
         root=root,
         settings=settings,
         model=model,
         engine=_limits(options),
-        instructions=None
-        if options.instructions is None
-        else read_instructions(options.instructions),
-        permissions=permissions_of(options, settings, root),
+        instructions=instructions,
+        policy=policy_of(options),
         servers=servers_of(options.mcp or (), settings),
         sessions=sessions,
         session=structs.replace(session, model=model),
@@ -220,13 +199,10 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
     options = plan.options
     watcher, person = _surroundings(options)
     secrets = secrets_of(structs.replace(plan.settings, mcp=plan.servers), os.environ)
-    with (
-        logs_as_notes(watcher, secrets),
-        closing(watcher),
-    ):
+    with logs_as_notes(watcher, secrets), closing(watcher):
         async with AsyncExitStack() as stack:
             tools = await stack.enter_async_context(
-                open_tools(plan.root, plan.permissions, plan.servers, person)
+                open_tools(plan.root, options, plan.policy, plan.settings, plan.servers, person)
             )
             model = await stack.enter_async_context(open_model(plan.model, settings=plan.settings))
             given = plan.instructions
@@ -234,19 +210,18 @@ async def _converse(plan: _Plan, signals: Signals) -> int:
                 instructions_for(plan.root, tools.sandbox.summary) if given is None else given
             )
 
-            def make_agent(observer: Observer) -> Agent:
-                return Agent(
-                    model,
-                    tools.sources(),
-                    instructions=instructions,
-                    settings=plan.engine,
-                    observer=observer,
-                    turns=plan.session.turns,
-                )
-
+            make_agent = partial(
+                Agent,
+                model,
+                tools.sources(),
+                instructions=instructions,
+                settings=plan.engine,
+                turns=plan.session.turns,
+            )
             _announce(plan, tools, watcher, is_attended=person is not None)
-            keeping = StoredConversation(plan.sessions, plan.session, time.time)
-            conversation = TerminalConversation(make_agent, watcher, keeping, signals)
+            conversation = TerminalConversation(
+                make_agent, watcher, plan.sessions, plan.session, signals
+            )
             # The problem was shown when it happened. A server that was too late for the first request counts as well.
             failed = set(tools.servers.problems)
             if plan.prompt is not None:
@@ -278,7 +253,7 @@ def _screen(stream: TextIO, *, is_live: bool = True) -> LiveScreen:
 
 
 def _announce(plan: _Plan, tools: Toolset, watcher: Watcher, *, is_attended: bool) -> None:
-    approval = "granted" if plan.permissions.says_yes else "asked" if is_attended else "refused"
+    approval = "granted" if plan.options.yes else "asked" if is_attended else "refused"
     names = tuple(plan.settings.upstreams)
     if isinstance(watcher, EventLines):
         watcher.start(

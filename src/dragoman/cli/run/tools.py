@@ -28,21 +28,8 @@ from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError, MalformedJson
 from dragoman.gateway.hosted.servers import tokens_folder
 
-# A policy has a few lines, a file of MCP servers some kilobytes; a file that was named by mistake may have more.
+# A policy has a few lines, some agents have instructions of fifty kilobytes; a file that was named by mistake may have more.
 _MAX_FILE = 1024 * 1024
-
-
-class Permissions(Struct, frozen=True):
-    """What the agent may do, by the options.
-
-    says_yes: approve everything that the policy does not deny. hidden: files that commands in the sandbox cannot read.
-    """
-
-    policy: Policy
-    says_yes: bool
-    has_sandbox: bool
-    has_network: bool
-    hidden: tuple[str, ...] = ()
 
 
 class Toolset(Struct, frozen=True):
@@ -83,19 +70,15 @@ class _GuardedSource:
         return [guarded(tool, self._gate) for tool in self._servers.tools()]
 
 
-def permissions_of(options: Options, settings: Settings, root: Path) -> Permissions:
-    """What the agent may do in this folder.
+def policy_of(options: Options) -> Policy:
+    """What is allowed, asked for and denied.
 
     Raises:
-        ConfigError: the policy cannot be read, or two options contradict each other.
+        ConfigError: the policy cannot be read.
     """
-    if options.no_sandbox and options.network:
-        raise ConfigError("--network: has no meaning with --no-sandbox: commands have it then")
-    policy = Policy()
-    if options.policy is not None:
-        policy = read_policy(_read_text("--policy", options.policy), options.policy)
-    hidden = tuple(_private_places(options, settings, root))
-    return Permissions(policy, options.yes, not options.no_sandbox, options.network, hidden)
+    if options.policy is None:
+        return Policy()
+    return read_policy(read_text("--policy", options.policy), options.policy)
 
 
 def _private_places(options: Options, settings: Settings, root: Path) -> Iterator[str]:
@@ -155,7 +138,7 @@ def servers_of(words: Sequence[str], settings: Settings) -> tuple[McpServerSetti
     given: list[McpServerSettings] = []
     for word in words:
         if word.endswith(".json") and "=" not in word:
-            given += settings_from_file_text(_read_text("--mcp", word), os.environ, word)
+            given += settings_from_file_text(read_text("--mcp", word), os.environ, word)
         else:
             given.append(settings_from_short_form(word))
     check_names(given, "--mcp")
@@ -166,7 +149,9 @@ def servers_of(words: Sequence[str], settings: Settings) -> tuple[McpServerSetti
 @asynccontextmanager
 async def open_tools(
     root: Path,
-    permissions: Permissions,
+    options: Options,
+    policy: Policy,
+    settings: Settings,
     servers: Sequence[McpServerSettings],
     person: Person | None,
 ) -> AsyncGenerator[Toolset]:
@@ -177,22 +162,28 @@ async def open_tools(
     Raises:
         ConfigError: the root is no folder, or the MCP SDK is not installed.
     """
-    ask: Ask | None = say_yes if permissions.says_yes else None
+    ask: Ask | None = say_yes if options.yes else None
     if ask is None and person is not None:
         ask = approval_from(person)
+    hidden = tuple(_private_places(options, settings, root))
     terminal = terminal_tools(
         root,
-        policy=permissions.policy,
+        policy=policy,
         ask=ask,
-        sandbox="auto" if permissions.has_sandbox else "off",
-        options=TerminalOptions(network=permissions.has_network, hidden=permissions.hidden),
+        sandbox="off" if options.no_sandbox else "auto",
+        options=TerminalOptions(network=options.network, hidden=hidden),
     )
     host = None if person is None else TerminalHost(person)
     async with McpServers(servers, host=host, tokens=tokens_folder(os.environ)) as started:
-        yield Toolset(terminal, started, permissions.policy)
+        yield Toolset(terminal, started, policy)
 
 
-def _read_text(option: str, path: str) -> str:
+def read_text(option: str, path: str) -> str:
+    """The text of a file that an option names.
+
+    Raises:
+        ConfigError: there is no such file, or it is no text.
+    """
     try:
         with Path(path).open("rb") as stream:
             data = stream.read(_MAX_FILE + 1)
