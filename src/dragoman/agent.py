@@ -17,9 +17,8 @@ it. Programs that need more use the engine itself.
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Self
 
 from msgspec import Struct, structs
 
@@ -92,18 +91,19 @@ class Agent:
         observer: Observer | None = None,
         turns: Sequence[Turn] = (),
     ) -> None:
-        self._model = model
-        self._tools = tuple(tools)
-        self._head = _head(instructions)
-        self._settings = EngineSettings() if settings is None else settings
-        self._observer = observer
+        self._engine = Engine(model, tools, settings=settings, observer=observer)
+        self._head = (
+            (Turn(role="system", parts=(Text(text=instructions),), head=True),)
+            if instructions
+            else ()
+        )
         self._turns = tuple(turns)
-        self._engine: Engine | None = None
+        self._is_asking = False
 
     @property
     def turns(self) -> tuple[Turn, ...]:
         """The conversation so far without the instructions, also while a question is being answered."""
-        return self._turns if self._engine is None else _without_head(self._engine.turns)
+        return _without_head(self._engine.turns) if self._is_asking else self._turns
 
     async def ask(self, question: str | Turn) -> Reply:
         """Ask the model, run the tools that it calls, and return its answer. After a cancellation `turns` can be continued.
@@ -111,26 +111,26 @@ class Agent:
         Raises:
             RuntimeError: the previous question is not answered yet.
         """
-        if self._engine is not None:
+        if self._is_asking:
             raise RuntimeError(
                 "expected one question at a time, the previous one is not answered yet"
             )
-        asked = _turn(question) if isinstance(question, str) else question
-        request = Request(turns=(*self._head, *self._turns, asked), stream=True, include_usage=True)
-        self._engine = Engine(
-            self._model, self._tools, settings=self._settings, observer=self._observer
-        )
+        if isinstance(question, str):
+            question = Turn(role="user", parts=(Text(text=question),))
+        asked = (*self._turns, question)
+        self._is_asking = True
         try:
-            ended = await self._engine.run(request)
+            ended = await self._engine.run(
+                Request(turns=(*self._head, *asked), stream=True, include_usage=True)
+            )
             return Reply(_last_words(ended.turns), ended)
         finally:
-            self._turns = _without_head(self._engine.turns) or (*self._turns, asked)
-            self._engine = None
+            self._turns = _without_head(self._engine.turns) or asked
+            self._is_asking = False
 
     def interrupt(self) -> None:
         """Interrupt the current answer: tools are stopped, and `ask` returns. Without a current answer it does nothing."""
-        if self._engine is not None:
-            self._engine.interrupt()
+        self._engine.interrupt()
 
 
 def open_model(
@@ -200,28 +200,25 @@ class _Named:
         named = request if request.model else structs.replace(request, model=self._name)
         async with self._model.ask(named) as answer:
             limits = self._observer.limits
-            yield answer if limits is None else _Limited(answer, limits)
+            if limits is None:
+                yield answer
+            else:
+                async with aclosing(_with_limits(answer, limits)) as limited:
+                    yield limited
 
 
-class _Limited:
-    """An answer that reports limits when it has begun."""
-
-    def __init__(self, answer: AsyncIterator[Sequence[Event]], limits: Limits) -> None:
-        self._answer = answer
-        self._limits: Limits | None = limits
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Sequence[Event]:
-        events = await anext(self._answer)
-        if self._limits is None:
-            return events
-        for place, event in enumerate(events, 1):
-            if isinstance(event, Started):
-                reported, self._limits = LimitsReported(self._limits), None
-                return [*events[:place], reported, *events[place:]]
-        return events
+async def _with_limits(
+    answer: AsyncIterator[Sequence[Event]], limits: Limits
+) -> AsyncGenerator[Sequence[Event]]:
+    """The answer, which reports the limits when it has begun."""
+    async for events in answer:
+        begun = [at for at, event in enumerate(events, 1) if isinstance(event, Started)]
+        if begun:
+            yield [*events[: begun[0]], LimitsReported(limits), *events[begun[0] :]]
+            break
+        yield events
+    async for events in answer:
+        yield events
 
 
 def _settings(
@@ -236,16 +233,6 @@ def _settings(
         return load_settings(settings, os.environ)
     upstream = UpstreamSettings(kind=kind, base_url=base_url, api_key_env=api_key_env)
     return complete(Settings(upstreams={kind: upstream}))
-
-
-def _head(instructions: str) -> tuple[Turn, ...]:
-    if not instructions:
-        return ()
-    return (Turn(role="system", parts=(Text(text=instructions),), head=True),)
-
-
-def _turn(text: str) -> Turn:
-    return Turn(role="user", parts=(Text(text=text),))
 
 
 def _without_head(turns: Sequence[Turn]) -> tuple[Turn, ...]:

@@ -13,7 +13,7 @@ only read are allowed and everything else gets `default`.
 
 A pattern for the beginning of a command never allows a command line with several commands. Only a rule for the whole tool
 does, or a rule that spells the line out without a wildcard. Deny and ask apply to each command of the line. If its commands
-cannot be determined (`commands.Seen`), no pattern allows it, and a rule that denies or asks for commands makes it ask.
+cannot be determined (`commands.FoundCommands`), no pattern allows it, and a rule that denies or asks for commands makes it ask.
 
 This is pure policy: the caller decides whom to ask, and how.
 """
@@ -25,7 +25,7 @@ from typing import Literal, cast
 
 from msgspec import Struct, field
 
-from dragoman.engine.commands import is_compound, look_at
+from dragoman.engine.commands import find_commands, is_compound
 from dragoman.engine.globs import TextGlob, path_glob, text_glob
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Call
@@ -89,7 +89,7 @@ class Rule(Struct, frozen=True):
         if subject.kind == "command" and self.pattern is not None:
             glob = text_glob(self.pattern)
             return any(
-                glob.matches(text) for text in (subject.text, *look_at(subject.text).commands)
+                glob.matches(text) for text in (subject.text, *find_commands(subject.text).commands)
             )
         return False
 
@@ -97,7 +97,7 @@ class Rule(Struct, frozen=True):
         """Why the pattern might match a command of the subject that cannot be determined; empty if it cannot match."""
         if subject.kind != "command" or self.pattern is None:
             return ""
-        seen = look_at(subject.text)
+        seen = find_commands(subject.text)
         if seen.hidden or seen.opaque:
             return seen.hidden or seen.opaque
         glob = text_glob(self.pattern)
@@ -121,7 +121,7 @@ def _is_clear(text: str, glob: TextGlob) -> bool:
     """
     if is_compound(text):
         return False
-    seen = look_at(text)
+    seen = find_commands(text)
     name = text.split(maxsplit=1)[0]
     is_named = glob.beginning == name or glob.beginning.startswith(f"{name} ")
     return not seen.hidden and (not seen.opaque or is_named)

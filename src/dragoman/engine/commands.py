@@ -1,9 +1,9 @@
 """Which commands a shell command line runs, and whether that can be determined at all.
 
 This parser of bash's grammar errs on the safe side. It may report a command that is not run (every word after `sudo` could be
-one), and it says when it cannot determine which commands are run: `Seen.hidden`. That is so for a name built from variables,
+one), and it says when it cannot determine which commands are run: `FoundCommands.hidden`. That is so for a name built from variables,
 `eval` of an unknown text, arithmetic on variables (bash runs substitutions in their values), an alias, or a script from a
-pipe. `Seen.opaque` is weaker: the program is known, but it runs an argument or a file in a language of its own.
+pipe. `FoundCommands.opaque` is weaker: the program is known, but it runs an argument or a file in a language of its own.
 
 What a program does by itself is not examined: a Makefile, a hook of git, a program that starts another.
 """
@@ -66,7 +66,7 @@ _REDIRECTED = re.compile(r"(?:\d+|\{\w+\})(?=[<>])")
 _COMPARED = re.compile(r"-(?:eq|ne|lt|le|gt|ge|v|R)\b")
 
 
-class Seen(Struct, frozen=True):
+class FoundCommands(Struct, frozen=True):
     """The commands that a command line runs, as far as they can be determined.
 
     commands: each command, with a wrapper such as `sudo` and without. beginnings: the known first words of commands whose
@@ -109,7 +109,7 @@ def is_compound(command: str) -> bool:
 
 
 @lru_cache(16)
-def look_at(command: str) -> Seen:
+def find_commands(command: str) -> FoundCommands:
     """The commands that a shell would run for this text."""
     found = _Found()
     if len(command) > MAX_COMMAND:
@@ -118,7 +118,7 @@ def look_at(command: str) -> Seen:
     if found.reads_input:
         for body in found.bodies:
             found.read_script(body, 1)
-    return Seen(tuple(found.commands), tuple(found.beginnings), found.hidden, found.opaque)
+    return FoundCommands(tuple(found.commands), tuple(found.beginnings), found.hidden, found.opaque)
 
 
 class _Found:

@@ -110,54 +110,24 @@ def describe_record(name: str, description: str, kind: type[S]) -> Arguments[S]:
     return Arguments(declaration, decoder_of(kind))
 
 
-class Described(Struct, frozen=True):
-    """A function and how to call it. `invocation_name` is the parameter that gets the invocation itself, if there is one."""
-
-    arguments: Arguments[Struct]
-    positional: tuple[str, ...]
-    named: tuple[str, ...]
-    invocation_name: str | None = None
-
-    def bind(self, invocation: Invocation) -> tuple[list[object], dict[str, object]]:
-        """The arguments of one call, as positional and named ones.
-
-        Raises:
-            ToolError: they do not fit the function.
-        """
-        values = self.arguments.read(invocation.call.input)
-
-        def value(name: str) -> object:
-            return (
-                invocation
-                if name == self.invocation_name
-                else cast("object", getattr(values, name))
-            )
-
-        return [value(name) for name in self.positional], {name: value(name) for name in self.named}
-
-
-def describe(
-    function: _Function, *, name: str | None = None, description: str | None = None
-) -> Described:
-    """Describe a function for a model.
-
-    Raises:
-        ConfigError: it cannot be described.
-    """
-    called = name or str(getattr(function, "__name__", "")).strip("_")
+def _describe(
+    function: _Function, called: str, description: str | None
+) -> tuple[Arguments[Struct], str | None]:
+    """The arguments of a function, and the parameter that gets the invocation itself, if there is one."""
     if not _NAME.fullmatch(called):
         raise ConfigError(
             f"expected a tool name of up to 64 letters, digits, _ and -, got {called!r}"
         )
-    parameters = list(inspect.signature(function).parameters.values())
     hints = _hints(function, called)
     about, descriptions = _docstring(function)
-    invocation_name = next((p.name for p in parameters if hints.get(p.name) is Invocation), None)
+    invocation_name: str | None = None
     fields: list[tuple[str, object, object]] = []
-    for parameter in parameters:
+    for parameter in inspect.signature(function).parameters.values():
         _refuse_unfit(parameter, hints, called)
-        if parameter.name != invocation_name:
-            kind = hints[parameter.name]
+        kind = hints[parameter.name]
+        if kind is Invocation and invocation_name is None:
+            invocation_name = parameter.name
+        else:
             _check_parameter_type(parameter, kind, called)
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
             fields.append((parameter.name, kind, default))
@@ -168,12 +138,7 @@ def describe(
     except TypeError as error:
         raise ConfigError(f"the tool {called} cannot be described: {error}") from error
     declaration = Declaration(name=called, description=description or about or None, schema=schema)
-    return Described(
-        Arguments(declaration, decode),
-        tuple(p.name for p in parameters if p.kind is p.POSITIONAL_ONLY),
-        tuple(p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY),
-        invocation_name,
-    )
+    return Arguments(declaration, decode), invocation_name
 
 
 def _hints(function: _Function, called: str) -> dict[str, object]:
@@ -270,20 +235,27 @@ R = TypeVar("R")
 
 
 class FunctionTool(Generic[P, R]):
-    """A function as a tool. It can still be called as a function."""
+    """A function as a tool. It can still be called as a function.
+
+    Raises:
+        ConfigError: it cannot be described to a model.
+    """
 
     def __init__(
         self,
         function: Callable[P, R],
-        described: Described,
         *,
-        parallel: bool,
-        timeout: float | None,
+        name: str | None = None,
+        description: str | None = None,
+        parallel: bool = False,
+        timeout: float | None = None,
     ) -> None:
-        self._function = function
-        self._described = described
+        called = name or str(getattr(function, "__name__", "")).strip("_")
+        self._function = cast("_Function", function)
+        self._arguments, self._invocation_name = _describe(self._function, called, description)
+        self._parameters = tuple(inspect.signature(function).parameters.values())
         self._offer = Offer(
-            declaration=described.arguments.declaration, is_parallel=parallel, timeout=timeout
+            declaration=self._arguments.declaration, is_parallel=parallel, timeout=timeout
         )
         update_wrapper(cast("Callable[P, R]", self), function)
 
@@ -292,19 +264,35 @@ class FunctionTool(Generic[P, R]):
         return self._offer
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._function(*args, **kwargs)
+        return cast("Callable[P, R]", self._function)(*args, **kwargs)
 
     async def run(self, invocation: Invocation) -> Output:
-        positional, named = self._described.bind(invocation)
-        function = cast("Callable[..., object]", self._function)
-        call = partial(function, *positional, **named)
-        if inspect.iscoroutinefunction(function):
+        call = self._bind(invocation)
+        if inspect.iscoroutinefunction(self._function):
             value = await cast("Awaitable[object]", call())
         else:
             value = await run_detached(call, self._offer.declaration.name)
             if inspect.isawaitable(value):
                 value = await cast("Awaitable[object]", value)
         return output_of(value)
+
+    def _bind(self, invocation: Invocation) -> Callable[[], object]:
+        """The function with the arguments of one call.
+
+        Raises:
+            ToolError: they do not fit the function.
+        """
+        values = self._arguments.read(invocation.call.input)
+        positional: list[object] = []
+        named: dict[str, object] = {}
+        for parameter in self._parameters:
+            is_invocation = parameter.name == self._invocation_name
+            value = invocation if is_invocation else cast("object", getattr(values, parameter.name))
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(value)
+            else:
+                named[parameter.name] = value
+        return partial(self._function, *positional, **named)
 
 
 @overload
@@ -344,8 +332,9 @@ def tool(
     """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:
-        described = describe(function, name=name, description=description)
-        return FunctionTool(function, described, parallel=parallel, timeout=timeout)
+        return FunctionTool(
+            function, name=name, description=description, parallel=parallel, timeout=timeout
+        )
 
     return make if function is None else make(function)
 

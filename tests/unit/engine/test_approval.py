@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.engine.approval import Policy, Rule, Subject, Verdict, read_policy
-from dragoman.engine.commands import command_text, is_compound, look_at
+from dragoman.engine.commands import command_text, find_commands, is_compound
 from dragoman.engine.globs import path_glob, text_glob
 from dragoman.errors import ConfigError
 
@@ -318,7 +318,7 @@ def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
         "xargs " * 20_000,
         "sed " + "/g" * 60_000,
     ):
-        look_at(text)
+        find_commands(text)
     assert command("echo " + "a " * 10_000 + "; rm x") == "deny"
     assert command("git status " + "a" * 200_000) == "ask"
     # Work that grows with the square would take minutes.
@@ -328,7 +328,7 @@ def test_an_enormous_command_is_compound_and_looked_at_in_time() -> None:
 @given(st.text(alphabet="ab '\"\\$(){}`;&|<>\n#!*~=-", max_size=30))
 def test_every_text_is_looked_at_without_harm(text: str) -> None:
     is_compound(text)
-    look_at(text)
+    find_commands(text)
     # Nothing that a shell could split is plain.
     if not is_compound(f"git status {text}"):
         assert "\n" not in text

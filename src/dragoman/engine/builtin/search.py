@@ -1,6 +1,6 @@
 """`glob`: the files whose paths match a pattern. `grep`: the lines of files that match a regular expression.
 
-A regular expression cannot be stopped, so `grep` matches in a process of its own, which can: see `_matching`.
+A regular expression cannot be stopped, so `grep` matches in a process of its own, which can: see `_grep_worker`.
 """
 
 import os
@@ -32,7 +32,7 @@ MAX_SEARCHED_LINE = 20_000
 MAX_PER_FILE = 1_000
 # How often a stop is noticed.
 _LOOK_SECONDS = 0.05
-_PROGRAM = Path(__file__).with_name("_matching.py")
+_PROGRAM = Path(__file__).with_name("_grep_worker.py")
 
 
 class Matcher:

@@ -129,31 +129,6 @@ class Authorization(httpx2.Auth):
                 return
             if token is not None and response.status_code == 401:
                 self._storage.expire(token)
-        flow = self._log_in(request)
-        try:
-            outgoing = await anext(flow)
-            while True:
-                outgoing = await flow.asend((yield outgoing))
-        except StopAsyncIteration:
-            return
-        except GatewayError:
-            raise
-        except OAuthFlowError as error:
-            self.problem = f"cannot be logged in to: {_words(error)}"
-            raise ToolError(self.problem) from None
-        except (
-            Exception
-        ) as error:  # a key that cannot sign, or an invalid answer; the text may contain a secret
-            kind = type(error).__name__
-            self.problem = f"cannot be logged in to: an answer, or the key, cannot be used ({kind})"
-            raise ToolError(self.problem) from None
-        finally:
-            await flow.aclose()
-
-    async def _log_in(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The SDK's flow, with a port for the redirect; without a port if nobody can log in."""
         self._storage.reload()  # another process may have renewed the token
         flow = self._provider.async_auth_flow(request)
         is_first = True
@@ -161,20 +136,17 @@ class Authorization(httpx2.Auth):
             outgoing = await anext(flow)
             while True:
                 response = yield outgoing
-                if outgoing is request and not _is_refused(response):
-                    self._accept(response)
-                elif outgoing is request and is_first:
-                    is_first = False
-                    if not await self._can_log_in(response):
+                if outgoing is request:
+                    if not await self._may_go_on(response, is_first=is_first):
                         return
-                elif outgoing is request:
-                    self._refuse_again(response)
+                    is_first = False
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
-        except OAuthFlowError:
-            self._has_failed = True
+        except GatewayError:
             raise
+        except Exception as error:
+            raise self._failure(error) from None
         finally:
             await flow.aclose()
             if self._receiver is not None:
@@ -185,11 +157,28 @@ class Authorization(httpx2.Auth):
         if response.is_success:
             self.problem = ""
 
-    def _refuse_again(self, response: httpx2.Response) -> None:
-        """Refused with a token that is a moment old: another of the kind would not help."""
-        self.problem = "refuses the token that it was given"
-        if response.status_code == 403:
-            self._scopes_in_vain.add(_challenged_scope(response))
+    def _failure(self, error: Exception) -> ToolError:
+        """Why nobody could log in, without the text of an error that may contain a secret."""
+        if isinstance(error, OAuthFlowError):
+            self._has_failed = True
+            why = _words(error)
+        else:  # a key that cannot sign, or an invalid answer
+            why = f"an answer, or the key, cannot be used ({type(error).__name__})"
+        self.problem = f"cannot be logged in to: {why}"
+        return ToolError(self.problem)
+
+    async def _may_go_on(self, response: httpx2.Response, *, is_first: bool) -> bool:
+        """Whether a login may follow the response to a request; notes whether the server accepts the token."""
+        if not _is_refused(response):
+            self._accept(response)
+        elif is_first:
+            return await self._can_log_in(response)
+        else:
+            # Refused with a token that is a moment old: another of the kind would not help.
+            self.problem = "refuses the token that it was given"
+            if response.status_code == 403:
+                self._scopes_in_vain.add(_challenged_scope(response))
+        return True
 
     async def _can_log_in(self, response: httpx2.Response) -> bool:
         if response.status_code == 403 and _challenged_scope(response) in self._scopes_in_vain:

@@ -31,7 +31,7 @@ MAX_BLOCKS = 200
 _MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+(?:;.*)?", re.IGNORECASE)
 
 
-def output_from_result(result: types.CallToolResult, promised: bytes | None = None) -> Output:
+def output_from_result(result: types.CallToolResult, output_schema: bytes | None = None) -> Output:
     """The output for a result, checked against the output schema of the server, if it has one.
 
     Raises:
@@ -40,8 +40,8 @@ def output_from_result(result: types.CallToolResult, promised: bytes | None = No
     reader = _Reader()
     content = list(reader.blocks(result.content))
     structured = _structured(result)
-    if promised is not None and not result.is_error:
-        _check_promise(result, promised)
+    if output_schema is not None and not result.is_error:
+        _check_output_schema(result, output_schema)
     if structured is not None and not content:
         # a server should send both; one that sends only structured content is accepted
         content = [Text(text=reader.cut(structured.decode("utf-8", "replace")))]
@@ -53,10 +53,10 @@ def output_from_result(result: types.CallToolResult, promised: bytes | None = No
     )
 
 
-def _check_promise(result: types.CallToolResult, promised: bytes) -> None:
+def _check_output_schema(result: types.CallToolResult, output_schema: bytes) -> None:
     if result.structured_content is None:
         raise ToolError("it promised a structured result and sent none")
-    problems = problems_with(promised, result.structured_content)
+    problems = problems_with(output_schema, result.structured_content)
     if problems:
         raise ToolError(f"it does not fit the schema that it promised: {'; '.join(problems)}")
 
@@ -160,7 +160,9 @@ class McpTool:
     def __init__(self, server: McpServer, listed: types.Tool) -> None:
         self._server = server
         self._name = listed.name
-        self._promised = None if listed.output_schema is None else bytes(raw(listed.output_schema))
+        self._output_schema = (
+            None if listed.output_schema is None else bytes(raw(listed.output_schema))
+        )
         annotations = listed.annotations
         self._offer = Offer(
             declaration=Declaration(
@@ -186,7 +188,7 @@ class McpTool:
             arguments = given_arguments(b"" if schema is None else bytes(schema), arguments)
         result = await self._server.call(self._name, arguments, invocation.report)
         try:
-            return output_from_result(result, self._promised)
+            return output_from_result(result, self._output_schema)
         except ToolError as error:
             raise ToolError(
                 f"the result of {self._name!r} of the MCP server {self._server.name!r} cannot be"

@@ -32,7 +32,7 @@ from dragoman.engine.actions import (
 )
 from dragoman.engine.events import CallReported, CallSettled, CallStarted, EngineEvent, ModelSpoke
 from dragoman.engine.run.call import run_call
-from dragoman.engine.run.model import Model, Silence
+from dragoman.engine.run.model import IdleTimeout, Model
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.turn import TurnMachine
 from dragoman.errors import GatewayError, LocalProtocolError
@@ -139,14 +139,14 @@ async def read_answer(
     model: Model, request: Request, inbox: Inbox, idle_timeout: float
 ) -> ErrorInfo:
     """Put every read of the answer into the inbox. Returns why the answer broke off, unless it was complete."""
-    silence = Silence(idle_timeout)
+    idle = IdleTimeout(idle_timeout)
     try:
-        async with silence:
-            await _read(model, request, inbox, silence)
+        async with idle:
+            await _read(model, request, inbox, idle)
     except TimeoutError as error:
         message = (
             f"expected the answer to continue within {idle_timeout:g} s, and nothing came"
-            if silence.has_expired
+            if idle.has_expired
             else f"the model timed out: {error}"
         )
         return ErrorInfo(kind="timeout", message=message)
@@ -158,16 +158,16 @@ async def read_answer(
     return CLOSED_EARLY
 
 
-async def _read(model: Model, request: Request, inbox: Inbox, silence: Silence) -> None:
+async def _read(model: Model, request: Request, inbox: Inbox, idle: IdleTimeout) -> None:
     async with model.ask(request) as reads:
         async for events in reads:
             if inbox.put_read(events):
                 # The run waits for the observer, which may take its time; the model is not silent.
-                silence.pause()
+                idle.pause()
                 await inbox.wait_for_room()
             if events and isinstance(events[-1], _ENDS):
                 return
-            silence.heard()
+            idle.reset()
 
 
 Observer = Callable[[EngineEvent], Awaitable[None]]

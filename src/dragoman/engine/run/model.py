@@ -31,8 +31,8 @@ class Model(Protocol):
         ...
 
 
-class Silence:
-    """A limit on silence: an async context that raises `TimeoutError` when `heard` was not called for so many seconds.
+class IdleTimeout:
+    """A limit on silence: an async context that raises `TimeoutError` when `reset` was not called for so many seconds.
 
     `asyncio.timeout`, rescheduled at every read, would create and cancel a timer each time, which takes 5 µs instead of 1. This
     has one timer, which checks when it fires how long ago the last read was.
@@ -50,12 +50,12 @@ class Silence:
     def has_expired(self) -> bool:
         return self._timeout.expired()
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         """Something arrived: count from now."""
         self._since = self._clock()
 
     def pause(self) -> None:
-        """We are not waiting for the other side: do not count until `heard`."""
+        """We are not waiting for the other side: do not count until `reset`."""
         self._since = None
 
     async def __aenter__(self) -> Self:
@@ -93,8 +93,8 @@ class Summary(Struct, frozen=True):
 async def summarise(model: Model, request: Request, idle_timeout: float) -> Summary:
     """Ask the model for a summary. A failure is only logged: the conversation goes on as it is."""
     try:
-        async with Silence(idle_timeout) as silence, model.ask(request) as reads:
-            return await _collect(reads, silence)
+        async with IdleTimeout(idle_timeout) as idle, model.ask(request) as reads:
+            return await _collect(reads, idle)
     except (GatewayError, TimeoutError) as error:
         logger.warning("no summary of the conversation: %s", error or "the answer did not continue")
     except Exception:
@@ -102,12 +102,12 @@ async def summarise(model: Model, request: Request, idle_timeout: float) -> Summ
     return Summary()
 
 
-async def _collect(reads: AsyncIterator[Sequence[Event]], silence: Silence) -> Summary:
+async def _collect(reads: AsyncIterator[Sequence[Event]], idle: IdleTimeout) -> Summary:
     texts: list[str] = []
     usage: Usage | None = None
     is_whole = False
     async for events in reads:
-        silence.heard()
+        idle.reset()
         for event in events:
             match event:
                 case PartEnded(value=Text(text=text)):

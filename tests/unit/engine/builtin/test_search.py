@@ -173,7 +173,7 @@ def test_an_expression_that_never_ends_is_ended(
     began = time.monotonic()
     assert "took more than 0.5 s" in error_of(grep_tool(Root(tree)), pattern="^(a+)+$")
     assert time.monotonic() - began < 10
-    assert not processes_with("_matching.py", os.getpid())
+    assert not processes_with("_grep_worker.py", os.getpid())
 
 
 def test_a_cancelled_search_leaves_no_process_and_no_file(tree: Path) -> None:
@@ -185,14 +185,14 @@ def test_a_cancelled_search_leaves_no_process_and_no_file(tree: Path) -> None:
         invocation = Invocation(call_of(grep, '{"pattern":"^(a+)+$"}'), lambda _: None)
         task = asyncio.ensure_future(grep.run(invocation))
         for _ in range(500):
-            if processes_with("_matching.py", os.getpid()):
+            if processes_with("_grep_worker.py", os.getpid()):
                 break
             await asyncio.sleep(0.01)
-        assert processes_with("_matching.py", os.getpid())
+        assert processes_with("_grep_worker.py", os.getpid())
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not processes_with("_matching.py", os.getpid())
+        assert not processes_with("_grep_worker.py", os.getpid())
 
     asyncio.run(go())
     assert {each for each in open_files() if "socket" not in each} <= before
