@@ -28,6 +28,7 @@ from msgspec import Struct
 
 from dragoman._json import dumps_canonical, loads
 from dragoman.engine.results import cut, shown
+from dragoman.engine.validation import MAX_ERRORS, MAX_NAME
 
 # Longer patterns are generated, and compiling them takes time too.
 MAX_PATTERN = 1_000
@@ -125,8 +126,6 @@ def _largest(repeat: str) -> int:
     return min(int((high or low)[:9]), MAX_SMALL + 1)
 
 
-# The longest property name that is matched against patterns; `validation` refuses longer names.
-MAX_NAME = 512
 # Compiled schemas in the cache: the tools of a dozen MCP servers.
 MAX_SCHEMAS_KEPT = 512
 # Keywords applied in one check, about half a second. References may double the work at every level.
@@ -135,8 +134,6 @@ MAX_STEPS = 50_000
 MESSAGE_STEP = 500
 # Steps of a regular expression on one value, about a tenth of a second.
 MAX_MATCHING = 1_000_000
-# The first errors are enough to act on.
-MAX_ERRORS = 8
 MAX_ALTERNATIVES = 4
 
 _Schema = dict[str, object]

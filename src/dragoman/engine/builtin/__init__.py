@@ -1,6 +1,6 @@
 """The tools of a terminal agent: files below a root and a shell, behind a policy and, where one is available, in a sandbox.
 
-root, walk     files below a folder, and no others
+root           files below a folder, and no others
 file_tool      what the tools for files share
 files          `read`, `write` and `edit`
 search         `glob` and `grep`

@@ -27,7 +27,7 @@ MAX_PATH = 4_096
 MAX_DEPTH = 128
 _READ_PIECE = 1_048_576
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a pipe or a terminal must neither wait nor take it over.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -317,7 +317,7 @@ class _PathWalk:
         if self._make_folders:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=here)
-        self._trail.append((name, self._keep(os.open(name, _FOLDER, dir_fd=here))))
+        self._trail.append((name, self._keep(os.open(name, FOLDER_FLAGS, dir_fd=here))))
 
     def _keep(self, opened: int) -> int:
         self._stack.callback(os.close, opened)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.engine.builtin import Root, glob_tool, grep_tool, search
-from dragoman.engine.builtin.walk import Walk, read_ignore_rules
+from dragoman.engine.builtin.search import Walk, read_ignore_rules
 from dragoman.engine.tools import Invocation
 from running_tools import call_of, error_of, open_files, processes_with, run_tool, said
 
