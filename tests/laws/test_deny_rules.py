@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman.engine.approval import Judgement, Policy, Subject, read_policy
+from dragoman.config.policy import read_policy
+from dragoman.engine.approval import Judgement, Policy, Subject
 
 DENIED = "denied --all x"
 SECONDS = 20

@@ -183,6 +183,5 @@ def write_private(path: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         Path(fresh).replace(path)
-    except BaseException:
+    finally:
         Path(fresh).unlink(missing_ok=True)
-        raise

@@ -43,7 +43,7 @@ def read_toml(data: bytes, name: str) -> dict[str, object]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{name}: expected UTF-8, got other bytes in line {line}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{name}: expected TOML: {error}") from error
 
 

@@ -18,16 +18,13 @@ cannot be determined (`commands.FoundCommands`), no pattern allows it, and a rul
 This is pure policy: the caller decides whom to ask, and how.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Literal, cast
 
 from msgspec import Struct, field
 
 from dragoman.engine.commands import find_commands, is_compound
 from dragoman.engine.globs import TextGlob, path_glob, text_glob
-from dragoman.errors import ConfigError
 from dragoman.model.parts import Call
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -39,11 +36,7 @@ BUILTIN_NAMES = frozenset((*READING_TOOLS, "write", "edit", "apply_patch", "shel
 
 # A rule for `write` applies to every tool that writes files, and one for `shell` to every way to run a command.
 _ALSO = {"edit": "write", "apply_patch": "write", "local_shell": "shell"}
-_KEYS = ("default", "allow", "ask", "deny")
 _STRICTNESS: Mapping[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
-# How similar a name must be to count as a typing error: `shel` is one, `reader` is another tool.
-NEARLY = 0.85
-MAX_RULES = 1_000
 
 
 class Subject(Struct, frozen=True):
@@ -193,64 +186,3 @@ class Approval(Struct, frozen=True, kw_only=True):
     rule: Rule | None = None
     unseen: str = ""
     may_be_denied: bool = False
-
-
-def read_policy(source: str, name: str = "the policy") -> Policy:
-    """Read a policy from TOML. `name` is the name of the file in errors.
-
-    Raises:
-        ConfigError: it is no TOML, or it is no valid policy.
-    """
-    try:
-        fields = tomllib.loads(source)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name}: expected TOML: {error}") from error
-    for key in fields:
-        if key not in _KEYS:
-            near = get_close_matches(key, _KEYS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{name}: unknown key {key!r}, expected {', '.join(_KEYS)}{hint}")
-    default = fields.get("default", "ask")
-    if default not in _STRICTNESS:
-        raise ConfigError(
-            f'{name}: expected default to be "allow", "ask" or "deny", got {default!r}'
-        )
-    return Policy(
-        default=cast("Verdict", default),
-        allow=_rules(fields.get("allow"), f"{name}: allow"),
-        ask=_rules(fields.get("ask"), f"{name}: ask"),
-        deny=_rules(fields.get("deny"), f"{name}: deny"),
-    )
-
-
-def _rules(value: object, where: str) -> tuple[Rule, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise ConfigError(f"{where}: expected a list of rules, got {type(value).__name__}")
-    entries = cast("list[object]", value)
-    if len(entries) > MAX_RULES:
-        raise ConfigError(f"{where}: expected at most {MAX_RULES} rules, got {len(entries)}")
-    return tuple(_rule(entry, f"{where}[{at}]") for at, entry in enumerate(entries))
-
-
-def _rule(entry: object, where: str) -> Rule:
-    if not isinstance(entry, str):
-        raise ConfigError(
-            f'{where}: expected a rule such as "shell: git status*", got {type(entry).__name__}'
-        )
-    tool, colon, pattern = entry.partition(":")
-    tool = tool.strip()
-    if not tool or (colon and not pattern.strip()):
-        raise ConfigError(f'{where}: expected a rule such as "shell: git status*", got {entry!r}')
-    near = get_close_matches(tool, BUILTIN_NAMES, n=1, cutoff=NEARLY)
-    if near and tool not in BUILTIN_NAMES:
-        raise ConfigError(f"{where}: there is no tool {tool!r}; did you mean {near[0]}?")
-    rule = Rule(tool, pattern.strip() if colon else None)
-    try:
-        text_glob(rule.tool)
-        path_glob(rule.pattern or "")
-        text_glob(rule.pattern or "")
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    return rule

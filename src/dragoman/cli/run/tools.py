@@ -14,11 +14,12 @@ from dragoman.cli.options import Options
 from dragoman.cli.run.person import Person, TerminalHost, approval_from
 from dragoman.config.environment import sqlite_place
 from dragoman.config.mcp import check_names, settings_from_file_text, settings_from_short_form
+from dragoman.config.policy import read_policy
 from dragoman.config.read import CONFIG_FILE, find_file
 from dragoman.config.settings import McpServerSettings, Settings
 from dragoman.config.values import read_toml
 from dragoman.core.aliases import flat_name
-from dragoman.engine.approval import Policy, read_policy
+from dragoman.engine.approval import Policy
 from dragoman.engine.builtin.gate import Ask, Gate, guarded, say_yes
 from dragoman.engine.builtin.sandbox import Sandbox
 from dragoman.engine.builtin.shell import is_secret
