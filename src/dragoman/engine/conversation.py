@@ -22,7 +22,7 @@ from dragoman.model.parts import Call
 from dragoman.model.request import Request, ToolChoice, Turn
 
 
-class Repeats:
+class CallRepeats:
     """Counts how often a model repeats the same calls.
 
     Two calls are the same if their names are and their arguments are the same values, whatever their order and spacing. Each
@@ -78,7 +78,7 @@ class RunConversation:
         self._add(request.turns)
         self._request = request
         self._settings = settings
-        self._repeats = Repeats()
+        self._repeats = CallRepeats()
         self._tokens = 0  # of the last request and its answer
 
     def next_request(self, toolbox: Toolbox) -> Request:

@@ -64,7 +64,7 @@ _Function = Callable[..., object]
 S = TypeVar("S", bound=Struct)
 
 
-class Arguments(Struct, Generic[S], frozen=True):
+class ToolArguments(Struct, Generic[S], frozen=True):
     """The declaration of a tool, and the decoder of the arguments of its calls."""
 
     declaration: Declaration
@@ -97,7 +97,7 @@ class Arguments(Struct, Generic[S], frozen=True):
         return text if given == value else dumps_document(given).decode()
 
 
-def describe_record(name: str, description: str, kind: type[S]) -> Arguments[S]:
+def describe_record(name: str, description: str, kind: type[S]) -> ToolArguments[S]:
     """A tool whose arguments are the fields of a struct. `Annotated[..., "words"]` describes a field."""
     schema = cast("dict[str, object]", schema_of(kind))
     fields = [
@@ -107,12 +107,12 @@ def describe_record(name: str, description: str, kind: type[S]) -> Arguments[S]:
     declaration = Declaration(
         name=name, description=description, schema=_schema(schema, fields, {})
     )
-    return Arguments(declaration, decoder_of(kind))
+    return ToolArguments(declaration, decoder_of(kind))
 
 
 def _describe(
     function: _Function, called: str, description: str | None
-) -> tuple[Arguments[Struct], str | None]:
+) -> tuple[ToolArguments[Struct], str | None]:
     """The arguments of a function, and the parameter that gets the invocation itself, if there is one."""
     if not _NAME.fullmatch(called):
         raise ConfigError(
@@ -138,7 +138,7 @@ def _describe(
     except TypeError as error:
         raise ConfigError(f"the tool {called} cannot be described: {error}") from error
     declaration = Declaration(name=called, description=description or about or None, schema=schema)
-    return Arguments(declaration, decode), invocation_name
+    return ToolArguments(declaration, decode), invocation_name
 
 
 def _hints(function: _Function, called: str) -> dict[str, object]:

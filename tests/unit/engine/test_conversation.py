@@ -5,7 +5,7 @@ import pytest
 from dragoman.engine.actions import TurnOutcome
 from dragoman.engine.compaction import SummaryCompaction
 from dragoman.engine.conversation import (
-    Repeats,
+    CallRepeats,
     RunConversation,
     exceeded,
     signature,
@@ -122,18 +122,18 @@ def test_different_calls_are_told_apart(other: Call) -> None:
 
 
 def test_repeats_are_counted_once_an_answer() -> None:
-    repeats = Repeats()
+    repeats = CallRepeats()
     assert repeats.note([call(), call()]) == 1
     assert repeats.note([call()]) == 2
     assert repeats.note([]) == 0
 
 
 def test_something_new_begins_the_count_again_and_going_round_does_not() -> None:
-    repeats = Repeats()
+    repeats = CallRepeats()
     look, write = call("look"), call("write")
     for number in range(10):
         assert repeats.note([look, call(arguments=str(number))]) == 1
-    repeats = Repeats()
+    repeats = CallRepeats()
     assert [repeats.note([made]) for made in (look, write) * 3] == [1, 1, 1, 2, 2, 3]
 
 

@@ -72,7 +72,7 @@ _PLAIN = str.maketrans(
 )  # fmt: skip
 
 
-class Chunk(Struct):
+class PatchChunk(Struct):
     """One change: lines by their sign (`" "`, `"-"`, `"+"`), after the places that `@@` names."""
 
     places: list[str]
@@ -89,7 +89,7 @@ class Operation(Struct):
 
     kind: str
     path: str
-    chunks: list[Chunk]
+    chunks: list[PatchChunk]
     move_to: str | None = None
 
 
@@ -110,7 +110,7 @@ def read_patch(text: str) -> list[Operation]:
         raise ToolError(
             f"expected the last line of the patch to be {_END!r}, got {lines[-1][:200]!r}"
         )
-    return _Reader(lines[1:-1]).run()
+    return _PatchReader(lines[1:-1]).run()
 
 
 def _unwrapped(lines: list[str]) -> list[str]:
@@ -125,7 +125,7 @@ def _unwrapped(lines: list[str]) -> list[str]:
     return lines
 
 
-class _Reader:
+class _PatchReader:
     """Reads the lines between beginning and end."""
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -160,7 +160,7 @@ class _Reader:
             return Operation(kind, path, [])
         if kind == "add":
             lines = [("+", text) for text in self._added()]
-            return Operation(kind, path, [Chunk([], lines)])
+            return Operation(kind, path, [PatchChunk([], lines)])
         move_to = None
         if (line := self._peek()) is not None and line.startswith(_MOVE):
             move_to = line.removeprefix(_MOVE).strip()
@@ -179,14 +179,14 @@ class _Reader:
             self._at += 1
         return added
 
-    def _chunks(self) -> list[Chunk]:
-        chunks: list[Chunk] = []
+    def _chunks(self) -> list[PatchChunk]:
+        chunks: list[PatchChunk] = []
         while (line := self._peek()) is not None:
             chunk = chunks[-1] if chunks else None
             if line.startswith("@@"):
                 place = line[2:].strip()
                 if chunk is None or chunk.lines or not place:
-                    chunks.append(chunk := Chunk([], []))
+                    chunks.append(chunk := PatchChunk([], []))
                 if place:
                     chunk.places.append(place)
             elif line.strip() == _EOF and chunk is not None:
@@ -195,7 +195,7 @@ class _Reader:
                 break
             elif not line or line[0] in " +-":
                 if chunk is None or chunk.is_at_end:
-                    chunks.append(chunk := Chunk([], []))
+                    chunks.append(chunk := PatchChunk([], []))
                 # An empty line of a patch is a kept empty line.
                 chunk.lines.append((line[0], line[1:]) if line else (" ", ""))
             else:
@@ -213,7 +213,7 @@ class _Reader:
         )
 
 
-def _trimmed(chunks: list[Chunk]) -> list[Chunk]:
+def _trimmed(chunks: list[PatchChunk]) -> list[PatchChunk]:
     """The chunk without empty lines before the next file: they belong to the patch, not to the file."""
     for chunk in chunks[-1:]:
         while chunk.lines and chunk.lines[-1] == (" ", "") and not chunk.is_at_end:
@@ -221,7 +221,7 @@ def _trimmed(chunks: list[Chunk]) -> list[Chunk]:
     return [chunk for chunk in chunks if chunk.lines]
 
 
-def apply_chunks(text: str, chunks: Sequence[Chunk], path: str) -> str:
+def apply_chunks(text: str, chunks: Sequence[PatchChunk], path: str) -> str:
     """The text with all the chunks applied.
 
     Raises:
@@ -257,7 +257,7 @@ class _Finder:
         self._path = path
         self._left = MAX_COMPARED
 
-    def find(self, chunk: Chunk, start: int) -> int:
+    def find(self, chunk: PatchChunk, start: int) -> int:
         for place in chunk.places:
             at = self._seek([place], start, is_at_end=False)
             if at is None:

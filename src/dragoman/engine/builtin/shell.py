@@ -126,7 +126,7 @@ _MARK = "DRAGOMAN_CALL"
 How = Literal["ended", "timed_out", "flooded", "stopped"]
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class CommandResult(Struct, frozen=True, kw_only=True):
     """How a command ended. `code` is negative for a signal, as in Python."""
 
     how: How
@@ -168,14 +168,14 @@ class RunningCommand:
         self._poll = select.poll()
         self._poll.register(self._pipe, select.POLLIN)
 
-    def run(self, seconds: float, stop: threading.Event) -> Ended:
+    def run(self, seconds: float, stop: threading.Event) -> CommandResult:
         """Wait for the end of the command, and end everything that it started."""
         try:
             how = self._follow(self._began + seconds, stop)
         finally:
             self._end()
         elapsed = time.monotonic() - self._began
-        return Ended(
+        return CommandResult(
             how=how, code=self._process.returncode, output=self._output.text(), elapsed=elapsed
         )
 
@@ -380,7 +380,7 @@ class ShellTool:
         try:
             with self.sandbox.wrapped(argv, folder) as wrapped:
 
-                def work() -> Ended:
+                def work() -> CommandResult:
                     # A sandbox dies with the thread that started it, so it is started in this one.
                     return RunningCommand(wrapped, self._environment, watch.see).run(seconds, stop)
 
@@ -435,7 +435,7 @@ def _refuse_unfit(arguments: ShellArguments) -> None:
         raise ToolError(f"expected timeout to be more than 0 seconds, got {arguments.timeout:g}")
 
 
-def _output_of(ended: Ended, seconds: float) -> Output:
+def _output_of(ended: CommandResult, seconds: float) -> Output:
     output = ended.output.rstrip("\n")
     match ended.how:
         case "timed_out":

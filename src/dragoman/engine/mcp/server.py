@@ -20,12 +20,12 @@ from typing import cast
 from httpx2 import ConnectError, ConnectTimeout
 from mcp import MCPError, types
 from mcp.client import ClientRequestContext, IncomingMessage, Transport
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost, listen
 
 from dragoman.config.secrets import mcp_secrets
 from dragoman.config.settings import McpServerSettings
 from dragoman.engine.mcp.host import (
-    ElicitationAnswer,
     ElicitationLink,
     Host,
     TimeLimits,
@@ -41,7 +41,7 @@ from dragoman.engine.mcp.session import (
     list_tools,
     negotiate,
 )
-from dragoman.engine.mcp.transport import ConnectionEnd, http_client, open_child, open_http
+from dragoman.engine.mcp.transport import MAX_MESSAGE_BYTES, ConnectionEnd, http_client, open_child
 from dragoman.errors import GatewayError, ToolError
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,9 @@ class McpConnection:
                 self._authorization.limits = self._limits
             client = http_client(self._settings, self.ending, self._authorization)
             await stack.enter_async_context(client)
-            transport = open_http(self._settings, client)
+            transport = streamable_http_client(
+                self._settings.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+            )
         read, write = await stack.enter_async_context(transport)
         # Sampling and roots are not offered, so the SDK refuses requests for them.
         session = McpSession(
@@ -216,7 +218,12 @@ class McpConnection:
             return types.ErrorData(code=types.INVALID_PARAMS, message=str(error))
         with self._limits.paused():
             answer = await self._host.elicit(self._name, question)
-        return _elicit_result(answer, has_values=not isinstance(question, ElicitationLink))
+        result: dict[str, object] = {"action": answer.action}
+        if answer.action == "accept" and not isinstance(question, ElicitationLink):
+            result["content"] = {
+                key: each for key, each in answer.values.items() if each is not None
+            }
+        return types.ElicitResult.model_validate(result)
 
     async def _notice(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -242,7 +249,7 @@ class McpConnection:
                 async with self._limits.within(self._settings.start_timeout):
                     listing = await list_tools(session, self._settings)
             except Exception as error:  # a task's outermost edge, and a foreign list
-                if isinstance(error, MCPError) and self._is_lost(error):
+                if isinstance(error, MCPError) and (is_lost(error) or self.ending.is_forgotten):
                     await self._wait_for_reason()
                     self.ending.set(f"does not answer any more: {self._words(error)}")
                 else:
@@ -291,9 +298,6 @@ class McpConnection:
             async with asyncio.timeout(REASON_SECONDS):
                 await self.ending.wait()
 
-    def _is_lost(self, error: MCPError) -> bool:
-        return is_lost(error) or self.ending.is_forgotten
-
     def _gone(self, name: str) -> ToolError:
         reason = self.ending.reason or "broke off the answer"
         return ToolError(
@@ -327,14 +331,6 @@ def _announces_changes(session: McpSession) -> bool:
     capabilities = session.server_capabilities
     tools = None if capabilities is None else capabilities.tools
     return session.is_modern and tools is not None and tools.list_changed is True
-
-
-def _elicit_result(answer: ElicitationAnswer, *, has_values: bool) -> types.ElicitResult:
-    values = {key: value for key, value in answer.values.items() if value is not None}
-    is_given = has_values and answer.action == "accept"
-    return types.ElicitResult.model_validate(
-        {"action": answer.action, **({"content": values} if is_given else {})}
-    )
 
 
 def _innermost(error: BaseException) -> BaseException:

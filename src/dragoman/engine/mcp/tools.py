@@ -37,7 +37,7 @@ def output_from_result(result: types.CallToolResult, output_schema: bytes | None
     Raises:
         ToolError: it does not fit the schema, or has an image that is no base64, or an invalid media type.
     """
-    reader = _Reader()
+    reader = _ResultReader()
     content = list(reader.blocks(result.content))
     structured = _structured(result)
     if output_schema is not None and not result.is_error:
@@ -70,7 +70,7 @@ def _structured(result: types.CallToolResult) -> bytes | None:
         raise ToolError(f"its structured result cannot be written as JSON: {error}") from error
 
 
-class _Reader:
+class _ResultReader:
     """Converts the blocks of one result, within its limits."""
 
     def __init__(self) -> None:

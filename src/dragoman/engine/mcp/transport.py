@@ -19,9 +19,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client import Transport
 from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
@@ -369,12 +367,6 @@ def http_client(
         auth=auth,
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=settings.call_timeout + CALL_GRACE),
         event_hooks={"request": [_set_times], "response": [note_refusal, _bound]},
-    )
-
-
-def open_http(settings: McpServerSettings, client: httpx2.AsyncClient) -> Transport:
-    return streamable_http_client(
-        settings.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.engine.builtin import Root, apply_patch_tool, freeform_patch_tool
-from dragoman.engine.builtin.apply_patch import Chunk, apply_chunks, read_patch
+from dragoman.engine.builtin.apply_patch import PatchChunk, apply_chunks, read_patch
 from dragoman.errors import ToolError
 from running_tools import call_of, error_of, run_tool, said
 
@@ -203,7 +203,7 @@ def test_a_file_that_was_empty_gets_its_lines() -> None:
 
 def test_a_patch_that_fits_too_often_is_refused_in_time() -> None:
     began = time.monotonic()
-    chunk = Chunk([], [*[("-", "x")] * 5000, ("-", "y")])
+    chunk = PatchChunk([], [*[("-", "x")] * 5000, ("-", "y")])
     with pytest.raises(ToolError, match="too many places"):
         apply_chunks("x\n" * 200_000, [chunk], "f")
     assert time.monotonic() - began < 10
@@ -232,7 +232,9 @@ def test_a_patch_made_from_two_texts_makes_the_one_of_the_other(
     text = "".join(f"{line}\n" for line in before)
     if not lines:
         return
-    assert apply_chunks(text, [Chunk([], lines)], "f") == "".join(f"{line}\n" for line in after)
+    assert apply_chunks(text, [PatchChunk([], lines)], "f") == "".join(
+        f"{line}\n" for line in after
+    )
 
 
 @settings(max_examples=300, deadline=None)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.engine.approval import Approval, Policy, read_policy
+from dragoman.config.policy import read_policy
+from dragoman.engine.approval import Approval, Policy
 from dragoman.engine.builtin import (
     Ask,
     Consent,

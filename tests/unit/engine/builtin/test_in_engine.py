@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from dragoman._json import dumps_document
-from dragoman.engine.approval import read_policy
+from dragoman.config.policy import read_policy
 from dragoman.engine.builtin import TerminalOptions, say_yes, terminal_tools
 from dragoman.engine.events import CallReported, CallSettled, EngineEvent, RunEnded
 from dragoman.engine.run import Engine
