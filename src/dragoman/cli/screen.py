@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from io import StringIO
 
 from dragoman.inspection.layout import Line, Style, plain
@@ -44,6 +45,14 @@ def is_attended() -> bool:
         return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
     except (AttributeError, ValueError):  # closed before the program started
         return False
+
+
+def discard_typed(descriptor: int) -> None:
+    """Discard what was typed on a terminal before a question: it answers another one, or none."""
+    with suppress(ImportError, OSError):
+        import termios  # noqa: PLC0415 - not on every system
+
+        termios.tcflush(descriptor, termios.TCIFLUSH)
 
 
 def complain(lines: Iterable[str], source: str | None = None) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dragoman.cli.options import Options
-from dragoman.cli.screen import CLEAN, is_attended, show
+from dragoman.cli.screen import CLEAN, discard_typed, is_attended, show
 from dragoman.config.read import CONFIG_FILE, load_settings
 from dragoman.config.trust import FoundFile, Trusted, refusal
 from dragoman.errors import ConfigError
@@ -64,11 +64,8 @@ def _is_granted(file: FoundFile, *, has_changed: bool) -> bool:
     print(f"{visible_line(str(file.path))} {since}. It would:", file=screen)
     for claim in file.claims:
         print(f"  {visible_line(claim.full_line)}", file=screen)
-    with suppress(ImportError, OSError):
-        import termios  # noqa: PLC0415 - not on every system
-
-        # What was typed before the question answers another, or none.
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    with suppress(OSError):
+        discard_typed(sys.stdin.fileno())
     print("Trust it, as it is now? [y/N] ", end="", file=screen, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

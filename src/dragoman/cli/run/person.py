@@ -10,13 +10,13 @@ import threading
 import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from dragoman._json import as_object, loads, repeats_names
 from dragoman.cli.run.live_screen import LiveScreen
+from dragoman.cli.screen import discard_typed
 from dragoman.engine.approval import Approval
 from dragoman.engine.builtin.gate import Ask, Consent
 from dragoman.engine.mcp.host import (
@@ -66,11 +66,7 @@ class TypedLines:
                 self._ending.cancel()
 
     def forget(self) -> None:
-        """Discard what was typed before the question: it cannot be the answer."""
-        with suppress(ImportError, OSError):
-            import termios  # noqa: PLC0415 - not on every system
-
-            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+        discard_typed(self._descriptor)
 
     def _take(self, done: "asyncio.Future[str | None]", patience: float) -> None:
         if done.done():  # the line is complete; later input is for the next read

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Annotated, Literal, Self, cast
 
 from msgspec import Struct
@@ -244,12 +243,7 @@ class Matcher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
         with suppress(BrokenPipeError):  # it may not have read everything
