@@ -1,6 +1,7 @@
-"""From answer to answer: requests, sums, limits and ends."""
+"""From answer to answer: requests, sums, limits, ends, and when an answer that broke off is requested again."""
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.engine.actions import TurnOutcome
 from dragoman.engine.compaction import SummaryCompaction
@@ -8,12 +9,13 @@ from dragoman.engine.conversation import (
     CallRepeats,
     RunConversation,
     exceeded,
+    retry_after,
     signature,
 )
 from dragoman.engine.events import Compacted, RunEnd
 from dragoman.engine.settings import EngineSettings
 from dragoman.engine.toolbox import Toolbox
-from dragoman.model.outcome import Usage
+from dragoman.model.outcome import ErrorInfo, ErrorKind, Usage
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Namespace, Tool, ToolChoice, ToolRef, Turn
 from engine_models import Acting, ask, call, say_ok
@@ -158,3 +160,51 @@ def test_first_limit_that_is_reached_is_named(
 def test_limits_can_be_lifted() -> None:
     settings = EngineSettings(max_turns=None, max_tokens=None, max_repeats=None)
     assert exceeded(settings, turns=10**6, tokens=10**9, repeats=10**6) is None
+
+
+RETRIES = EngineSettings(retries=3, retry_delay=1.0, retry_max_delay=10.0)
+
+
+def error(kind: ErrorKind, **more: object) -> ErrorInfo:
+    return replace(ErrorInfo(kind=kind, message=""), **more)
+
+
+@pytest.mark.parametrize(
+    "kind", ["rate_limit", "overloaded", "timeout", "truncated", "upstream", "server", "protocol"]
+)
+def test_what_may_pass_is_tried_again(kind: ErrorKind) -> None:
+    assert retry_after(RETRIES, error(kind), attempt=1, jitter=0.0) == 0.5
+
+
+@pytest.mark.parametrize("kind", ["invalid_request", "authentication", "quota", "context_length"])
+def test_what_will_not_pass_is_not(kind: ErrorKind) -> None:
+    assert retry_after(RETRIES, error(kind), attempt=1, jitter=0.0) is None
+
+
+def test_status_that_blames_the_request_decides() -> None:
+    assert retry_after(RETRIES, error("upstream", status=404), attempt=1, jitter=0.0) is None
+    assert retry_after(RETRIES, error("upstream", status=502), attempt=1, jitter=0.0) is not None
+
+
+def test_wait_doubles_and_is_bounded_and_jitter_takes_up_to_half() -> None:
+    waits = [
+        retry_after(
+            EngineSettings(retries=99, retry_delay=1.0, retry_max_delay=10.0),
+            error("overloaded"),
+            attempt=attempt,
+            jitter=1.0,
+        )
+        for attempt in (1, 2, 3, 4, 5, 90)
+    ]
+    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_tries_are_counted() -> None:
+    assert retry_after(RETRIES, error("overloaded"), attempt=3, jitter=0.0) is not None
+    assert retry_after(RETRIES, error("overloaded"), attempt=4, jitter=0.0) is None
+
+
+def test_provider_s_own_wait_is_kept_if_it_is_not_too_long() -> None:
+    assert retry_after(RETRIES, error("rate_limit", retry_after=7.0), attempt=1, jitter=0) == 7.0
+    assert retry_after(RETRIES, error("rate_limit", retry_after=0.1), attempt=1, jitter=1) == 1.0
+    assert retry_after(RETRIES, error("rate_limit", retry_after=60.0), attempt=1, jitter=0) is None
