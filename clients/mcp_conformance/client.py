@@ -17,7 +17,7 @@ import httpx2
 
 from dragoman._json import dumps, loads
 from dragoman.config.settings import McpServerSettings, OAuthSettings
-from dragoman.engine.mcp.host import Answer, Form, Link, read_value
+from dragoman.engine.mcp.host import ElicitationAnswer, ElicitationForm, ElicitationLink, read_value
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.engine.tools import Invocation, Tool
 from dragoman.engine.validation import check_arguments
@@ -42,11 +42,13 @@ class Obliging:
             if answer.is_redirect:
                 await browser.get(answer.headers["location"])
 
-    async def elicit(self, server: str, question: Form | Link) -> Answer:
-        if isinstance(question, Link):
-            return Answer(action="accept")
+    async def elicit(
+        self, server: str, question: ElicitationForm | ElicitationLink
+    ) -> ElicitationAnswer:
+        if isinstance(question, ElicitationLink):
+            return ElicitationAnswer(action="accept")
         values = {field.name: read_value(field, "") for field in question.fields}
-        return Answer(action="accept", values=values)
+        return ElicitationAnswer(action="accept", values=values)
 
 
 async def main(url: str, scenario: str, context: Table) -> int:

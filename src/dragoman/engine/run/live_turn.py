@@ -342,7 +342,8 @@ class LiveTurn:
         self._running[order.number] = (order.call, task)
 
     def _take_stream_end(self, reader: asyncio.Task[ErrorInfo]) -> None:
-        self._inbox.put(StreamEnded(CLOSED_EARLY if reader.cancelled() else reader.result()))
+        has_result = not reader.cancelled() and reader.exception() is None
+        self._inbox.put(StreamEnded(reader.result() if has_result else CLOSED_EARLY))
 
     def _take_report(self, number: int, text: str) -> None:
         running = self._running.get(number)
