@@ -15,11 +15,12 @@ from dragoman.model.outcome import Loss, LossAction, Problem
 from dragoman.model.request import Request, Tool
 from dragoman.obsidian.policy import ObsidianPolicy
 from dragoman.obsidian.stage import ObsidianReport, ObsidianStage
-from dragoman.textcalls.formats.use_tool import USE_TOOL
+from dragoman.textcalls.formats import USE_TOOL
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.stage import StageSettings, TextCallStage
 
 _BLOCKS = "use_tool"
+_PATTERNS = (USE_TOOL,)  # one object: its openers are prepared once
 
 
 def formats_for(policy: ObsidianPolicy, formats: tuple[str, ...]) -> tuple[str, ...]:
@@ -40,7 +41,7 @@ def stage_without_tools(
     if policy.mode != "obsidian-xml" or (choice is not None and choice.mode == "none"):
         return None
     return TextCallStage(
-        StageSettings(offers=Offers(None), patterns=tuple(USE_TOOL), policy=policy.tail, seed=seed)
+        StageSettings(offers=Offers(None), patterns=_PATTERNS, policy=policy.tail, seed=seed)
     )
 
 

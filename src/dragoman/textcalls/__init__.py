@@ -17,11 +17,11 @@ format has confirmed; arguments are one JSON object, reported append-only; work 
 from dragoman.textcalls.block import Block, Body, Limits, TextPattern
 from dragoman.textcalls.bodies.headed import NamedBody
 from dragoman.textcalls.bodies.json_objects import JsonBody
+from dragoman.textcalls.bodies.notations import PythonBody
 from dragoman.textcalls.bodies.tags import Tag, TaggedBody
 from dragoman.textcalls.conformance import Report, check_pattern
 from dragoman.textcalls.cursor import Wait
 from dragoman.textcalls.findings import FoundCall, TextScan
-from dragoman.textcalls.formats.notations import PythonBody
 from dragoman.textcalls.registry import (
     PATTERNS,
     PatternRegistry,

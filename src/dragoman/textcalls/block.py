@@ -19,7 +19,7 @@ A body reads with the methods of the cursor and reports with
 The block keeps the reports as records with their positions. The finder decides what becomes of them.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Literal, Never, Protocol
 
 from msgspec import Struct
@@ -170,6 +170,13 @@ class Block(Cursor):
         """Give up: the block is text. `at` is where it went wrong, and must not depend on how the text was cut."""
         raise Malformed(reason, self.at if at is None else at, is_limit=is_limit)
 
+    def check_depth(self, depth: int) -> None:
+        """Raises:
+        Malformed: values are nested deeper than the limit.
+        """
+        if depth > self.limits.max_depth:
+            self.malformed(f"expected at most {self.limits.max_depth} levels", is_limit=True)
+
     def expect(self, words: Words) -> Wait[str]:
         """Pass over one of the words at the cursor and return it.
 
@@ -203,6 +210,62 @@ class Block(Cursor):
         if not stop and not eos_ok:
             self.malformed("the text ended inside a block")
         return "".join(pieces), stop
+
+    def read_items(
+        self,
+        end: str,
+        what: str,
+        read_item: Callable[[], Wait[None]],
+        take: Callable[[str], None],
+        json: str = "[]",
+    ) -> Wait[None]:
+        """Read items with commas between them, up to and with the character `end`; a comma may stand after the last.
+
+        take: gets the brackets `json` and the commas, while `read_item` gives it the items.
+        """
+        take(json[0])
+        comma = ""
+        while (yield from self.skip(SPACE)) != end:
+            take(comma)
+            comma = ","
+            yield from read_item()
+            if (yield from self.skip(SPACE)) == ",":
+                self.at += 1
+            elif (yield from self.peek()) != end:
+                self.malformed(f"expected a comma or the end of {what}")
+        self.at += 1
+        take(json[1])
+
+    def read_calls(
+        self,
+        opens: Words,
+        read_call: Callable[[str, int], Wait[None]],
+        *,
+        between: Words = NO_WORDS,
+        is_opened: bool = False,
+        many: bool = True,
+    ) -> Wait[None]:
+        """Read the calls of the block, each with `read_call(what opened it, where its markup begins)`.
+
+        between: what may stand around them and means nothing. is_opened: the block's opener began the first call.
+        many: several may follow each other; what is no call ends them.
+        """
+        is_first = True
+        while True:
+            start, opener = self.at, self.opener
+            if not (is_first and is_opened):
+                yield from self.skip(SPACE)
+                while (yield from self.match(between)):
+                    yield from self.skip(SPACE)
+                opener = yield from self.match(opens)
+                if not opener and is_first:
+                    self.malformed(f"expected {' or '.join(opens.words)}")
+                if not opener:
+                    return
+            yield from read_call(opener, self.start if is_first else start)
+            is_first = False
+            if not many or self.stop is not None:
+                return
 
     def closes_here(self) -> Wait[bool]:
         """Whether a closer of the block is at the cursor. If so, it is passed over and the block is over."""

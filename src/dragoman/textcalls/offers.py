@@ -45,6 +45,8 @@ class Types(Struct, frozen=True):
 
 
 UNTYPED = Types()
+STRING = Types(frozenset({"string"}))
+ANY_TYPE = Types(frozenset({"null", "number", "boolean", "object", "array", "string"}))
 
 
 class _Offer(Struct, frozen=True):

@@ -11,7 +11,7 @@ inside a string argument, so `is_argument` strings end only at a quote after whi
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from dragoman._json import dumps_text, is_strict, loads
@@ -29,6 +29,11 @@ def json_string(text: str) -> str:
 def json_string_inside(text: str) -> str:
     """The text as it is written between the quotes of a JSON string."""
     return json_string(text)[1:-1]
+
+
+def object_source(members: Iterable[tuple[str, str]]) -> str:
+    """Names and the JSON sources of their values as the source of one object."""
+    return "{" + ",".join(f"{json_string(name)}:{source}" for name, source in members) + "}"
 
 
 Take = Callable[[str], None]
@@ -92,9 +97,7 @@ def read_literal(
     block: Block, take: Take, *, is_argument: bool = False, takes_sets: bool = True, depth: int = 0
 ) -> Wait[None]:
     """One literal at the cursor, given to `take` as JSON."""
-    if depth > block.limits.max_depth:
-        reason = f"expected at most {block.limits.max_depth} levels"
-        block.malformed(reason, is_limit=True)
+    block.check_depth(depth)
     first = yield from block.skip(SPACE)
     if first in ("'", '"'):
         yield from _read_string(block, take, is_argument=is_argument)
@@ -109,52 +112,41 @@ def read_literal(
 def _read_list(block: Block, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
     end = "]" if (yield from block.peek()) == "[" else ")"
     block.at += 1
-    take("[")
-    is_first = True
-    while (yield from block.skip(SPACE)) != end:
-        if not is_first:
-            take(",")
-        is_first = False
-        yield from read_literal(block, take, takes_sets=takes_sets, depth=depth + 1)
-        if (yield from block.skip(SPACE)) == ",":
-            block.at += 1
-        elif (yield from block.peek()) != end:
-            block.malformed("expected a comma or the end of a list")
-    block.at += 1
-    take("]")
+    yield from block.read_items(
+        end,
+        "a list",
+        lambda: read_literal(block, take, takes_sets=takes_sets, depth=depth + 1),
+        take,
+    )
 
 
 def _read_braces(block: Block, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
     """A dict, or a set, which the first value decides."""
     start = block.at
     block.at += 1
-    if (yield from block.skip(SPACE)) == "}":
-        block.at += 1
-        take("{}")
-        return
     is_set: bool | None = None
     parts: list[str] = []
-    while (yield from block.skip(SPACE)) != "}":
+
+    def read_item() -> Wait[None]:
+        nonlocal is_set
         pieces: list[str] = []
         yield from read_literal(block, pieces.append, takes_sets=takes_sets, depth=depth + 1)
         has_value = (yield from block.skip(SPACE)) == ":"
-        if is_set is None:
-            is_set = not has_value
-            if is_set and not takes_sets:
-                block.malformed("expected a dict, got a set", at=start)
+        is_set = not has_value if is_set is None else is_set
+        if is_set and not takes_sets:
+            block.malformed("expected a dict, got a set", at=start)
         if is_set == has_value:
             block.malformed("expected a dict or a set")
         if has_value:
             pieces = [_as_key("".join(pieces)), ":"]
             block.at += 1
             yield from read_literal(block, pieces.append, takes_sets=takes_sets, depth=depth + 1)
-        parts.append("".join(pieces))
-        if (yield from block.skip(SPACE)) == ",":
-            block.at += 1
-        elif (yield from block.peek()) != "}":
-            block.malformed("expected a comma or the end of a dict")
-    block.at += 1
-    take(("[%s]" if is_set else "{%s}") % ",".join(parts))
+        parts.extend(pieces)
+
+    yield from block.read_items("}", "a dict", read_item, parts.append, "{}")
+    if is_set:
+        parts[0], parts[-1] = "[", "]"
+    take("".join(parts))
 
 
 def _as_key(source: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dragoman.core.aliases import NameLimits
-from dragoman.textcalls.formats.use_tool import read_parameters
+from dragoman.textcalls.bodies.named_tags import read_parameters
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting import wordings
 from dragoman.textcalls.prompting.wordings import (

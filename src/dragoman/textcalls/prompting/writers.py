@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from dragoman._json import Raw, as_object, dumps_text, is_same_json, loads
 from dragoman.core.aliases import IdLimits, NameLimits, alias_id
 from dragoman.core.fields import source_text
-from dragoman.textcalls.offers import JsonType, Offers, Types
+from dragoman.textcalls.offers import ANY_TYPE, STRING, JsonType, Offers, Types
 from dragoman.textcalls.values import Untyped, coerce
 
 LEGACY_MARKS = frozenset({"functions", "function_call"})
@@ -229,8 +229,6 @@ _TYPES_BY_FIRST: dict[bytes, JsonType] = {
     b"f": "boolean",
     b"n": "null",
 }
-_STRING = Types(frozenset({"string"}))
-_JSON = Types(frozenset({"null", "number", "boolean", "object", "array", "string"}))
 
 
 class Tags(Struct, frozen=True, kw_only=True):
@@ -332,7 +330,7 @@ class Tags(Struct, frozen=True, kw_only=True):
         if self.untyped != "markup":
             untyped = self.untyped
         elif not types.names:
-            types = _STRING if kind == "string" else _JSON
+            types = STRING if kind == "string" else ANY_TYPE
         if kind == "string" and types.is_text:
             return True
         return _is_same(coerce(value, types, untyped), source)
