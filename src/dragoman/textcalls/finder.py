@@ -13,7 +13,6 @@ because a broken argument may quote a call.
 No decision depends on where the text was cut, and nothing but the bounded confirmation is read twice.
 """
 
-from collections.abc import Iterable
 from enum import Enum, auto
 
 from dragoman.errors import LocalProtocolError
@@ -110,23 +109,20 @@ class FindingCollector:
 
     A call is reported when its block or its format closes it, or while it streams if its pattern asks for that. Its
     markup is then settled and dropped. A call of a tool that was not offered is text, with the markup around it.
-    strips: drop calls instead of reporting them.
     """
 
-    def __init__(self, held_text: HeldText, offers: Offers, *, strips: bool) -> None:
+    def __init__(self, held_text: HeldText, offers: Offers) -> None:
         self.out: list[Found] = []
         self.around = Surroundings()
         self.calls = 0
         self._held = held_text
         self._offers = offers
-        self._strips = strips
         self._pattern = ""
         self._streams = False
         self._draft: _Draft | None = None
         self._kept: _Draft | None = None  # complete if its block is in order
-        self._has_unknown_call = (
-            False  # the unsettled text has a call of a tool that was not offered
-        )
+        # Whether the unsettled text has a call of a tool that was not offered.
+        self._has_unknown_call = False
         self._gap: list[str] | None = None
         self._gap_size = 0
 
@@ -223,12 +219,12 @@ class FindingCollector:
         most = block.limits.max_calls
         if self.calls >= most:
             block.malformed(f"expected at most {most} calls", at=begun.at, is_limit=True)
-        name = begun.name if self._strips else self._offers.resolve(begun.name)
+        name = self._offers.resolve(begun.name)
         self._draft = _Draft(begun, name)
         if name is None:
             message = f"{self._pattern}: {begun.name!r} is not a tool that was offered"
             self.add_problem("unknown_tool", message, begun.at)
-        elif self._streams and not self._strips:
+        elif self._streams:
             self._report_start(self._draft, name)
 
     def _grow(self, text: str) -> None:
@@ -268,8 +264,7 @@ class FindingCollector:
             return
         if self._has_unknown_call:
             self._as_text(draft.start)
-        if not self._strips:
-            self._report(draft, draft.name)
+        self._report(draft, draft.name)
         self._held.settle(draft.end)
         self._gap = []
         self._gap_size = 0
@@ -302,10 +297,6 @@ class FindingCollector:
 
 # Finish reasons of a complete text, whose end may stand for a closer.
 WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
-
-
-# Pieces of plain text that may pass before they are accounted for. They are kept until then.
-MAX_LATE = 64
 
 
 class _State(Enum):
@@ -355,13 +346,13 @@ def _limit_problem(reading: _Reading, error: Malformed) -> str:
 
 
 class Finder:
-    """The calls of one text. strips: drop calls from the text instead of reporting them."""
+    """The calls of one text."""
 
-    def __init__(self, openers: Openers, offers: Offers, *, strips: bool = False) -> None:
+    def __init__(self, openers: Openers, offers: Offers) -> None:
         self._offers = offers
         self._openers = openers
         self._held = HeldText()
-        self._collector = FindingCollector(self._held, offers, strips=strips)
+        self._collector = FindingCollector(self._held, offers)
         self._state = _State.TEXT
         self._at = 0  # the position of the search for openers
         self._candidates: list[_Reading] = []
@@ -372,25 +363,21 @@ class Finder:
         self._skip_tail = ""
         self._stopped = False
         self._is_quiet = True  # nothing is held, so plain text may pass unscanned
-        self._late: list[str] = []  # text that passed unscanned and is not accounted for yet
         self._begins_in = openers.begins_in
 
     @property
     def examined(self) -> int:
         """How many characters were looked at so far."""
-        self._account()
         return self._held.buffer.examined
 
     @property
     def held(self) -> str:
         """The text that was fed and not reported yet: what may become a call, or white space after a call."""
-        self._account()
         return self._collector.held_gap + self._held.text(self._held.buffer.end)
 
     @property
     def is_waiting(self) -> bool:
         """Whether anything is held that the end of the text would settle."""
-        self._account()
         return self._state is not _State.TEXT or self._at < self._held.buffer.end
 
     @property
@@ -403,10 +390,14 @@ class Finder:
         """Whether nothing is held. Then a caller may pass on a piece of text in which nothing begins without feeding it."""
         return self._is_quiet
 
-    def catch_up(self, texts: Iterable[str]) -> None:
-        """Account for pieces of text that the caller passed on without feeding them."""
-        self._late.extend(texts)
-        self._account()
+    def catch_up(self, text: str) -> None:
+        """Account for text in which nothing begins and that the caller passed on without feeding it."""
+        buffer = self._held.buffer
+        self._held.feed(text, self._at)
+        buffer.examined += len(text)
+        self._at = buffer.end
+        self._held.settle(self._at)
+        self._collector.around.pass_text(text)
 
     def feed(self, text: str) -> list[Found]:
         """Take a piece of the text.
@@ -419,11 +410,8 @@ class Finder:
         if not text:
             return []
         if self._is_quiet and self._begins_in(text) is None:
-            self._late.append(text)
-            if len(self._late) > MAX_LATE:
-                self._account()
+            self.catch_up(text)
             return [TextFound(text)]
-        self._account()
         keep = self._at if self._reading is None else self._reading.block.at
         self._held.feed(text, keep)
         self._run()
@@ -439,10 +427,9 @@ class Finder:
         return self._drain()
 
     def finish(self, reason: FinishReason = "stop") -> list[Found]:
-        """The text is over, and why. FindingCollector it again changes nothing."""
+        """The text is over, and why. Calling it again changes nothing."""
         if self._state is _State.OVER:
             return []
-        self._account()
         self._is_quiet = False
         if reason not in WHOLE:
             self._abandon("the answer was cut off")
@@ -456,17 +443,6 @@ class Finder:
         out, self._collector.out = self._collector.out, []
         return out
 
-    def _account(self) -> None:
-        """Account for the text that passed unscanned."""
-        if self._late:
-            text = "".join(self._late)
-            self._late.clear()
-            self._held.feed(text, self._at)
-            self._held.buffer.examined += len(text)
-            self._at = self._held.buffer.end
-            self._held.settle(self._at)
-            self._collector.around.pass_text(text)
-
     def _rest(self) -> None:
         """Note whether plain text may pass unscanned."""
         is_idle = self._state is _State.TEXT and self._at == self._held.buffer.end
@@ -474,7 +450,6 @@ class Finder:
 
     def _abandon(self, reason: str) -> None:
         """Report whatever is open as text."""
-        self._account()
         end = self._held.buffer.end
         if self._reading is not None:
             self._collector.fail("truncated", reason, end)

@@ -118,10 +118,6 @@ class Surroundings:
         elif not self._fence and not self._inline:
             self._thinking = THINKING.get(word, "")
 
-    def leave_thinking(self) -> None:
-        """A call in the middle of reasoning ends it."""
-        self._thinking = ""
-
     def settle_before(self, word: str) -> None:
         """The run at the end is over, unless the word goes on with it."""
         if self._run and not word.startswith(self._run):

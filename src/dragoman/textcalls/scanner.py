@@ -167,9 +167,9 @@ class EventWriter:
             events.extend(AnnotationAdded(self.text_part, one) for one in self._annotations)
         return self.text_part
 
-    def note(self, texts: Iterable[str]) -> None:
+    def note(self, text: str) -> None:
         """Text of the open text part that the caller has emitted itself."""
-        self._texts.extend(texts)
+        self._texts.append(text)
 
     def annotate(self, annotation: Annotation, events: list[Event]) -> None:
         """A citation, on the open text part or the next."""

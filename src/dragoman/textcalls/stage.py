@@ -54,49 +54,6 @@ from dragoman.textcalls.scanner import CallIds, EventWriter
 from dragoman.textcalls.tail import Tail, TailPolicy
 
 
-class _HeldCall(Struct):
-    """A call that may be a repetition, with all its events so far."""
-
-    written: list[Call]
-    events: list[Event]
-
-
-class Repeats:
-    """The structured calls of one answer that may repeat a call from the text. is_idle: there is none."""
-
-    __slots__ = ("_held", "is_idle")
-
-    def __init__(self) -> None:
-        self.is_idle = True
-        self._held: dict[int, _HeldCall] = {}
-
-    def __contains__(self, part: object) -> bool:
-        return part in self._held
-
-    def hold(self, part: int, written: list[Call], start: Event) -> None:
-        """Hold a structured call that begins after calls from the text."""
-        self._held[part] = _HeldCall(written, [start])
-        self.is_idle = False
-
-    def keep(self, part: int | None, event: Event) -> None:
-        """Keep an event of a call that is held."""
-        held = None if part is None else self._held.get(part)
-        if held is not None:
-            held.events.append(event)
-
-    def settle(self, part: int, call: Call) -> list[Event] | None:
-        """The call is complete: return its events, or None if it repeats a call from the text."""
-        held = self._held.pop(part)
-        self.is_idle = not self._held
-        written = held.written
-        if call.status == "completed":
-            for number, other in enumerate(written):
-                if _is_same(call, other):
-                    del written[number]
-                    return None
-        return held.events
-
-
 def _is_same(call: Call, other: Call) -> bool:
     """By name and arguments, which are compared as values: servers write them anew."""
     if (call.name, call.namespace) != (other.name, other.namespace):
@@ -130,7 +87,6 @@ class ScannedText:
     """
 
     __slots__ = (
-        "begins_in",
         "came",
         "choice",
         "emitted",
@@ -138,7 +94,6 @@ class ScannedText:
         "finder",
         "found",
         "is_plain",
-        "is_quick",
         "late",
         "mark",
         "number",
@@ -148,16 +103,13 @@ class ScannedText:
     def __init__(
         self, number: int, choice: ScannedChoice, openers: Openers, writer: EventWriter
     ) -> None:
-        finder = Finder(openers, writer.offers)
-        self.begins_in = openers.begins_in
-        self.is_quick = False  # text in which nothing begins may pass unscanned
         self.late: list[str] = []  # text that passed unscanned
         self.came = 0
         self.emitted = 0
         self.mark = ""  # an opener that was left out because a structured call came instead of what it opens
         self.number = number
         self.choice = choice
-        self.finder = finder
+        self.finder = Finder(openers, writer.offers)
         self.writer = writer
         self.is_plain = True  # nothing was found in it, nothing withheld
         self.ended: PartEnded | None = None
@@ -166,14 +118,10 @@ class ScannedText:
     def catch_up(self) -> None:
         """Account for the text that passed unscanned."""
         if self.late:
-            late = ("".join(self.late),)
+            text = "".join(self.late)
             self.late.clear()
-            self.finder.catch_up(late)
-            self.writer.note(late)
-
-    def rest(self) -> None:
-        """Note whether text may pass unscanned: nothing is held, and its part is open under its own number."""
-        self.is_quick = self.is_calm and self.writer.text_part == self.number
+            self.finder.catch_up(text)
+            self.writer.note(text)
 
     @property
     def is_still(self) -> bool:
@@ -183,7 +131,7 @@ class ScannedText:
     @property
     def is_calm(self) -> bool:
         """Whether text in which nothing begins would be emitted as it comes."""
-        is_open = self.writer.text_part is not None and self.ended is None
+        is_open = self.writer.text_part is not None and self.ended is None and not self.mark
         return is_open and self.finder.is_quiet and not self.choice.tail.passed
 
     @property
@@ -267,7 +215,8 @@ class TextCallStage:
         self._thoughts: dict[int, ScannedText] = {}
         self._renumbered: dict[int, int] = {}
         self._open: set[int] = set()  # parts that are not scanned and have not ended
-        self._repeats = Repeats()
+        # Structured calls that may repeat one from the text: the calls to compare with, and their events so far.
+        self._held_calls: dict[int, tuple[list[Call], list[Event]]] = {}
         self._openers = openers_of(settings.patterns, settings.offers)
         self.begins_in = self._openers.begins_in
         self.begins = self._openers.begins
@@ -344,10 +293,11 @@ class TextCallStage:
         if type(event) is TextDelta:
             # Nearly every event is a piece of text in which nothing begins: it passes as it is and is accounted for later.
             text = self._texts.get(event.part)
-            if text is not None and text.is_quick and text.begins_in(event.text) is None:
+            is_open = text is not None and text.is_calm and text.writer.text_part == event.part
+            if text is not None and is_open and self.begins_in(event.text) is None:
                 text.late.append(event.text)
                 return (event,)
-        events = None if self._repeats.is_idle else self._feed_held_call(event)
+        events = self._feed_held_call(event) if self._held_calls else None
         return self._feed(event) if events is None else events
 
     def _feed(self, event: Event) -> tuple[Event, ...]:
@@ -418,7 +368,7 @@ class TextCallStage:
             events += self._close(choice)
             if choice.written:
                 self._open.add(event.part)
-                self._repeats.hold(event.part, choice.written, event)
+                self._held_calls[event.part] = (choice.written, [event])
                 return tuple(events)
         if isinstance(header, Text) and not choice.is_closed:
             text = self._text(event, choice, self._openers)
@@ -442,18 +392,25 @@ class TextCallStage:
 
         None: the event is about something else.
         """
-        if isinstance(event, _ABOUT_NO_PART) or event.part not in self._repeats:
+        held = None
+        if not isinstance(event, _ABOUT_NO_PART) and event.part is not None:
+            held = self._held_calls.get(event.part)
+        if held is None:
             return None
+        written, events = held
+        events.append(event)
         if not isinstance(event, PartEnded) or not isinstance(event.value, Call):
-            self._repeats.keep(event.part, event)
             return ()
-        events = self._repeats.settle(event.part, event.value)
-        if events is None:
-            self._open.discard(event.part)
-            message = f"{event.value.name}: the call was written as text before, and is sent once"
-            self.problems.append(Problem(0, "repeated_call", message))
-            return ()
-        return tuple(chain.from_iterable(map(self._replay, (*events, event))))
+        del self._held_calls[event.part]
+        call = event.value
+        repeated = next((other for other in written if _is_same(call, other)), None)
+        if call.status != "completed" or repeated is None:
+            return tuple(chain.from_iterable(map(self._replay, events)))
+        written.remove(repeated)
+        self._open.discard(event.part)
+        message = f"{call.name}: the call was written as text before, and is sent once"
+        self.problems.append(Problem(0, "repeated_call", message))
+        return ()
 
     def _replay(self, event: Event) -> tuple[Event, ...]:
         return (self._announce(event),) if isinstance(event, PartStarted) else self._feed(event)
@@ -471,10 +428,8 @@ class TextCallStage:
         text.catch_up()
         text.came += len(event.text)
         if text.mark:
-            event, text.mark = (
-                replace(event, text=text.mark + event.text),
-                "",
-            )  # it was text after all
+            event = replace(event, text=text.mark + event.text)  # it was text after all
+            text.mark = ""
         found = text.finder.feed(event.text)
         events: list[Event] = []
         if found == [TextFound(event.text)] and not text.choice.tail.passed:
@@ -484,7 +439,6 @@ class TextCallStage:
             events = self._take(text, found)
         if text.is_plain and text.emitted < text.came and text.finder.is_quiet:
             self._note_change(text)  # marks around the text were dropped without a finding
-        text.rest()
         return tuple(events)
 
     def _note_change(self, text: ScannedText) -> None:
@@ -507,8 +461,6 @@ class TextCallStage:
         if text.writer.calls != before:
             text.choice.calls += text.writer.calls - before
             text.choice.written += _calls_in(events)
-        for other in text.choice.texts:
-            other.is_quick = other.is_quick and not text.choice.tail.passed
         if text.writer.problems:
             self.problems += text.writer.problems
             text.writer.problems.clear()
