@@ -25,12 +25,12 @@ from dragoman.model.parts import CLIENT_KINDS, Call, Extra, Media, Opaque, Part,
 from dragoman.model.request import Namespace, Request, Tool, ToolChoice, ToolRef, Turn
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.formats import PROMPTS
+from dragoman.textcalls.prompting.wordings import ToolPrompt
 from dragoman.textcalls.prompting.writers import (
     LEGACY_MARKS,
     PromptCall,
     PromptResult,
     Signature,
-    ToolPrompt,
     WriteContext,
 )
 
@@ -306,7 +306,7 @@ class _TurnWriter:
             self._book.note("call_form", where, "; ".join(context.ambiguities))
         rest = tuple(part for part in turn.parts if not becomes_text(part))
         cache = next((call.cache for call in reversed(calls) if call.cache is not None), None)
-        parts = add_text(rest, text, self._prompt.between, cache)
+        parts = add_text(rest, text, "\n", cache)
         return structs.replace(turn, parts=parts)
 
     def _prompt_call(self, call: Call, where: str) -> PromptCall:
@@ -341,7 +341,7 @@ class _TurnWriter:
         if not given:
             return turn
         self._note_fields(turn.extra, where)
-        text = Text(text=self._prompt.write_results(given), cache=cache)
+        text = Text(text=self._prompt.results.write_results(given), cache=cache)
         return Turn(role="user", parts=(text, *media, *others))
 
     def _prompt_result(self, result: Result, media: list[Part], where: str) -> PromptResult:
@@ -355,7 +355,7 @@ class _TurnWriter:
                 self._book.note("result_media", where, _kind(part))
                 pieces.append(f"[{_kind(part)} {len(media)} below]")
         text = BETWEEN.join(pieces)
-        found = next((end for end in self._prompt.ends if end in text), None)
+        found = next((end for end in self._prompt.results.ends if end in text), None)
         if found is not None:
             self._book.note("result_form", where, found)
         call = self._calls.get(result.call_id)
