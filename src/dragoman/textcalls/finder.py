@@ -15,6 +15,8 @@ No decision depends on where the text was cut, and nothing but the bounded confi
 
 from enum import Enum, auto
 
+from msgspec import Struct, field
+
 from dragoman.errors import LocalProtocolError
 from dragoman.model.outcome import FinishReason
 from dragoman.textcalls.block import (
@@ -90,18 +92,15 @@ class HeldText:
 MAX_GAP = 256
 
 
-class _Draft:
+class _Draft(Struct, eq=False):
     """A call while its block is read. name: None if the tool was not offered. index: None until it is reported."""
 
-    __slots__ = ("call_id", "end", "index", "name", "pieces", "start")
-
-    def __init__(self, begun: Begun, name: str | None) -> None:
-        self.name = name
-        self.call_id = begun.call_id
-        self.start = begun.at
-        self.end = -1
-        self.index: int | None = None
-        self.pieces: list[str] = []
+    name: str | None
+    call_id: str
+    start: int
+    end: int = -1
+    index: int | None = None
+    pieces: list[str] = field(default_factory=list[str])
 
 
 class FindingCollector:
@@ -220,7 +219,7 @@ class FindingCollector:
         if self.calls >= most:
             block.malformed(f"expected at most {most} calls", at=begun.at, is_limit=True)
         name = self._offers.resolve(begun.name)
-        self._draft = _Draft(begun, name)
+        self._draft = _Draft(name, begun.call_id, begun.at)
         if name is None:
             message = f"{self._pattern}: {begun.name!r} is not a tool that was offered"
             self.add_problem("unknown_tool", message, begun.at)

@@ -16,7 +16,7 @@ the text it is dropped, and otherwise all of it is emitted then. Each call from 
 from collections.abc import Callable, Iterable
 from itertools import chain, count
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dragoman._json import is_same_json
@@ -65,55 +65,37 @@ Debt = tuple[int, int, bool]
 """Text that is not emitted yet: its part, how many of its characters had come, and whether it had ended."""
 
 
-class ScannedChoice:
+class ScannedChoice(Struct, eq=False):
     """The state of one choice."""
 
-    __slots__ = ("calls", "identify", "is_closed", "is_finished", "tail", "texts", "written")
-
-    def __init__(self, policy: TailPolicy, seed: str) -> None:
-        self.tail = Tail(policy)
-        self.identify = CallIds(seed)
-        self.calls = 0  # complete calls of the client, structured or written
-        self.is_closed = False  # a structured call came, so text is no longer scanned
-        self.is_finished = False
-        self.texts: list[ScannedText] = []
-        self.written: list[Call] = []  # calls that came as text and were emitted
+    tail: Tail
+    identify: CallIds
+    calls: int = 0  # complete calls of the client, structured or written
+    is_closed: bool = False  # a structured call came, so text is no longer scanned
+    is_finished: bool = False
+    texts: "list[ScannedText]" = field(default_factory=list["ScannedText"])
+    written: list[Call] = field(default_factory=list[Call])  # came as text and were emitted
 
 
-class ScannedText:
+class ScannedText(Struct, eq=False):
     """A text of the upstream while it is scanned. `found` keeps what a reasoning holds until it is over.
 
     `came` and `emitted` count its characters, except for those that passed unscanned.
     """
 
-    __slots__ = (
-        "came",
-        "choice",
-        "emitted",
-        "ended",
-        "finder",
-        "found",
-        "is_plain",
-        "late",
-        "mark",
-        "number",
-        "writer",
+    number: int
+    choice: ScannedChoice
+    finder: Finder
+    writer: EventWriter
+    late: list[str] = field(default_factory=list[str])  # text that passed unscanned
+    came: int = 0
+    emitted: int = 0
+    mark: str = (
+        ""  # an opener that was left out because a structured call came instead of what it opens
     )
-
-    def __init__(
-        self, number: int, choice: ScannedChoice, openers: Openers, writer: EventWriter
-    ) -> None:
-        self.late: list[str] = []  # text that passed unscanned
-        self.came = 0
-        self.emitted = 0
-        self.mark = ""  # an opener that was left out because a structured call came instead of what it opens
-        self.number = number
-        self.choice = choice
-        self.finder = Finder(openers, writer.offers)
-        self.writer = writer
-        self.is_plain = True  # nothing was found in it, nothing withheld
-        self.ended: PartEnded | None = None
-        self.found: list[Found] = []
+    is_plain: bool = True  # nothing was found in it, nothing withheld
+    ended: PartEnded | None = None
+    found: list[Found] = field(default_factory=list[Found])
 
     def catch_up(self) -> None:
         """Account for the text that passed unscanned."""
@@ -348,7 +330,8 @@ class TextCallStage:
         choice = self._choices.get(number)
         if choice is None:
             seed = f"{self._settings.seed}#{number}.text"
-            choice = self._choices[number] = ScannedChoice(self._settings.policy, seed)
+            choice = ScannedChoice(Tail(self._settings.policy), CallIds(seed))
+            self._choices[number] = choice
         return choice
 
     def _start(self, event: PartStarted) -> tuple[Event, ...]:
@@ -416,10 +399,10 @@ class TextCallStage:
         return (self._announce(event),) if isinstance(event, PartStarted) else self._feed(event)
 
     def _text(self, event: PartStarted, choice: ScannedChoice, openers: Openers) -> ScannedText:
-        offers = self._settings.offers
-        identify = choice.identify
-        writer = EventWriter(lambda: next(self._numbers), offers, identify, choice=event.choice)
-        return ScannedText(event.part, choice, openers, writer)
+        writer = EventWriter(
+            self._numbers.__next__, self._settings.offers, choice.identify, choice=event.choice
+        )
+        return ScannedText(event.part, choice, Finder(openers, writer.offers), writer)
 
     def _grow(self, event: TextDelta) -> tuple[Event, ...]:
         text = self._texts.get(event.part)
@@ -568,19 +551,15 @@ class TextCallStage:
 
     def _mention(self, event: Progress | Noticed) -> Event:
         """A remark about a part loses its part number if that part has not been emitted."""
-        if event.part is None:
-            return event
-        text = self._texts.get(event.part)
-        number = self._renumbered.get(event.part) if text is None else text.writer.text_part
+        number = None if event.part is None else self.number_of(event.part)
         return event if number == event.part else replace(event, part=number)
 
 
 def _calls_in(events: Iterable[Event]) -> Iterable[Call]:
     """The calls that events complete."""
     for event in events:
-        if (
-            isinstance(event, PartEnded)
-            and isinstance(event.value, Call)
-            and event.value.status == "completed"
-        ):
-            yield event.value
+        match event:
+            case PartEnded(value=Call(status="completed") as call):
+                yield call
+            case _:
+                pass

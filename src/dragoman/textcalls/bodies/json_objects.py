@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from enum import Enum, auto
 from typing import Literal, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dragoman._json import is_strict, loads
 from dragoman.textcalls.block import Block
@@ -343,17 +343,14 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         return key in _EXTRA_KEYS or key in (*self.name_keys, *self.argument_keys, *self.id_keys)
 
 
-class _Members:
+class _Members(Struct):
     """What the members of an object have said about its call."""
 
-    __slots__ = ("call_id", "has_arguments", "is_begun", "name", "pieces")
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.call_id = ""
-        self.pieces: list[str] = []
-        self.has_arguments = False
-        self.is_begun = False
+    name: str = ""
+    call_id: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+    has_arguments: bool = False
+    is_begun: bool = False
 
 
 def read_arguments(block: Block) -> Wait[list[str]]:
