@@ -161,7 +161,15 @@ _MAX_WRAPPINGS = 6
 """Twice what is seen (`params`, `msg`, `delta`), and a bound on what a hostile payload may cost."""
 
 _MESSAGES_EVENTS = frozenset(
-    ["message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta", "content_block_stop", "ping"]
+    [
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "ping",
+    ]
 )
 _MESSAGES_BLOCKS = frozenset(
     {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use"}
@@ -170,7 +178,16 @@ _RESPONSES_ITEMS = frozenset({"reasoning", "compaction", "mcp_list_tools", "mcp_
 _RESPONSES_ENDINGS = ("_call", "_output")
 _CODEX_ITEMS = frozenset({"dynamicToolCall", "agentMessage", "userMessage"})
 _CHAT_FIELDS = frozenset(
-    ["tool_calls", "function_call", "content", "role", "refusal", "reasoning_content", "reasoning", "audio"]
+    [
+        "tool_calls",
+        "function_call",
+        "content",
+        "role",
+        "refusal",
+        "reasoning_content",
+        "reasoning",
+        "audio",
+    ]
 )
 _CODEX_V1_METHODS = frozenset({"agentMessageDelta", "agentMessage"})
 _CODEX_V1_TYPES = frozenset({"agent_message_delta", "agent_message", "raw_response_item"})
