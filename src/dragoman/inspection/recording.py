@@ -232,7 +232,14 @@ DIALECTS: Mapping[DialectName, str] = {
 }
 
 _MESSAGES_EVENTS = frozenset(
-    ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"]
+    [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
 )
 _REQUEST_FIELDS = ("messages", "input", "prompt")
 _NAMED_FIELDS = 6  # enough of an unknown object's fields to see what it is, on one line

@@ -211,11 +211,6 @@ def _is_one_of(ref: ToolRef, tools: tuple[Tool, ...]) -> bool:
 BETWEEN = "\n\n"
 
 
-class WrittenTurns(Struct, frozen=True):
-    turns: tuple[Turn, ...]
-    repairs: tuple[Repair, ...]
-
-
 def write_turns(
     turns: Sequence[Turn],
     prompt: ToolPrompt,
@@ -224,13 +219,13 @@ def write_turns(
     book: LossBook,
     *,
     continues: bool = False,
-) -> WrittenTurns:
-    """The conversation without a client-run call or result. Without any, it is the one that came.
+) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """The conversation without a client-run call or result, and its repairs. Without any, it is the one that came.
 
     continues: the upstream holds earlier turns, so results may answer calls that are not here.
     """
     if not any(becomes_text(part) for turn in turns for part in turn.parts):
-        return WrittenTurns(tuple(turns), ())
+        return tuple(turns), ()
     paired, pairing = pair_results(turns, continues=continues)
     merged, merging = merge_turns(paired)
     writer = _TurnWriter(prompt, names, offers, book)
@@ -245,7 +240,7 @@ def write_turns(
             _join(result, turn)
         else:
             result.append(turn)
-    return WrittenTurns(tuple(result), (*pairing, *merging))
+    return tuple(result), (*pairing, *merging)
 
 
 def add_text(
@@ -423,7 +418,7 @@ def prompt_tools(
         raise ConfigError(f"expected prompted_tools to be one of {known}, got {format_name!r}")
     book = LossBook(LOSSES, policy)
     offering = plan_offering(request, prompt, book)
-    written = write_turns(
+    turns, repairs = write_turns(
         request.turns,
         prompt,
         offering.names,
@@ -431,13 +426,14 @@ def prompt_tools(
         book,
         continues=request.previous_id is not None,
     )
-    turns = _with_head(written.turns, offering.text) if offering.text else written.turns
+    if offering.text:
+        turns = _with_head(turns, offering.text)
     return PromptedRequest(
         request=_without_tools(request, offering, prompt, turns, book),
         tools=offering.tools,
         names=offering.names,
         losses=book.losses,
-        repairs=written.repairs,
+        repairs=repairs,
     )
 
 
