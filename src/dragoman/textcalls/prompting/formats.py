@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from dragoman.core.aliases import NameLimits
 from dragoman.textcalls.bodies.named_tags import read_parameters
 from dragoman.textcalls.offers import Offers
@@ -17,17 +19,10 @@ from dragoman.textcalls.prompting.wordings import (
     ToolPrompt,
 )
 from dragoman.textcalls.prompting.writers import (
-    PromptCall,
     Tags,
     WriteCalls,
-    cohere_call,
-    enclosed,
-    flat_call,
-    kimi_id,
+    json_calls,
     marked_calls,
-    mistral_call,
-    object_call,
-    parameters_call,
     python_calls,
 )
 from dragoman.textcalls.values import Untyped
@@ -145,111 +140,106 @@ TOOL_TAGS = Tags(
 _WORDS = NameLimits(pattern="[a-zA-Z0-9_]")
 
 
-def _array(opening: str, closing: str) -> WriteCalls:
-    return enclosed(object_call, opening=f"{opening}[", between=", ", closing=f"]{closing}")
+_OBJECT = '{"name": "%(name)s", "arguments": %(arguments)s}'
+_PARAMETERS = '{"name": "%(name)s", "parameters": %(arguments)s}'
+_DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 
 
-def _objects(opening: str, closing: str) -> WriteCalls:
-    """One JSON object in each block."""
-    return enclosed(lambda call: opening + object_call(call) + closing)
+def _array(opening: str, closing: str = "", call: str = _OBJECT) -> WriteCalls:
+    return json_calls(call, block=(f"{opening}[", f"]{closing}"), between=", ")
 
-
-def _kimi_call(call: PromptCall) -> str:
-    call_id = kimi_id(call.name, call.number)
-    return (
-        f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{call.arguments}<|tool_call_end|>"
-    )
-
-
-_KIMI = enclosed(
-    _kimi_call,
-    opening="<|tool_calls_section_begin|>",
-    between="",
-    closing="<|tool_calls_section_end|>",
-)
-_DEEPSEEK_V3 = enclosed(
-    flat_call(
-        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"
-    ),
-    opening="<｜tool▁calls▁begin｜>",
-    closing="<｜tool▁calls▁end｜>",
-)
-_DEEPSEEK_V31 = enclosed(
-    flat_call("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
-    opening="<｜tool▁calls▁begin｜>",
-    between="",
-    closing="<｜tool▁calls▁end｜>",
-)
-_COMMAND = enclosed(
-    cohere_call, opening="<|START_ACTION|>[\n", between=",\n", closing="\n]<|END_ACTION|>"
-)
-_APERTUS = enclosed(
-    lambda call: f'{{"{call.name}": {call.arguments}}}',
-    opening="<|tools_prefix|>[",
-    between=", ",
-    closing="]<|tools_suffix|>",
-)
-_HARMONY = enclosed(
-    flat_call("<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"),
-    between="",
-)
 
 _IN_JSON = (
-    ToolPrompt("hermes", _objects("<tool_call>\n", "\n</tool_call>"), wordings.HERMES),
+    ToolPrompt("hermes", json_calls(f"<tool_call>\n{_OBJECT}\n</tool_call>"), wordings.HERMES),
     ToolPrompt(
         "mistral",
-        enclosed(mistral_call, opening="[TOOL_CALLS] [", between=", ", closing="]"),
+        _array(
+            "[TOOL_CALLS] ",
+            call='{"name": "%(name)s", "arguments": %(arguments)s, "id": "%(mistral_id)s"}',
+        ),
         wordings.MISTRAL,
         MISTRAL_RESULTS,
     ),
     ToolPrompt(
         "mistral_named",
-        enclosed(flat_call("[TOOL_CALLS]", "[ARGS]", ""), between=""),
+        json_calls("[TOOL_CALLS]%(name)s[ARGS]%(arguments)s", between=""),
         wordings.MISTRAL_NAMED,
         MISTRAL_RESULTS,
     ),
-    ToolPrompt("deepseek_v3", _DEEPSEEK_V3, wordings.DEEPSEEK_V3, DEEPSEEK_OUTPUTS),
-    ToolPrompt("deepseek_v31", _DEEPSEEK_V31, wordings.DEEPSEEK_V31, DEEPSEEK_OUTPUTS),
-    ToolPrompt("kimi_k2", _KIMI, results=KIMI_RETURNS),
-    ToolPrompt("bare_json", enclosed(parameters_call, between="; "), wordings.LLAMA_JSON),
     ToolPrompt(
-        "python_tag",
-        enclosed(parameters_call, opening="<|python_tag|>", between="; "),
+        "deepseek_v3",
+        json_calls(
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>%(name)s\n"
+            "```json\n%(arguments)s\n```<｜tool▁call▁end｜>",
+            block=_DEEPSEEK,
+        ),
+        wordings.DEEPSEEK_V3,
+        DEEPSEEK_OUTPUTS,
     ),
+    ToolPrompt(
+        "deepseek_v31",
+        json_calls(
+            "<｜tool▁call▁begin｜>%(name)s<｜tool▁sep｜>%(arguments)s<｜tool▁call▁end｜>",
+            block=_DEEPSEEK,
+            between="",
+        ),
+        wordings.DEEPSEEK_V31,
+        DEEPSEEK_OUTPUTS,
+    ),
+    ToolPrompt(
+        "kimi_k2",
+        json_calls(
+            "<|tool_call_begin|>%(kimi_id)s<|tool_call_argument_begin|>%(arguments)s<|tool_call_end|>",
+            block=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+            between="",
+        ),
+        results=KIMI_RETURNS,
+    ),
+    ToolPrompt("bare_json", json_calls(_PARAMETERS, between="; "), wordings.LLAMA_JSON),
+    ToolPrompt("python_tag", json_calls(_PARAMETERS, block=("<|python_tag|>", ""), between="; ")),
     ToolPrompt(
         "functionary_v31",
-        enclosed(flat_call("<function=", ">", "</function>")),
+        json_calls("<function=%(name)s>%(arguments)s</function>"),
         wordings.FUNCTIONARY,
     ),
-    ToolPrompt("command", _COMMAND, results=COHERE_RESULTS),
+    ToolPrompt(
+        "command",
+        json_calls(
+            '{"tool_call_id": "%(number)d", "tool_name": "%(name)s", "parameters": %(arguments)s}',
+            block=("<|START_ACTION|>[\n", "\n]<|END_ACTION|>"),
+            between=",\n",
+        ),
+        results=COHERE_RESULTS,
+    ),
     ToolPrompt("tool_calls_array", _array("<tool_calls>", "</tool_calls>")),
-    ToolPrompt(
-        "minimax_m1", enclosed(object_call, opening="<tool_calls>\n", closing="\n</tool_calls>")
-    ),
+    ToolPrompt("minimax_m1", json_calls(_OBJECT, block=("<tool_calls>\n", "\n</tool_calls>"))),
     ToolPrompt("nemotron", _array("<TOOLCALL>", "</TOOLCALL>")),
-    ToolPrompt("granite", _array("<|tool_call|>", "")),
-    ToolPrompt("granite_20b", _objects("<function_call> ", "")),
+    ToolPrompt("granite", _array("<|tool_call|>")),
+    ToolPrompt("granite_20b", json_calls(f"<function_call> {_OBJECT}")),
+    ToolPrompt("internlm", json_calls(f"<|action_start|><|plugin|>{_PARAMETERS}<|action_end|>")),
+    ToolPrompt("functools", _array("functools")),
     ToolPrompt(
-        "internlm",
-        enclosed(lambda call: f"<|action_start|><|plugin|>{parameters_call(call)}<|action_end|>"),
+        "apertus",
+        _array("<|tools_prefix|>", "<|tools_suffix|>", '{"%(name)s": %(arguments)s}'),
     ),
-    ToolPrompt("functools", _array("functools", "")),
-    ToolPrompt("apertus", _APERTUS),
-    ToolPrompt("longcat", _objects("<longcat_tool_call>", "</longcat_tool_call>")),
-    ToolPrompt("dots_json", _objects("<dots_function_call>", "</dots_function_call>")),
+    ToolPrompt("longcat", json_calls(f"<longcat_tool_call>{_OBJECT}</longcat_tool_call>")),
+    ToolPrompt("dots_json", json_calls(f"<dots_function_call>{_OBJECT}</dots_function_call>")),
     ToolPrompt(
         "inkling",
-        enclosed(
-            lambda call: (
-                f'<|content_invoke_tool_json|>{{"name": "{call.name}", '
-                f'"args": {call.arguments}}}<|end_message|>'
-            )
+        json_calls(
+            '<|content_invoke_tool_json|>{"name": "%(name)s", "args": %(arguments)s}<|end_message|>'
         ),
     ),
-    ToolPrompt("harmony", _HARMONY),
+    ToolPrompt(
+        "harmony",
+        json_calls(
+            "<|channel|>commentary to=functions.%(name)s <|constrain|>json<|message|>%(arguments)s<|call|>",
+            between="",
+        ),
+    ),
     ToolPrompt(
         "react",
-        enclosed(lambda call: f"Action: {call.name}\nAction Input: {call.arguments}"),
+        json_calls("Action: %(name)s\nAction Input: %(arguments)s"),
         wordings.REACT,
         OBSERVATIONS,
         stops=("Observation:",),
@@ -279,39 +269,22 @@ _IN_TAGS = (
 )
 
 _PYTHON_LIKE = (
-    ToolPrompt("pythonic", python_calls(opening="[", closing="]"), wordings.PYTHONIC, names=_WORDS),
-    ToolPrompt(
-        "llama4",
-        python_calls(opening="<|python_start|>[", closing="]<|python_end|>"),
-        names=_WORDS,
-    ),
+    ToolPrompt("pythonic", python_calls(block=("[", "]")), wordings.PYTHONIC),
+    ToolPrompt("llama4", python_calls(block=("<|python_start|>[", "]<|python_end|>"))),
     ToolPrompt(
         "olmo3",
-        python_calls(opening="<function_calls>\n", between="\n", closing="\n</function_calls>"),
-        names=_WORDS,
+        python_calls(block=("<function_calls>\n", "\n</function_calls>"), between="\n"),
     ),
-    ToolPrompt(
-        "lfm2",
-        python_calls(opening="<|tool_call_start|>[", closing="]<|tool_call_end|>"),
-        names=_WORDS,
-    ),
-    ToolPrompt(
-        "tool_code",
-        python_calls(opening="```tool_code\n", between="\n", closing="\n```"),
-        names=_WORDS,
-    ),
-    ToolPrompt(
-        "gemma4",
-        marked_calls(mark='<|"|>', opening="<|tool_call>", closing="<tool_call|>"),
-        names=_WORDS,
-    ),
+    ToolPrompt("lfm2", python_calls(block=("<|tool_call_start|>[", "]<|tool_call_end|>"))),
+    ToolPrompt("tool_code", python_calls(block=("```tool_code\n", "\n```"), between="\n")),
+    ToolPrompt("gemma4", marked_calls(mark='<|"|>', block=("<|tool_call>", "<tool_call|>"))),
     ToolPrompt(
         "functiongemma",
-        marked_calls(
-            mark="<escape>", opening="<start_function_call>", closing="<end_function_call>"
-        ),
-        names=_WORDS,
+        marked_calls(mark="<escape>", block=("<start_function_call>", "<end_function_call>")),
     ),
 )
 
-PROMPTS: Mapping[str, ToolPrompt] = {row.name: row for row in (*_IN_JSON, *_IN_TAGS, *_PYTHON_LIKE)}
+PROMPTS: Mapping[str, ToolPrompt] = {
+    row.name: row
+    for row in (*_IN_JSON, *_IN_TAGS, *(replace(row, names=_WORDS) for row in _PYTHON_LIKE))
+}

@@ -4,7 +4,7 @@ The scanner's pattern of the same name reads back what a writer writes as the sa
 an ambiguity. Values are converted from their JSON source token by token: numbers keep their spelling and the work is
 linear. Names are safe everywhere, because the format's `names` limit them.
 
-In JSON the arguments stand as the very text that the model wrote, in the format's own envelope. JSON strings quote every
+In JSON the arguments stand as the very text that the model wrote, in the format's own template. JSON strings quote every
 closer that they contain, so nothing is ambiguous.
 
 Formats with tags have no escapes. A value that contains what ends it, a key that is not a word, and a value whose text
@@ -13,7 +13,6 @@ the parameter's declared type would change, can be written but not read back. Ea
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from keyword import iskeyword
 from typing import Literal
 
@@ -113,42 +112,23 @@ def marked_literal(source: Raw, mark: str, ambiguity: Callable[[str], None]) -> 
 # Mistral's templates refuse ids that are not exactly nine letters and digits.
 _MISTRAL_IDS = IdLimits(pattern="[a-zA-Z0-9]", max_length=9, min_length=9)
 
-Write = Callable[[PromptCall], str]
 
+def json_calls(call: str, *, block: tuple[str, str] = ("", ""), between: str = "\n") -> WriteCalls:
+    """Calls by a template of one, with `%(name)s`, `%(arguments)s`, `%(number)d`, `%(mistral_id)s` or `%(kimi_id)s`."""
 
-def enclosed(
-    write: Write, *, opening: str = "", between: str = "\n", closing: str = ""
-) -> WriteCalls:
-    """A writer of all calls of a turn, from one of a single call."""
+    def write(written: PromptCall) -> str:
+        return call % {
+            "name": written.name,
+            "arguments": written.arguments,
+            "number": written.number,
+            "mistral_id": mistral_id(written.call_id),
+            "kimi_id": kimi_id(written.name, written.number),
+        }
 
     def write_calls(calls: Sequence[PromptCall], _: WriteContext) -> str:
-        return opening + between.join(write(call) for call in calls) + closing
+        return block[0] + between.join(map(write, calls)) + block[1]
 
     return write_calls
-
-
-def object_call(call: PromptCall) -> str:
-    return f'{{"name": "{call.name}", "arguments": {call.arguments}}}'
-
-
-def parameters_call(call: PromptCall) -> str:
-    return f'{{"name": "{call.name}", "parameters": {call.arguments}}}'
-
-
-def mistral_call(call: PromptCall) -> str:
-    return f'{{"name": "{call.name}", "arguments": {call.arguments}, "id": "{mistral_id(call.call_id)}"}}'
-
-
-def cohere_call(call: PromptCall) -> str:
-    return (
-        f'{{"tool_call_id": "{call.number}", "tool_name": "{call.name}", '
-        f'"parameters": {call.arguments}}}'
-    )
-
-
-def flat_call(opening: str, middle: str, closing: str) -> Write:
-    """The name and the arguments beside each other, with markup around them."""
-    return lambda call: f"{opening}{call.name}{middle}{call.arguments}{closing}"
 
 
 def mistral_id(call_id: str) -> str:
@@ -160,11 +140,11 @@ def kimi_id(name: str, number: int) -> str:
     return f"functions.{name}:{number}"
 
 
-def python_calls(*, opening: str = "", between: str = ", ", closing: str = "") -> WriteCalls:
+def python_calls(*, block: tuple[str, str], between: str = ", ") -> WriteCalls:
     """`f(a=1, b="x")` for each call."""
 
     def write_calls(calls: Sequence[PromptCall], context: WriteContext) -> str:
-        return opening + between.join(_python_call(call, context) for call in calls) + closing
+        return block[0] + between.join(_python_call(call, context) for call in calls) + block[1]
 
     return write_calls
 
@@ -178,21 +158,19 @@ def _python_call(call: PromptCall, context: WriteContext) -> str:
     return f"{call.name}({', '.join(written)})"
 
 
-def marked_calls(*, mark: str, opening: str, closing: str) -> WriteCalls:
+def marked_calls(*, mark: str, block: tuple[str, str]) -> WriteCalls:
     """`call:f{k:<mark>text<mark>,n:42}` for each call, each in its own block."""
 
+    def write(call: PromptCall, context: WriteContext) -> str:
+        # A lone surrogate can only be inside a string, where its escape means the same.
+        source = Raw(call.arguments.encode("utf-8", "backslashreplace"))
+        spelled = marked_literal(source, mark, context.ambiguities.append)
+        return f"{block[0]}call:{call.name}{spelled}{block[1]}"
+
     def write_calls(calls: Sequence[PromptCall], context: WriteContext) -> str:
-        spell = partial(marked_literal, mark=mark, ambiguity=context.ambiguities.append)
-        return "".join(
-            f"{opening}call:{call.name}{spell(_source(call.arguments))}{closing}" for call in calls
-        )
+        return "".join(write(call, context) for call in calls)
 
     return write_calls
-
-
-def _source(arguments: str) -> Raw:
-    # A lone surrogate can only be inside a string, where its escape means the same.
-    return Raw(arguments.encode("utf-8", "backslashreplace"))
 
 
 # What keys may be made of, in every tag and attribute, beside letters and digits.
