@@ -18,17 +18,6 @@ from msgspec import Struct
 
 from dragoman.errors import FrameTooLarge
 
-__all__ = (
-    "MAX_FRAME_BYTES",
-    "Frame",
-    "FrameParser",
-    "encode_comment",
-    "encode_frame",
-    "is_utf8",
-    "parse_lines",
-    "portions",
-)
-
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Largest frame accepted. Real ones reach some MB (an image, a whole response object); rivals' limits of 64 KB, 1 MB
 and 32 MB all broke somebody's large tool call."""
@@ -101,9 +90,8 @@ class Frame(Struct, frozen=True, gc=False):
         return int(values[-1]) if values else None
 
     def _values(self, field: bytes) -> list[bytes]:
-        return _values(
-            _repaired(self.raw) if self.invalid_utf8 else self.raw, field, is_first=self.is_first
-        )
+        known = _repaired(self.raw) if self.invalid_utf8 else self.raw
+        return _values(known, field, is_first=self.is_first)
 
     @property
     def is_done(self) -> bool:

@@ -8,8 +8,7 @@ from msgspec import Struct
 from dragoman._json import Raw
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request, Tool, Turn
-from dragoman.textcalls.formats import BUILT_IN
-from dragoman.textcalls.formats.without_sentinel import MARKS
+from dragoman.textcalls.formats import BUILT_IN, MARKS
 from dragoman.textcalls.prompting import PROMPT_FORMATS, prompt_tools
 
 __all__ = ("ARGUMENTS", "CALL_FORMATS", "FORMS", "WORDS", "Form")

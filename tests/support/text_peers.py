@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+from msgspec.structs import replace
+
 from dragoman.textcalls import PATTERNS, TextPattern, TextScan
 from dragoman.textcalls.finder import Finder
 from dragoman.textcalls.findings import Found, gather
@@ -118,11 +120,12 @@ def read_row(row: Row, pieces: Sequence[str]) -> TextScan:
     tools = [tool for tool in cast("list[object]", row["tools"]) if not isinstance(tool, str)]
     any_name = not tools or strips(row) or "unknown_tool_forwarded" in flags(row)
     offers = Offers(tools, any_name=any_name)
-    finder = Finder(Openers(patterns(row), offers), offers, strips=strips(row))
+    finder = Finder(Openers(patterns(row), offers), offers)
     found: list[Found] = []
     for piece in pieces:
         found += finder.feed(piece)
-    return gather([*found, *finder.finish()])
+    scan = gather([*found, *finder.finish()])
+    return replace(scan, calls=()) if strips(row) else scan
 
 
 def judge(row: Row, scan: TextScan) -> str:

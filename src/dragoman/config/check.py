@@ -40,8 +40,8 @@ from dragoman.dialects.registry import UPSTREAM_CODECS
 from dragoman.dialects.responses.losses import CHATGPT_CODEX_LOSSES
 from dragoman.errors import ConfigError
 from dragoman.model.parts import CallKind
+from dragoman.obsidian.answer import LOSSES as OBSIDIAN_LOSSES
 from dragoman.obsidian.settings import ChatSettings
-from dragoman.obsidian.stage import LOSSES as OBSIDIAN_LOSSES
 from dragoman.textcalls.prompting import PROMPT_FORMATS
 from dragoman.textcalls.prompting.prompt import LOSSES as PROMPT_LOSSES
 from dragoman.textcalls.registry import choose_patterns

@@ -303,16 +303,18 @@ def _problems_of_kind(problems: list[ProblemReport], form: Form, width: int) -> 
     for problem in problems[:_MAX_PER_KIND]:
         place = "" if form == "body" else f"{_describe_place(problem)}: "
         text = place + visible_line(problem.message)
-        for line in excerpt(text, width - 2 * len(_INDENT), _MAX_MESSAGE_LINES).lines:
-            yield (Span(f"{_INDENT * 2}{line}".rstrip()),)
+        yield from _indented(text, width)
     left = problems[_MAX_PER_KIND:]
     if left:
         more = f"… {len(left):,} more (see --json); the last: {_describe_place(left[-1])}"
         yield (Span(f"{_INDENT * 2}{more}", "faint"),)
     if kind in EFFECTS:
-        effect = excerpt(f"→ {EFFECTS[kind]}", width - 2 * len(_INDENT), _MAX_MESSAGE_LINES)
-        for line in effect.lines:
-            yield (Span(f"{_INDENT * 2}{line}".rstrip(), "faint"),)
+        yield from _indented(f"→ {EFFECTS[kind]}", width, "faint")
+
+
+def _indented(text: str, width: int, style: Style = "plain") -> Iterator[Line]:
+    for line in excerpt(text, width - 2 * len(_INDENT), _MAX_MESSAGE_LINES).lines:
+        yield (Span(f"{_INDENT * 2}{line}".rstrip(), style),)
 
 
 def _describe_place(problem: ProblemReport) -> str:
@@ -397,8 +399,7 @@ def _fields(report: Report) -> dict[str, object]:
 def problem_lines(problems: Iterable[ProblemReport]) -> Iterator[str]:
     """One line per problem, for a log."""
     for problem in problems:
-        line = f", line {problem.line}" if problem.line is not None else ""
-        yield f"frame {problem.frame}{line}: {problem.kind}: {visible_line(problem.message)}"
+        yield f"{_describe_place(problem)}: {problem.kind}: {visible_line(problem.message)}"
 
 
 def loss_lines(losses: Iterable[Loss]) -> Iterator[str]:
@@ -412,24 +413,11 @@ def loss_lines(losses: Iterable[Loss]) -> Iterator[str]:
 def _usage(usage: Usage | None) -> dict[str, int] | None:
     if usage is None:
         return None
-    counts = {
-        "input": usage.input,
-        "cached": usage.cached,
-        "cache_write": usage.cache_write,
-        "output": usage.output,
-        "reasoning": usage.reasoning,
-        "total": usage.total,
-    }
-    return {name: count for name, count in counts.items() if count is not None}
+    names = ("input", "cached", "cache_write", "output", "reasoning", "total")
+    return {name: count for name in names if (count := getattr(usage, name)) is not None}
 
 
 def _error(error: ErrorInfo | None) -> dict[str, object] | None:
     if error is None:
         return None
-    return {
-        "kind": error.kind,
-        "message": error.message,
-        "status": error.status,
-        "code": error.code,
-        "param": error.param,
-    }
+    return {name: getattr(error, name) for name in ("kind", "message", "status", "code", "param")}

@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, is_strict, loads, typed_decoder
+from dragoman._json import FAST_FAILURES, Raw, as_object, is_strict, typed_decoder
+from dragoman.core.fields import read_text
 from dragoman.dialects.translate import StreamTranslator, translate_body
 from dragoman.errors import FrameTooLarge, MalformedJson, RemoteProtocolError
 from dragoman.inspection.terminal_text import visible_line
@@ -26,12 +27,10 @@ Framing = Literal["sse", "unspaced", "lines", "array", "body"]
 """`unspaced`: SSE lines without the blank lines that end frames. `lines`: one JSON object per line."""
 
 _BOM = b"\xef\xbb\xbf"
-_SLICE = (
-    256 * 1024
-)  # large enough that feeding costs nothing, small enough that few steps are held at once
-_MAX_HEADERS = (
-    64 * 1024
-)  # servers and curl stop far below; what has no end by then is no header block
+# Large enough that feeding costs nothing, small enough that few steps are held at once.
+_SLICE = 256 * 1024
+# Servers and curl stop far below; what has no end by then is no header block.
+_MAX_HEADERS = 64 * 1024
 _PROBED_LINES = 50  # a log may begin with a few damaged lines; one that is damaged for longer is not worth a guess
 
 _HEADER_BLOCK = re.compile(rb"HTTP/[\d.]+ (\d{3})[^\n]*\n(?:[^\r\n]+\r?\n)*\r?\n")
@@ -108,7 +107,7 @@ class Recording(Struct, frozen=True):
     def _group_lines(self) -> Iterator[tuple[int, bytes]]:
         held: list[bytes] = []
         first = self.line
-        for line, text in self._numbered():
+        for line, text in self.numbered_lines():
             if not held:
                 first = line
             held.append(text)
@@ -119,11 +118,11 @@ class Recording(Struct, frozen=True):
             yield first, b"\n".join(held) + b"\n\n"
 
     def _wrap_lines(self) -> Iterator[tuple[int, bytes]]:
-        for line, text in self._numbered():
+        for line, text in self.numbered_lines():
             if text.strip():
                 yield line, _make_frame(text.strip())
 
-    def _numbered(self) -> Iterator[tuple[int, bytes]]:
+    def numbered_lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not empty, with their numbers."""
         line_end = b"\n" if b"\n" in self.body else b"\r"
         line, seen = self.line, 0
@@ -233,14 +232,14 @@ DIALECTS: Mapping[DialectName, str] = {
 }
 
 _MESSAGES_EVENTS = frozenset(
-    (
+    [
         "message_start",
         "content_block_start",
         "content_block_delta",
         "content_block_stop",
         "message_delta",
         "message_stop",
-    )
+    ]
 )
 _REQUEST_FIELDS = ("messages", "input", "prompt")
 _NAMED_FIELDS = 6  # enough of an unknown object's fields to see what it is, on one line
@@ -252,9 +251,8 @@ _CUT_SIGNS: tuple[tuple[re.Pattern[bytes], DialectName], ...] = (
     (re.compile(rb'"choices"\s*:'), "chat"),
     (re.compile(rb'"output"\s*:'), "responses"),
 )
-_CUT_HEAD = (
-    64 * 1024
-)  # the fields that decide come early; `usage` and `choices` after a very long text may not
+# The fields that decide come early; `usage` and `choices` after a very long text may not.
+_CUT_HEAD = 64 * 1024
 
 
 class Recognised(Struct, frozen=True):
@@ -324,11 +322,10 @@ def _fields(frame: Frame) -> dict[str, Raw] | None:
 
 
 def _read_shape(fields: Mapping[str, Raw]) -> _Sign | None:
-    kind, family = _string(fields, "type"), _string(fields, "object")
+    kind, family = read_text(fields.get("type")) or "", read_text(fields.get("object")) or ""
     sign = _read_type(kind) or _read_family(family)
-    if (
-        sign is not None or family == "text_completion"
-    ):  # the old completions have `choices` too, and no calls
+    # The old completions have `choices` too, and no calls.
+    if sign is not None or family == "text_completion":
         return sign
     if "stop_reason" in fields and (kind == "message" or "content" in fields):
         return _Sign("messages", "body")
@@ -373,11 +370,6 @@ def _read_cut_sign(head: bytes) -> _Sign | None:
     return None
 
 
-def _string(fields: Mapping[str, Raw], name: str) -> str:
-    value = loads(bytes(fields[name])) if name in fields else None
-    return value if isinstance(value, str) else ""
-
-
 def _describe_recording(recording: Recording) -> str:
     """What the payloads look like that no dialect writes."""
     has_payloads = False
@@ -387,11 +379,8 @@ def _describe_recording(recording: Recording) -> str:
             return _describe_fields(fields)
         has_payloads = has_payloads or (frame.data is not None and not frame.is_done)
     if recording.framing != "body":
-        return (
-            "a stream whose payloads are no JSON objects"
-            if has_payloads
-            else "a stream without payloads"
-        )
+        what = "whose payloads are no JSON objects" if has_payloads else "without payloads"
+        return f"a stream {what}"
     if is_strict(recording.body):
         return "an empty JSON object"
     return "JSON that is cut or damaged, with no sign of a dialect in it"

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import assert_never
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from dragoman._json import as_object
-from dragoman.core.call_input import judge
+from dragoman.core.call_input import Verdict, judge
 from dragoman.core.fields import Fields, is_present, read_int, read_object, read_text
 from dragoman.core.fold import fold
 from dragoman.dialects.base import DecodeContext, Step
@@ -185,17 +185,6 @@ class _Seen:
         return self._had_empty_object and delta.part in self._started
 
 
-class _Ended:
-    """A call that has ended, and where."""
-
-    def __init__(self, call: Call, seen: _Seen) -> None:
-        verdict = judge(call)
-        self.call = call
-        self.frame = seen.frame
-        self.executable = verdict.executable
-        self.reason = verdict.reason
-
-
 class _ReportBuilder:
     """Sees every step on its way to the fold, and keeps what the fold forgets: frames, counts, problems."""
 
@@ -203,15 +192,13 @@ class _ReportBuilder:
         self.frame = 0
         self.natives: dict[int, str | None] = {}
         self.problems: list[Problem] = []
-        self._ended: dict[int, _Ended] = {}
+        self._ended: dict[int, tuple[Call, Verdict, int]] = {}  # with the frame that ended each
         self._choices: dict[int, int] = {}
         self._deltas: Counter[int] = Counter()
         self._last = b""
         self._late: list[int] = []
         self._is_over = False
-        self._is_unread = (
-            False  # it is over because a frame cannot be read: what follows is no surprise
-        )
+        self._is_unread = False  # it is over because a frame cannot be read: no surprise follows
         self._had_empty_object = False
 
     def events(self, steps: Iterable[Step]) -> Iterator[Event]:
@@ -231,21 +218,21 @@ class _ReportBuilder:
 
     def calls(self, data: bytes) -> tuple[CallReport, ...]:
         """The calls in order of appearance. data: the recording, which shows which of their ids were on the wire."""
-        minted = _find_minted((ended.call.call_id for ended in self._ended.values()), data)
+        minted = _find_minted((call.call_id for call, _, _ in self._ended.values()), data)
         return tuple(
             CallReport(
-                id=ended.call.call_id,
-                name=ended.call.name,
-                namespace=ended.call.namespace,
-                kind=ended.call.kind,
-                arguments=ended.call.input,
+                id=call.call_id,
+                name=call.name,
+                namespace=call.namespace,
+                kind=call.kind,
+                arguments=call.input,
                 deltas=self._deltas[part],
-                executable=ended.executable,
-                reason=ended.reason,
+                executable=verdict.executable,
+                reason=verdict.reason,
                 choice=self._choices[part],
-                minted=ended.call.call_id in minted,
+                minted=call.call_id in minted,
             )
-            for part, ended in sorted(self._ended.items())
+            for part, (call, verdict, _) in sorted(self._ended.items())
         )
 
     def conclude(self, calls: tuple[CallReport, ...], outcome: Outcome) -> None:
@@ -254,10 +241,10 @@ class _ReportBuilder:
             self._report(self._late[0], "after_end", _describe_late(len(self._late)))
         finishes = {choice.index: choice.finish for choice in outcome.choices}
         if outcome.error is None:
-            for call, ended in zip(calls, map(self._ended.get, sorted(self._ended)), strict=True):
-                if call.reason == "not_closed" and ended is not None:
+            for call, (_, (_, _, frame)) in zip(calls, sorted(self._ended.items()), strict=True):
+                if call.reason == "not_closed":
                     message = _describe_unfinished(call, finishes.get(call.choice))
-                    self._report(ended.frame, "unfinished_call", message)
+                    self._report(frame, "unfinished_call", message)
         elif outcome.error.kind == "truncated" and not self._last.endswith((b"\n", b"\r")):
             # The cut went through the last frame: that it cannot be read is the same fault.
             torn = ("malformed_frame", self.frame)
@@ -286,8 +273,9 @@ class _ReportBuilder:
                 pass
 
     def _end_call(self, part: int, call: Call, seen: _Seen) -> None:
-        self._ended[part] = ended = _Ended(call, seen)
-        if ended.reason == "invalid_json" and not seen.has_invalid_arguments:
+        verdict = judge(call)
+        self._ended[part] = (call, verdict, seen.frame)
+        if verdict.reason == "invalid_json" and not seen.has_invalid_arguments:
             self._report(seen.frame, "invalid_arguments", _describe_invalid(call))
 
     def _report(self, frame: int, kind: str, message: str) -> None:
@@ -389,11 +377,21 @@ class Dumped(Struct, frozen=True):
     lines: tuple[int, ...]
 
 
+class _DumpedLines(Struct):
+    """An answer whose lines are being gathered."""
+
+    request_id: str
+    upstream: str
+    dialect: DialectName
+    lines: list[int] = field(default_factory=list[int])
+    events: list[bytes] = field(default_factory=list[bytes])
+
+
 def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
     """The answers in a dump, in the order in which they began. None if this is no dump."""
     if not _begins_as_dump(data):
         return None
-    answers: dict[tuple[str, int | None], _Answer] = {}
+    answers: dict[tuple[str, int | None], _DumpedLines] = {}
     for line, fields in _entries(data):
         dialect = _DIALECTS.get(read_text(fields.get("dialect")) or "")
         if dialect is None or not _is_entry(fields):
@@ -401,9 +399,20 @@ def open_dump(data: bytes) -> tuple[Dumped, ...] | None:
         request_id = read_text(fields.get("request_id")) or ""
         key = (request_id, read_int(fields.get("answer")))
         if key not in answers:
-            answers[key] = _Answer(request_id, read_text(fields.get("upstream")) or "", dialect)
-        answers[key].add(line, bytes(fields["event"]))
-    return tuple(answer.dumped() for answer in answers.values())
+            answers[key] = _DumpedLines(
+                request_id, read_text(fields.get("upstream")) or "", dialect
+            )
+        answers[key].lines.append(line)
+        answers[key].events.append(bytes(fields["event"]))
+    return tuple(
+        Dumped(
+            one.request_id,
+            one.upstream,
+            Recognised(one.dialect, "stream", Recording(b"\n".join(one.events), "lines")),
+            tuple(one.lines),
+        )
+        for one in answers.values()
+    )
 
 
 def examine_dumped(dumped: Dumped) -> Report:
@@ -417,33 +426,11 @@ def examine_dumped(dumped: Dumped) -> Report:
     return structs.replace(report, problems=problems)
 
 
-class _Answer:
-    """An answer whose lines are being gathered."""
-
-    def __init__(self, request_id: str, upstream: str, dialect: DialectName) -> None:
-        self._names = (request_id, upstream)
-        self._dialect: DialectName = dialect
-        self._events: list[bytes] = []
-        self._lines: list[int] = []
-
-    def add(self, line: int, event: bytes) -> None:
-        self._events.append(event)
-        self._lines.append(line)
-
-    def dumped(self) -> Dumped:
-        recording = Recording(b"\n".join(self._events), "lines")
-        recognised = Recognised(self._dialect, "stream", recording)
-        return Dumped(*self._names, recognised, tuple(self._lines))
-
-
 def _entries(data: bytes) -> Iterator[tuple[int, Fields]]:
     """The objects in the file, each with its line; a line that was cut is passed over."""
-    line, seen = 1, 0
-    for match in _LINE.finditer(data):
-        line += data.count(b"\n", seen, match.start())
-        seen = match.start()
+    for line, text in Recording(data, "lines").numbered_lines():
         try:
-            yield line, as_object(match[0])
+            yield line, as_object(text)
         except MalformedJson:
             continue
 

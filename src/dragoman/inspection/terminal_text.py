@@ -16,9 +16,8 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _NAMED = {"\t": "\\t", "\r": "\\r"}
-_TAB_CELLS = (
-    4  # code reads well at four, and a terminal's eight would spend half of a narrow column
-)
+# Code reads well at four, and a terminal's eight would spend half of a narrow column.
+_TAB_CELLS = 4
 
 
 def visible(text: str) -> str:
@@ -76,11 +75,6 @@ def _is_hidden(char: str, before: str) -> bool:
     return kind in _HIDDEN_KINDS or char in _BLANK
 
 
-def wrapped(line: str, width: int) -> list[str]:
-    """A line in pieces of at most `width` cells; nothing of it is left out."""
-    return _wrap(line, width)
-
-
 def _escape(match: re.Match[str]) -> str:
     return _escape_of(match[0])
 
@@ -126,15 +120,15 @@ def excerpt(text: str, width: int, max_lines: int) -> Excerpt:
     head = text[: width * max_lines + 1]
     lines: list[str] = []
     for paragraph in visible(head).split("\n"):
-        lines.extend(_wrap(paragraph, width))
+        lines.extend(wrapped(paragraph, width))
         if len(lines) > max_lines:
             break
     is_cut = len(lines) > max_lines or len(head) < len(text)
     return Excerpt(tuple(lines[:max_lines]), is_cut)
 
 
-def _wrap(paragraph: str, width: int) -> list[str]:
-    """One paragraph in lines of at most `width` cells, cut at a space where there is one in the second half."""
+def wrapped(paragraph: str, width: int) -> list[str]:
+    """All of a paragraph in lines of at most `width` cells, cut at a space where there is one in the second half."""
     lines: list[str] = []
     start = 0
     while True:

@@ -3,7 +3,7 @@
     settings     the `[chat]` settings and the `PROXY_…` environment variables
     policy       what applies to one request: its header first, then the settings
     request      calls and results that the client sent as text, turned back into calls and results
-    answer       the events of an answer under the policy; `stage` applies it
+    answer       the events of an answer under the policy
     blocks       a call written as a block, and how the client reads that block
 
 Nothing here does I/O or reads a clock. The gateway keeps the time.

@@ -5,23 +5,24 @@
     TextCallStage(settings)         between a decoder and an encoder of a whole answer
     register_text_pattern(pattern)  a format of your own; `check_pattern` runs it through the laws
 
-Pure: no I/O, no clock. Knows no dialect. From below: `cursor` (text that arrives), `block` (a format and one block of it),
-`bodies` and `formats` (what blocks look like), `openers` and `finder` (finding and reading blocks), `registry` (the
-catalogue of formats), `scanner` and `stage` (events of an answer). `prompting` is the reverse: tools offered in a prompt.
+Pure: no I/O, no clock. Knows no dialect. From below: `cursor` (text that arrives), `collector` (findings), `block` (a format
+and one block of it), `bodies` and `formats` (what blocks look like), `openers` and `finder` (finding and reading blocks),
+`registry` (the catalogue of formats), `scanner` and `stage` (events of an answer). `prompting` is the reverse: tools
+offered in a prompt.
 
 The laws, for any text and however it is cut: the same calls are found; text and markup together are the input, in order,
 except for white space between and after calls; text is held only if it may still become an opener or is a block that its
 format has confirmed; arguments are one JSON object, reported append-only; work is linear; nothing raises.
 """
 
-from dragoman.textcalls.block import Block, Body, Limits, TextPattern
+from dragoman.textcalls.block import Block, Body, TextPattern
 from dragoman.textcalls.bodies.headed import NamedBody
 from dragoman.textcalls.bodies.json_objects import JsonBody
+from dragoman.textcalls.bodies.notations import PythonBody
 from dragoman.textcalls.bodies.tags import Tag, TaggedBody
 from dragoman.textcalls.conformance import Report, check_pattern
-from dragoman.textcalls.cursor import Wait
+from dragoman.textcalls.cursor import Limits, Wait
 from dragoman.textcalls.findings import FoundCall, TextScan
-from dragoman.textcalls.formats.notations import PythonBody
 from dragoman.textcalls.registry import (
     PATTERNS,
     PatternRegistry,

@@ -7,25 +7,25 @@ order of registration that confirms wins, and nothing is reported before that.
 
 A body reads with the methods of the cursor and reports with
 
-    confirm()                the opener was meant: from here on the block is this pattern's
+    confirm()                the opener was meant: from here on the block is this pattern's; comes before any report
     begin(name, call_id)     a call begins
     input(text)              a piece of its arguments; all pieces join to one JSON object
     end()                    the call is complete if the block is in order to its end
     settle_calls()           another call follows, so the calls before it are complete
     close_call()             the format itself closed the call, so it is reported at once
     repaired(message)        something was corrected
-    thought(text), say(text) text inside markup: reasoning of the model, or text for the reader
+    thought(text)            reasoning of the model inside markup
 
-The block keeps the reports as records with their positions. The finder decides what becomes of them.
+The collector makes findings of the reports.
 """
 
-from collections.abc import Generator
-from typing import Literal, Never, Protocol
+from collections.abc import Callable, Generator
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from dragoman.textcalls.cursor import SPACE, Cursor, Malformed, TextBuffer, Wait, Words
-from dragoman.textcalls.offers import Offers
+from dragoman.textcalls.collector import FindingCollector
+from dragoman.textcalls.cursor import DEFAULT_LIMITS, NO_WORDS, SPACE, Cursor, Limits, Wait, Words
 
 # The longest opener, closer or other literal of a format. Real ones have up to 34 characters. The number limits how much
 # of a text can be held because it may still become one.
@@ -36,93 +36,34 @@ MAX_WORD = 64
 MAX_FAILED = 10_000
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """max_block: characters of one call's markup; a model that writes a file into an argument needs hundreds of
-    thousands. max_depth: nesting of values, far from Python's recursion limit. max_calls: calls of one text; agents
-    send tens. max_name: OpenAI takes 64, Anthropic 128. max_key: one parameter's name. confirm: characters after
-    an opener within which its format must confirm it, so that prose about `<tool_call>` is not held for long.
-
-    Every limit has the same outcome: the block is text, and a problem says why.
-    """
-
-    max_block: int = 4 * 1024 * 1024
-    max_depth: int = 100
-    max_calls: int = 128
-    max_name: int = 128
-    max_key: int = 256
-    confirm: int = 256
-
-
-DEFAULT_LIMITS = Limits()
-
-
-class Begun(Struct, frozen=True, gc=False):
-    name: str
-    call_id: str
-    at: int
-
-
-class Grown(Struct, frozen=True, gc=False):
-    text: str
-
-
-class Ended(Struct, frozen=True, gc=False):
-    call_id: str
-    at: int
-    is_closed: bool
-
-
-class Settled(Struct, frozen=True, gc=False):
-    """The calls so far are complete, whatever follows."""
-
-
-class Repaired(Struct, frozen=True, gc=False):
-    """Something did not follow the format and was corrected."""
-
-    message: str
-    at: int
-
-
-class TextInMarkup(Struct, frozen=True, gc=False):
-    """Text from inside markup. The markup around it is dropped, so everything up to `at` is settled."""
-
-    kind: Literal["text", "thought"]
-    text: str
-    at: int
-
-
-Record = Begun | Grown | Ended | Settled | Repaired | TextInMarkup
-NO_WORDS = Words(())
-
-
 class Block(Cursor):
     """What a body reads, and where it reports calls."""
 
     __slots__ = (
+        "_collector",
+        "_early_repairs",
         "closers",
         "is_confirmed",
-        "limits",
         "offers",
         "opener",
-        "records",
         "start",
         "stop",
         "streams",
     )
 
     def __init__(
-        self, buffer: TextBuffer, start: int, *, offers: Offers, limits: Limits, streams: bool
+        self, collector: FindingCollector, start: int, limits: Limits, *, streams: bool
     ) -> None:
-        super().__init__(buffer, start)
+        super().__init__(collector.buffer, start, limits)
+        self._collector = collector
         self.start = start
         self.stop: int | None = None
-        self.offers = offers
-        self.limits = limits
+        self.offers = collector.offers
         self.streams = streams
         self.opener = ""
         self.closers = NO_WORDS
         self.is_confirmed = False
-        self.records: list[Record] = []
+        self._early_repairs: list[tuple[str, int]] = []  # before the block was confirmed
 
     def confirm(self) -> Generator[None, None, None]:
         """The opener was meant."""
@@ -132,77 +73,84 @@ class Block(Cursor):
             self.malformed("nothing confirmed the opener in time")
         self.is_confirmed = True
         yield
+        for message, at in self._early_repairs:
+            self._collector.add_block_problem("repaired", message, at)
 
     def begin(self, name: str, call_id: str = "", *, at: int | None = None) -> None:
-        """A call begins; its markup begins at `at`."""
+        """A call begins; its markup begins at `at`.
+
+        Raises:
+            Malformed: the block is not confirmed, or the name or the number of calls exceeds its limit.
+        """
+        self._check_confirmed()
         if not name or len(name) > self.limits.max_name:
             reason = f"expected a name of 1 to {self.limits.max_name} characters"
             self.malformed(reason, is_limit=bool(name))
-        self.records.append(Begun(name, call_id, self.at if at is None else at))
+        self._collector.begin(name, call_id, self.at if at is None else at)
 
     def input(self, text: str) -> None:
         if text:
-            self.records.append(Grown(text))
+            self._collector.grow(text)
 
     def end(self, call_id: str = "", *, at: int | None = None) -> None:
         """The call is complete if the rest of the block is in order. Its markup ends at `at`."""
-        self.records.append(Ended(call_id, self.at if at is None else at, is_closed=False))
+        self._collector.end(call_id, self.at if at is None else at)
 
     def close_call(self, call_id: str = "") -> None:
         """The call is complete, whatever follows."""
-        self.records.append(Ended(call_id, self.at, is_closed=True))
+        self._collector.end(call_id, self.at)
+        self._collector.flush()
 
     def settle_calls(self) -> None:
         """The calls so far are complete, whatever follows: the block goes on with another call."""
-        self.records.append(Settled())
+        self._collector.flush()
 
     def repaired(self, message: str) -> None:
         """Something before the cursor was corrected."""
-        self.records.append(Repaired(message, self.at))
-
-    def say(self, text: str) -> None:
-        self.records.append(TextInMarkup("text", text, self.at))
+        if self.is_confirmed:
+            self._collector.add_block_problem("repaired", message, self.at)
+        else:
+            self._early_repairs.append((message, self.at))
 
     def thought(self, text: str) -> None:
-        self.records.append(TextInMarkup("thought", text, self.at))
+        """Reasoning inside markup. The markup before it is dropped."""
+        self._check_confirmed()
+        self._collector.add_thought(text, self.at)
 
-    def malformed(self, reason: str, *, at: int | None = None, is_limit: bool = False) -> Never:
-        """Give up: the block is text. `at` is where it went wrong, and must not depend on how the text was cut."""
-        raise Malformed(reason, self.at if at is None else at, is_limit=is_limit)
+    def _check_confirmed(self) -> None:
+        if not self.is_confirmed:
+            self.malformed("expected confirm() before anything is reported")
 
-    def expect(self, words: Words) -> Wait[str]:
-        """Pass over one of the words at the cursor and return it.
+    def read_calls(
+        self,
+        opens: Words,
+        read_call: Callable[[str, int], Wait[None]],
+        *,
+        between: Words = NO_WORDS,
+        is_opened: bool = False,
+        many: bool = True,
+    ) -> Wait[None]:
+        """Read the calls of the block, each with `read_call(what opened it, where its markup begins)`.
 
-        Raises:
-            Malformed: none of them is there.
+        between: what may stand around them and means nothing. is_opened: the block's opener began the first call.
+        many: several may follow each other; what is no call ends them.
         """
-        found = yield from self.match(words)
-        if not found:
-            self.malformed(f"expected {' or '.join(words.words)}")
-        return found
-
-    def read(
-        self, stops: Words, limit: int, *, forbid: str = "", eos_ok: bool = False
-    ) -> Wait[tuple[str, str]]:
-        """The text up to a stop, and the stop.
-
-        Raises:
-            Malformed: the text is longer than the limit, contains a forbidden character, or ends before a stop. With
-                `eos_ok` the end of the text is an empty stop.
-        """
-        pieces: list[str] = []
-
-        def take(piece: str) -> None:
-            for index, character in enumerate(piece):
-                if character in forbid:
-                    at = self.at - len(piece) + index
-                    self.malformed(f"expected {' or '.join(stops.words)}, got {character!r}", at=at)
-            pieces.append(piece)
-
-        stop = yield from self.until(stops, take if forbid else pieces.append, limit)
-        if not stop and not eos_ok:
-            self.malformed("the text ended inside a block")
-        return "".join(pieces), stop
+        is_first = True
+        while True:
+            start, opener = self.at, self.opener
+            if not (is_first and is_opened):
+                yield from self.skip(SPACE)
+                while (yield from self.match(between)):
+                    yield from self.skip(SPACE)
+                opener = yield from self.match(opens)
+                if not opener and is_first:
+                    self.malformed(f"expected {' or '.join(opens.words)}")
+                if not opener:
+                    return
+            yield from read_call(opener, self.start if is_first else start)
+            is_first = False
+            if not many or self.stop is not None:
+                return
 
     def closes_here(self) -> Wait[bool]:
         """Whether a closer of the block is at the cursor. If so, it is passed over and the block is over."""

@@ -11,7 +11,9 @@ need. `examined` counts the characters that were looked at, so that tests can ch
 import re
 from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Never, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 Wait = Generator[None, None, T]
@@ -68,6 +70,29 @@ def words(*literals: str) -> Words:
     return Words(literals)
 
 
+NO_WORDS = Words(())
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """max_block: characters of one call's markup; a model that writes a file into an argument needs hundreds of
+    thousands. max_depth: nesting of values, far from Python's recursion limit. max_calls: calls of one text; agents
+    send tens. max_name: OpenAI takes 64, Anthropic 128. max_key: one parameter's name. confirm: characters after
+    an opener within which its format must confirm it, so that prose about `<tool_call>` is not held for long.
+
+    Every limit has the same outcome: the block is text, and a problem says why.
+    """
+
+    max_block: int = 4 * 1024 * 1024
+    max_depth: int = 100
+    max_calls: int = 128
+    max_name: int = 128
+    max_key: int = 256
+    confirm: int = 256
+
+
+DEFAULT_LIMITS = Limits()
+
+
 class Malformed(Exception):
     """The text at `at` does not follow its format. Never leaves this package."""
 
@@ -101,13 +126,14 @@ class TextBuffer:
 
 
 class Cursor:
-    """A position in the buffer. It moves forwards only."""
+    """A position in the buffer, which moves forwards only; and how to read there within the limits."""
 
-    __slots__ = ("at", "buffer")
+    __slots__ = ("at", "buffer", "limits")
 
-    def __init__(self, buffer: TextBuffer, at: int) -> None:
+    def __init__(self, buffer: TextBuffer, at: int, limits: Limits) -> None:
         self.buffer = buffer
         self.at = at
+        self.limits = limits
 
     def peek(self) -> Wait[str]:
         """The character at the cursor; empty at the end of the text."""
@@ -189,3 +215,73 @@ class Cursor:
             take(buffer.data[index : index + count])
         if is_beyond:
             raise Malformed("expected what ends this part of a block", self.at, is_limit=True)
+
+    def malformed(self, reason: str, *, at: int | None = None, is_limit: bool = False) -> Never:
+        """Give up: the block is text. `at` is where it went wrong, and must not depend on how the text was cut."""
+        raise Malformed(reason, self.at if at is None else at, is_limit=is_limit)
+
+    def check_depth(self, depth: int) -> None:
+        """Raises:
+        Malformed: values are nested deeper than the limit.
+        """
+        if depth > self.limits.max_depth:
+            self.malformed(f"expected at most {self.limits.max_depth} levels", is_limit=True)
+
+    def expect(self, words: Words) -> Wait[str]:
+        """Pass over one of the words at the cursor and return it.
+
+        Raises:
+            Malformed: none of them is there.
+        """
+        found = yield from self.match(words)
+        if not found:
+            self.malformed(f"expected {' or '.join(words.words)}")
+        return found
+
+    def read(
+        self, stops: Words, limit: int, *, forbid: str = "", eos_ok: bool = False
+    ) -> Wait[tuple[str, str]]:
+        """The text up to a stop, and the stop.
+
+        Raises:
+            Malformed: the text is longer than the limit, contains a forbidden character, or ends before a stop. With
+                `eos_ok` the end of the text is an empty stop.
+        """
+        pieces: list[str] = []
+
+        def take(piece: str) -> None:
+            for index, character in enumerate(piece):
+                if character in forbid:
+                    at = self.at - len(piece) + index
+                    self.malformed(f"expected {' or '.join(stops.words)}, got {character!r}", at=at)
+            pieces.append(piece)
+
+        stop = yield from self.until(stops, take if forbid else pieces.append, limit)
+        if not stop and not eos_ok:
+            self.malformed("the text ended inside a block")
+        return "".join(pieces), stop
+
+    def read_items(
+        self,
+        end: str,
+        what: str,
+        read_item: Callable[[], Wait[None]],
+        take: Callable[[str], None],
+        json: str = "[]",
+    ) -> Wait[None]:
+        """Read items with commas between them, up to and with the character `end`; a comma may stand after the last.
+
+        take: gets the brackets `json` and the commas, while `read_item` gives it the items.
+        """
+        take(json[0])
+        comma = ""
+        while (yield from self.skip(SPACE)) != end:
+            take(comma)
+            comma = ","
+            yield from read_item()
+            if (yield from self.skip(SPACE)) == ",":
+                self.at += 1
+            elif (yield from self.peek()) != end:
+                self.malformed(f"expected a comma or the end of {what}")
+        self.at += 1
+        take(json[1])

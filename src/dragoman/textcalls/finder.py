@@ -13,299 +13,19 @@ because a broken argument may quote a call.
 No decision depends on where the text was cut, and nothing but the bounded confirmation is read twice.
 """
 
-from collections.abc import Iterable
 from enum import Enum, auto
 
 from dragoman.errors import LocalProtocolError
 from dragoman.model.outcome import FinishReason
-from dragoman.textcalls.block import (
-    MAX_FAILED,
-    MAX_WORD,
-    NO_WORDS,
-    Begun,
-    Block,
-    Ended,
-    Grown,
-    Limits,
-    Repaired,
-    Settled,
-    TextInMarkup,
-)
-from dragoman.textcalls.cursor import Malformed, TextBuffer, Wait
-from dragoman.textcalls.findings import (
-    CallBroken,
-    CallEnded,
-    CallFound,
-    Found,
-    InputFound,
-    ProblemFound,
-    ProblemKind,
-    TextFound,
-    ThoughtFound,
-)
+from dragoman.textcalls.block import MAX_FAILED, MAX_WORD, Block
+from dragoman.textcalls.collector import FindingCollector, HeldText
+from dragoman.textcalls.cursor import NO_WORDS, Malformed, Wait
+from dragoman.textcalls.findings import Found, ProblemKind, TextFound
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.openers import Openers, Prepared, Surroundings
-
-
-class HeldText:
-    """The text that is not settled: a buffer, and what a cursor has passed since `settled`, in case the block is text.
-
-    Each character is kept once and joined once.
-    """
-
-    __slots__ = ("_passed", "buffer", "settled")
-
-    def __init__(self) -> None:
-        self.buffer = TextBuffer()
-        self.settled = 0
-        self._passed: list[str] = []  # from `settled` to the base of the buffer
-
-    def feed(self, text: str, keep: int) -> None:
-        """Add a text. The buffer keeps the text from `keep` on; what is before that and not settled is kept here."""
-        buffer = self.buffer
-        start = max(self.settled, buffer.base)
-        if keep > start:
-            self._passed.append(buffer.slice(start, keep))
-        buffer.feed(text, keep)
-
-    def settle(self, at: int) -> None:
-        """Everything before `at` has been reported or is markup. What follows it is in the buffer again."""
-        buffer = self.buffer
-        if at < buffer.base:
-            buffer.data = "".join(self._passed)[at - self.settled :] + buffer.data
-            buffer.base = at
-        self.settled = at
-        self._passed.clear()
-
-    def text(self, stop: int) -> str:
-        """The text from `settled` to `stop`."""
-        buffer = self.buffer
-        if not self._passed:
-            return buffer.slice(self.settled, stop)
-        return ("".join(self._passed) + buffer.data[: max(0, stop - buffer.base)])[
-            : stop - self.settled
-        ]
-
-
-# White space after a call is held. It is dropped if another call or the end follows. More than this is kept as layout.
-MAX_GAP = 256
-
-
-class _Draft:
-    """A call while its block is read. name: None if the tool was not offered. index: None until it is reported."""
-
-    __slots__ = ("call_id", "end", "index", "name", "pieces", "start")
-
-    def __init__(self, begun: Begun, name: str | None) -> None:
-        self.name = name
-        self.call_id = begun.call_id
-        self.start = begun.at
-        self.end = -1
-        self.index: int | None = None
-        self.pieces: list[str] = []
-
-
-class FindingCollector:
-    """Makes findings of the records of a block: calls, text, or nothing.
-
-    A call is reported when its block or its format closes it, or while it streams if its pattern asks for that. Its
-    markup is then settled and dropped. A call of a tool that was not offered is text, with the markup around it.
-    strips: drop calls instead of reporting them.
-    """
-
-    def __init__(self, held_text: HeldText, offers: Offers, *, strips: bool) -> None:
-        self.out: list[Found] = []
-        self.around = Surroundings()
-        self.calls = 0
-        self._held = held_text
-        self._offers = offers
-        self._strips = strips
-        self._pattern = ""
-        self._streams = False
-        self._draft: _Draft | None = None
-        self._kept: _Draft | None = None  # complete if its block is in order
-        self._has_unknown_call = (
-            False  # the unsettled text has a call of a tool that was not offered
-        )
-        self._gap: list[str] | None = None
-        self._gap_size = 0
-
-    @property
-    def has_gap(self) -> bool:
-        """Whether white space after a call would be held."""
-        return self._gap is not None
-
-    @property
-    def held_gap(self) -> str:
-        return "".join(self._gap or ())
-
-    def add_text(self, text: str) -> None:
-        """Text for the reader."""
-        if not text:
-            return
-        if self._gap is not None:
-            if text.isspace() and self._gap_size + len(text) <= MAX_GAP:
-                self._gap.append(text)
-                self._gap_size += len(text)
-                return
-            text = "".join(self._gap) + text
-            self._gap = None
-        self.out.append(TextFound(text))
-
-    def add_problem(self, kind: ProblemKind, message: str, at: int) -> None:
-        self.out.append(ProblemFound(kind, message, at))
-
-    def end_gap(self) -> None:
-        """Drop the white space after the last call."""
-        self._gap = None
-
-    def start(self, pattern: str, *, streams: bool) -> None:
-        """A block is being read."""
-        self._pattern = pattern
-        self._streams = streams
-        self._draft = self._kept = None
-        self._has_unknown_call = False
-
-    def absorb(self, block: Block) -> None:
-        """Take the records that a body has made so far.
-
-        Raises:
-            Malformed: they exceed the limits.
-        """
-        records, block.records = block.records, []
-        for record in records:
-            match record:
-                case Grown():
-                    self._grow(record.text)
-                case Begun():
-                    self.check_size(record.at, block.limits)
-                    self._begin(record, block)
-                case Ended():
-                    self.check_size(record.at, block.limits)
-                    self._end(record)
-                case Repaired():
-                    self.add_problem("repaired", f"{self._pattern}: {record.message}", record.at)
-                case Settled():
-                    self._flush()
-                case TextInMarkup():
-                    self._take_text(record)
-
-    def check_size(self, at: int, limits: Limits) -> None:
-        """Raises:
-        Malformed: the unsettled text up to `at` exceeds the limit.
-        """
-        end = self._held.settled + limits.max_block
-        if at > end:
-            reason = f"expected at most {limits.max_block} characters"
-            raise Malformed(reason, end, is_limit=True)
-
-    def succeed(self, at: int) -> None:
-        """The block is in order and ends at `at`."""
-        if self._kept is not None:
-            self._kept.end = at
-        self._flush()
-        if self._has_unknown_call:
-            self._as_text(at)
-        self._held.settle(at)
-
-    def fail(self, kind: ProblemKind, reason: str, at: int) -> None:
-        """The block is not in order: what is not settled up to `at` is text."""
-        draft = self._draft or self._kept
-        if draft is not None and draft.index is not None:
-            self.out.append(CallBroken(draft.index, reason))
-        self._draft = self._kept = None
-        start = self._held.settled
-        self._as_text(at)
-        self.add_problem(kind, f"{self._pattern}: {reason}", start)
-
-    def _begin(self, begun: Begun, block: Block) -> None:
-        self._flush()
-        most = block.limits.max_calls
-        if self.calls >= most:
-            block.malformed(f"expected at most {most} calls", at=begun.at, is_limit=True)
-        name = begun.name if self._strips else self._offers.resolve(begun.name)
-        self._draft = _Draft(begun, name)
-        if name is None:
-            message = f"{self._pattern}: {begun.name!r} is not a tool that was offered"
-            self.add_problem("unknown_tool", message, begun.at)
-        elif self._streams and not self._strips:
-            self._report_start(self._draft, name)
-
-    def _grow(self, text: str) -> None:
-        draft = self._draft
-        if draft is not None:
-            if draft.index is not None:
-                self.out.append(InputFound(draft.index, text))
-            else:
-                draft.pieces.append(text)
-
-    def _end(self, ended: Ended) -> None:
-        draft, self._draft = self._draft, None
-        if draft is None:
-            return
-        draft.end = ended.at
-        draft.call_id = draft.call_id or ended.call_id
-        self._kept = draft
-        if ended.is_closed:
-            self._flush()
-
-    def _take_text(self, record: TextInMarkup) -> None:
-        self._flush()
-        if record.kind == "text":
-            self.add_text(record.text)
-            self.around.pass_text(record.text)
-        else:
-            self.out.append(ThoughtFound(record.text))
-        self._held.settle(record.at)
-
-    def _flush(self) -> None:
-        """Report the call that is complete."""
-        draft, self._kept = self._kept, None
-        if draft is None:
-            return
-        if draft.name is None:
-            self._has_unknown_call = True
-            return
-        if self._has_unknown_call:
-            self._as_text(draft.start)
-        if not self._strips:
-            self._report(draft, draft.name)
-        self._held.settle(draft.end)
-        self._gap = []
-        self._gap_size = 0
-
-    def _report(self, draft: _Draft, name: str) -> None:
-        start = self._held.settled
-        if draft.index is None:
-            index = self._report_start(draft, name)
-            text = "".join(draft.pieces)
-            if text:
-                self.out.append(InputFound(index, text))
-        else:
-            index = draft.index
-        self.out.append(CallEnded(index, start, draft.end))
-
-    def _report_start(self, draft: _Draft, name: str) -> int:
-        self.end_gap()
-        index = draft.index = self.calls
-        self.calls += 1
-        self.out.append(CallFound(index, name, draft.call_id, self._pattern))
-        return index
-
-    def _as_text(self, at: int) -> None:
-        text = self._held.text(at)
-        self.add_text(text)
-        self.around.pass_text(text)
-        self._held.settle(at)
-        self._has_unknown_call = False
-
+from dragoman.textcalls.openers import Openers, Prepared
 
 # Finish reasons of a complete text, whose end may stand for a closer.
 WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
-
-
-# Pieces of plain text that may pass before they are accounted for. They are kept until then.
-MAX_LATE = 64
 
 
 class _State(Enum):
@@ -321,10 +41,10 @@ class _Reading:
 
     __slots__ = ("block", "pattern", "prepared", "steps")
 
-    def __init__(self, prepared: Prepared, block: Block) -> None:
-        self.pattern = prepared.pattern
+    def __init__(self, prepared: Prepared, collector: FindingCollector, start: int) -> None:
+        pattern = self.pattern = prepared.pattern
         self.prepared = prepared
-        self.block = block
+        self.block = Block(collector, start, pattern.limits, streams=pattern.stream_args)
         self.steps = self._read()
 
     def _read(self) -> Wait[None]:
@@ -355,13 +75,12 @@ def _limit_problem(reading: _Reading, error: Malformed) -> str:
 
 
 class Finder:
-    """The calls of one text. strips: drop calls from the text instead of reporting them."""
+    """The calls of one text."""
 
-    def __init__(self, openers: Openers, offers: Offers, *, strips: bool = False) -> None:
-        self._offers = offers
+    def __init__(self, openers: Openers, offers: Offers) -> None:
         self._openers = openers
         self._held = HeldText()
-        self._collector = FindingCollector(self._held, offers, strips=strips)
+        self._collector = FindingCollector(self._held, offers)
         self._state = _State.TEXT
         self._at = 0  # the position of the search for openers
         self._candidates: list[_Reading] = []
@@ -372,25 +91,21 @@ class Finder:
         self._skip_tail = ""
         self._stopped = False
         self._is_quiet = True  # nothing is held, so plain text may pass unscanned
-        self._late: list[str] = []  # text that passed unscanned and is not accounted for yet
         self._begins_in = openers.begins_in
 
     @property
     def examined(self) -> int:
         """How many characters were looked at so far."""
-        self._account()
         return self._held.buffer.examined
 
     @property
     def held(self) -> str:
         """The text that was fed and not reported yet: what may become a call, or white space after a call."""
-        self._account()
         return self._collector.held_gap + self._held.text(self._held.buffer.end)
 
     @property
     def is_waiting(self) -> bool:
         """Whether anything is held that the end of the text would settle."""
-        self._account()
         return self._state is not _State.TEXT or self._at < self._held.buffer.end
 
     @property
@@ -403,10 +118,10 @@ class Finder:
         """Whether nothing is held. Then a caller may pass on a piece of text in which nothing begins without feeding it."""
         return self._is_quiet
 
-    def catch_up(self, texts: Iterable[str]) -> None:
-        """Account for pieces of text that the caller passed on without feeding them."""
-        self._late.extend(texts)
-        self._account()
+    def catch_up(self, text: str) -> None:
+        """Account for text in which nothing begins and that the caller passed on without feeding it."""
+        self._at = self._held.skip(len(text))
+        self._collector.around.pass_text(text)
 
     def feed(self, text: str) -> list[Found]:
         """Take a piece of the text.
@@ -419,11 +134,8 @@ class Finder:
         if not text:
             return []
         if self._is_quiet and self._begins_in(text) is None:
-            self._late.append(text)
-            if len(self._late) > MAX_LATE:
-                self._account()
+            self.catch_up(text)
             return [TextFound(text)]
-        self._account()
         keep = self._at if self._reading is None else self._reading.block.at
         self._held.feed(text, keep)
         self._run()
@@ -439,10 +151,9 @@ class Finder:
         return self._drain()
 
     def finish(self, reason: FinishReason = "stop") -> list[Found]:
-        """The text is over, and why. FindingCollector it again changes nothing."""
+        """The text is over, and why. Calling it again changes nothing."""
         if self._state is _State.OVER:
             return []
-        self._account()
         self._is_quiet = False
         if reason not in WHOLE:
             self._abandon("the answer was cut off")
@@ -456,17 +167,6 @@ class Finder:
         out, self._collector.out = self._collector.out, []
         return out
 
-    def _account(self) -> None:
-        """Account for the text that passed unscanned."""
-        if self._late:
-            text = "".join(self._late)
-            self._late.clear()
-            self._held.feed(text, self._at)
-            self._held.buffer.examined += len(text)
-            self._at = self._held.buffer.end
-            self._held.settle(self._at)
-            self._collector.around.pass_text(text)
-
     def _rest(self) -> None:
         """Note whether plain text may pass unscanned."""
         is_idle = self._state is _State.TEXT and self._at == self._held.buffer.end
@@ -474,7 +174,6 @@ class Finder:
 
     def _abandon(self, reason: str) -> None:
         """Report whatever is open as text."""
-        self._account()
         end = self._held.buffer.end
         if self._reading is not None:
             self._collector.fail("truncated", reason, end)
@@ -531,7 +230,7 @@ class Finder:
         around.settle_before(word)
         found = self._openers.candidates(word, buffer.data, index, around, ended=buffer.ended)
         if found:
-            self._candidates = [_Reading(prepared, self._block(prepared)) for prepared in found]
+            self._candidates = [_Reading(prepared, self._collector, self._at) for prepared in found]
             self._state = _State.CONFIRMING
             return True
         self._pass_token(word)
@@ -550,16 +249,6 @@ class Finder:
         collector.add_text(word)
         self._at += len(word)
         self._held.settle(self._at)
-
-    def _block(self, prepared: Prepared) -> Block:
-        pattern = prepared.pattern
-        return Block(
-            self._held.buffer,
-            self._at,
-            offers=self._offers,
-            limits=pattern.limits,
-            streams=pattern.stream_args,
-        )
 
     def _pass(self, to: int) -> None:
         """Everything up to `to` is text."""
@@ -610,7 +299,8 @@ class Finder:
         collector = self._collector
         collector.around.settle_before("")
         collector.around.is_in_word = False
-        collector.start(reading.pattern.name, streams=reading.pattern.stream_args)
+        pattern = reading.pattern
+        collector.start(pattern.name, pattern.limits, streams=pattern.stream_args)
         self._candidates = []
         self._reading = reading
         self._state = _State.READING
@@ -626,11 +316,8 @@ class Finder:
         except Malformed as found:
             error = found
         try:
-            # What was reported before the error stays. A limit may have been exceeded before it.
-            self._collector.absorb(reading.block)
-            self._collector.check_size(
-                reading.block.at if error is None else error.at, reading.block.limits
-            )
+            # The limit may have been exceeded before the error.
+            self._collector.check_size(reading.block.at if error is None else error.at)
         except Malformed as found:
             error = found
         if error is not None:

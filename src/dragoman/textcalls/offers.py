@@ -45,6 +45,8 @@ class Types(Struct, frozen=True):
 
 
 UNTYPED = Types()
+STRING = Types(frozenset({"string"}))
+ANY_TYPE = Types(frozenset({"null", "number", "boolean", "object", "array", "string"}))
 
 
 class _Offer(Struct, frozen=True):
@@ -53,6 +55,9 @@ class _Offer(Struct, frozen=True):
     is_custom: bool
     schema: Fields
     properties: Fields
+
+
+_UNKNOWN = _Offer(name="", namespace=None, is_custom=False, schema={}, properties={})
 
 
 class Offers:
@@ -92,36 +97,32 @@ class Offers:
     def origin(self, name: str) -> tuple[str, str | None, bool]:
         """The tool's own name, its namespace, and whether its input is free text."""
         offer = self._offers.get(name)
-        return (
-            (name, None, False) if offer is None else (offer.name, offer.namespace, offer.is_custom)
-        )
+        if offer is None:
+            return name, None, False
+        return offer.name, offer.namespace, offer.is_custom
+
+    def _find(self, name: str) -> _Offer:
+        return self._offers.get(self.resolve(name) or "", _UNKNOWN)
 
     def parameters(self, name: str) -> tuple[str, ...]:
         """The declared parameters of a tool, in order."""
-        offer = self._offers.get(self.resolve(name) or "")
-        return () if offer is None else tuple(offer.properties)
+        return tuple(self._find(name).properties)
 
     def required(self, name: str) -> tuple[str, ...]:
-        offer = self._offers.get(self.resolve(name) or "")
-        names = offer.schema.get("required") if offer is not None else None
-        return (
-            tuple(str(item) for item in cast("list[object]", names))
-            if isinstance(names, list)
-            else ()
-        )
+        names = self._find(name).schema.get("required")
+        return tuple(map(str, cast("list[object]", names))) if isinstance(names, list) else ()
 
     def takes_nothing(self, name: str) -> bool:
         """Whether the tool is offered and declares no parameters."""
-        offer = self._offers.get(self.resolve(name) or "")
-        return offer is not None and not offer.properties
+        offer = self._find(name)
+        return offer is not _UNKNOWN and not offer.properties
 
     def types(self, name: str, key: str) -> Types:
         """The types of a parameter; `UNTYPED` if nothing says."""
         known = self._types.get((name, key))
         if known is None:
-            offer = self._offers.get(self.resolve(name) or "")
-            known = UNTYPED if offer is None else types_of(offer.properties.get(key), offer.schema)
-            self._types[name, key] = known
+            offer = self._find(name)
+            known = self._types[name, key] = types_of(offer.properties.get(key), offer.schema)
         return known
 
     def fitting(self, arguments: str) -> str | None:
@@ -140,8 +141,7 @@ class Offers:
 
     def schema(self, name: str) -> Fields:
         """The schema of a tool's input."""
-        offer = self._offers.get(self.resolve(name) or "")
-        return {} if offer is None else offer.schema
+        return self._find(name).schema
 
 
 def types_of(schema: object, root: Fields) -> Types:

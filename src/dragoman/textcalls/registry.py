@@ -9,10 +9,11 @@ marks that only this family of models writes. Some models call tools while they 
 `<think>` and in the reasoning channel too. For all others such text is text.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
+from typing import TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +25,8 @@ from dragoman.textcalls.findings import gather
 from dragoman.textcalls.formats import BUILT_IN
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.openers import Openers
+
+T = TypeVar("T")
 
 
 class TextCall(Struct, frozen=True):
@@ -37,40 +40,8 @@ class TextCall(Struct, frozen=True):
 
 TextMatcher = Callable[[str], Iterable[TextCall]]
 
-MATCHER_FAILURES = (Exception,)
-"""A matcher is foreign code and may raise anything. Only exceptions that end the program are not caught."""
-
-
-def run_matchers(
-    matchers: Mapping[str, TextMatcher], text: str
-) -> tuple[list[TextCall], list[str]]:
-    """What the matchers find, in their order, and a message for each matcher that raised."""
-    found: list[TextCall] = []
-    problems: list[str] = []
-    for name, matcher in matchers.items():
-        try:
-            found.extend(_checked(matcher(text)))
-        except MATCHER_FAILURES as error:
-            # Without its message, which may quote the text.
-            problems.append(f"text pattern {name!r} raised {type(error).__name__}")
-    return found, problems
-
-
-def without_overlaps(found: Iterable[TextCall]) -> tuple[TextCall, ...]:
-    """Calls by position. Of two that overlap, the one that starts first is kept; of two that start together, the first."""
-    calls: list[TextCall] = []
-    for call in sorted(found, key=lambda call: call.start):
-        if not calls or call.start >= calls[-1].end:
-            calls.append(call)
-    return tuple(calls)
-
-
-def _checked(found: Iterable[object]) -> list[TextCall]:
-    calls = list(found)
-    wrong = [type(call).__name__ for call in calls if not isinstance(call, TextCall)]
-    if wrong:
-        raise ConfigError(f"expected TextCall values, got {wrong[0]}")
-    return [call for call in calls if isinstance(call, TextCall)]
+# A matcher is foreign code and may raise anything. Only exceptions that end the program are not caught.
+_MATCHER_FAILURES = (Exception,)
 
 
 class PatternRegistry:
@@ -99,35 +70,24 @@ class PatternRegistry:
                 no name or cannot be called.
         """
         if isinstance(pattern, str):
-            return self._register_matcher(pattern, matcher)
+            self._patterns.pop(pattern, None)
+            return self._add(self._matchers, pattern, _checked_matcher(pattern, matcher))
         _check_pattern(pattern)
         self._matchers.pop(pattern.name, None)
         if first:
             others = {name: old for name, old in self._patterns.items() if name != pattern.name}
-            self._patterns = {pattern.name: pattern, **others}
-        else:
-            self._patterns[pattern.name] = pattern
+            self._patterns.clear()
+            self._patterns.update({pattern.name: pattern, **others})
+        return self._add(self._patterns, pattern.name, pattern)
+
+    def _add(self, table: dict[str, T], name: str, entry: T) -> Callable[[], None]:
+        table[name] = entry
         self.changes += 1
 
         def unregister() -> None:
-            if self._patterns.get(pattern.name) is pattern:
-                del self._patterns[pattern.name]
+            if table.get(name) is entry:
+                del table[name]
                 self.changes += 1
-
-        return unregister
-
-    def _register_matcher(self, name: str, matcher: TextMatcher | None) -> Callable[[], None]:
-        if not name.strip():
-            raise ConfigError("expected a name for the text pattern, got an empty one")
-        if matcher is None or not callable(matcher):
-            raise ConfigError(f"expected a callable for text pattern {name!r}, got {matcher!r}")
-        self._patterns.pop(name, None)
-        self._matchers[name] = matcher
-        self.changes += 1
-
-        def unregister() -> None:
-            if self._matchers.get(name) is matcher:
-                del self._matchers[name]
 
         return unregister
 
@@ -139,7 +99,14 @@ class PatternRegistry:
         Runs the matchers and every pattern with a sentinel. tools: patterns find only calls of these; None: of any.
         Of two calls that overlap, the one that starts first is kept; of two that start together, the matcher's.
         """
-        found, problems = run_matchers(self._matchers, text)
+        found: list[TextCall] = []
+        problems: list[str] = []
+        for name, matcher in self._matchers.items():
+            try:
+                found.extend(_checked_calls(matcher(text)))
+            except _MATCHER_FAILURES as error:
+                # Without its message, which may quote the text.
+                problems.append(f"text pattern {name!r} raised {type(error).__name__}")
         sentinels = tuple(one for one in self._patterns.values() if one.is_sentinel)
         offers = Offers(tools)
         if sentinels and offers:
@@ -148,7 +115,11 @@ class PatternRegistry:
             found += (
                 TextCall(call.name, call.arguments, call.start, call.end) for call in scan.calls
             )
-        return without_overlaps(found), tuple(problems)
+        calls: list[TextCall] = []
+        for call in sorted(found, key=lambda call: call.start):
+            if not calls or call.start >= calls[-1].end:
+                calls.append(call)
+        return tuple(calls), tuple(problems)
 
     def conflicts(self, pattern: TextPattern) -> tuple[str, ...]:
         """The other patterns with an opener that begins one of this pattern's, or that one of this pattern's begins."""
@@ -175,6 +146,22 @@ class PatternRegistry:
                 f"expected text formats among {', '.join(sorted(self._patterns))}; got {unknown[0]!r}"
             )
         return tuple(pattern for name, pattern in self._patterns.items() if name in wanted)
+
+
+def _checked_matcher(name: str, matcher: TextMatcher | None) -> TextMatcher:
+    if not name.strip():
+        raise ConfigError("expected a name for the text pattern, got an empty one")
+    if matcher is None or not callable(matcher):
+        raise ConfigError(f"expected a callable for text pattern {name!r}, got {matcher!r}")
+    return matcher
+
+
+def _checked_calls(found: Iterable[object]) -> list[TextCall]:
+    calls = list(found)
+    wrong = [type(call).__name__ for call in calls if not isinstance(call, TextCall)]
+    if wrong:
+        raise ConfigError(f"expected TextCall values, got {wrong[0]}")
+    return cast("list[TextCall]", calls)
 
 
 def _check_pattern(pattern: TextPattern) -> None:
@@ -232,29 +219,21 @@ PROFILES = (
 """The profiles we know."""
 
 
-def formats_of_model(model: str | None, profiles: Iterable[Profile] = PROFILES) -> tuple[str, ...]:
+def formats_of_model(model: str | None) -> tuple[str, ...]:
     """The formats that the profiles of a model add."""
-    found = (profile.formats for profile in _profiles_of(model, profiles))
+    found = (profile.formats for profile in _profiles_of(model))
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
-def thinking_of_model(model: str | None, profiles: Iterable[Profile] = PROFILES) -> tuple[str, ...]:
-    """The formats in which a model calls tools while it reasons."""
-    found = (profile.thinking for profile in _profiles_of(model, profiles))
-    return tuple(dict.fromkeys(chain.from_iterable(found)))
-
-
-def _profiles_of(model: str | None, profiles: Iterable[Profile]) -> list[Profile]:
+def _profiles_of(model: str | None) -> list[Profile]:
     name = (model or "").lower()
     names = (name, name.rpartition("/")[2])
     return [
         profile
-        for profile in profiles
+        for profile in PROFILES
         if any(fnmatchcase(one, glob) for one in names for glob in profile.models)
     ]
 
-
-_MAX_CHOICES = 128  # upstreams and models of one gateway, and the registries of its tests
 
 PATTERNS = PatternRegistry(BUILT_IN)
 """The registry that scanners and aggregators use unless they are given another."""
@@ -290,35 +269,12 @@ def choose_patterns(
         ConfigError: there is no format of that name.
     """
     patterns = PATTERNS if registry is None else registry
-    names = (formats,) if isinstance(formats, str) else tuple(formats)
     streaming = frozenset(stream)
     patterns.named(streaming)
-    chosen = _chosen(patterns, patterns.changes, names, model)
+    chosen = patterns_for(formats, model, patterns).patterns
     if not streaming:
         return chosen
     return tuple(replace(one, stream_args=True) if one.name in streaming else one for one in chosen)
-
-
-@lru_cache(maxsize=_MAX_CHOICES)
-def _chosen(
-    patterns: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None
-) -> tuple[TextPattern, ...]:
-    wanted: set[str] = set()
-    for name in names:
-        if name == "auto":
-            wanted |= {pattern.name for pattern in patterns.snapshot() if pattern.is_sentinel}
-            wanted |= set(formats_of_model(model))
-        else:
-            wanted.add(name)
-    thinking = thinking_of_model(model)
-    return tuple(
-        replace(pattern, in_think="call") if pattern.name in thinking else pattern
-        for pattern in patterns.named(wanted)
-    )
-
-
-# Models in use at a time. Clients choose their names, so there is a limit.
-_MAX_KNOWN = 256
 
 
 class ChosenPatterns(Struct, frozen=True, gc=False):
@@ -326,20 +282,32 @@ class ChosenPatterns(Struct, frozen=True, gc=False):
 
     patterns: tuple[TextPattern, ...]
     reasoning: tuple[TextPattern, ...]
-    changes: int  # of the registry, when they were chosen
 
 
-_known: dict[tuple[str | tuple[str, ...], str], ChosenPatterns] = {}
-
-
-def patterns_for(formats: str | tuple[str, ...], model: str) -> ChosenPatterns:
+def patterns_for(
+    formats: str | Iterable[str], model: str | None, registry: PatternRegistry = PATTERNS
+) -> ChosenPatterns:
     """The patterns for the answers of a model, chosen again only if the registry has changed."""
-    changes = PATTERNS.changes
-    known = _known.get((formats, model))
-    if known is None or known.changes != changes:
-        patterns = choose_patterns(formats, model, None)
-        thinking = tuple(pattern for pattern in patterns if pattern.in_think == "call")
-        if len(_known) >= _MAX_KNOWN:
-            _known.clear()
-        known = _known[formats, model] = ChosenPatterns(patterns, thinking, changes)
-    return known
+    names = (formats,) if isinstance(formats, str) else tuple(formats)
+    return _chosen(registry, registry.changes, names, model)
+
+
+# Models in use at a time. Clients choose their names, so there is a limit.
+@lru_cache(maxsize=256)
+def _chosen(
+    registry: PatternRegistry, _changes: int, names: tuple[str, ...], model: str | None
+) -> ChosenPatterns:
+    wanted: set[str] = set()
+    for name in names:
+        if name == "auto":
+            wanted |= {pattern.name for pattern in registry.snapshot() if pattern.is_sentinel}
+            wanted |= set(formats_of_model(model))
+        else:
+            wanted.add(name)
+    thinking = {name for profile in _profiles_of(model) for name in profile.thinking}
+    patterns = tuple(
+        replace(pattern, in_think="call") if pattern.name in thinking else pattern
+        for pattern in registry.named(wanted)
+    )
+    reasoning = tuple(pattern for pattern in patterns if pattern.in_think == "call")
+    return ChosenPatterns(patterns, reasoning)

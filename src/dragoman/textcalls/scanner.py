@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import assert_never, cast
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dragoman._json import Raw, loads
@@ -91,16 +92,13 @@ class CallIds:
         return call_id
 
 
-class _OpenCall:
+class _OpenCall(Struct, eq=False):
     """A call that has begun. The input of a tool with free text is emitted when its JSON is complete."""
 
-    __slots__ = ("call", "is_free", "part", "pieces")
-
-    def __init__(self, part: int, call: Call, *, is_free: bool) -> None:
-        self.part = part
-        self.call = call
-        self.is_free = is_free
-        self.pieces: list[str] = []
+    part: int
+    call: Call
+    is_free: bool
+    pieces: list[str] = field(default_factory=list[str])
 
 
 class EventWriter:
@@ -167,9 +165,9 @@ class EventWriter:
             events.extend(AnnotationAdded(self.text_part, one) for one in self._annotations)
         return self.text_part
 
-    def note(self, texts: Iterable[str]) -> None:
+    def note(self, text: str) -> None:
         """Text of the open text part that the caller has emitted itself."""
-        self._texts.extend(texts)
+        self._texts.append(text)
 
     def annotate(self, annotation: Annotation, events: list[Event]) -> None:
         """A citation, on the open text part or the next."""
@@ -225,7 +223,7 @@ class EventWriter:
             status="in_progress",
         )
         part = self._number()
-        self._open[found.index] = _OpenCall(part, call, is_free=is_free)
+        self._open[found.index] = _OpenCall(part, call, is_free)
         events.append(PartStarted(part, call, self._choice))
 
     def _grow(self, found: InputFound, events: list[Event]) -> None:
@@ -276,8 +274,7 @@ class TextScanner:
         offers = Offers(tools)
         patterns = choose_patterns(formats, model, registry, stream=stream) if offers else ()
         self._finder = Finder(openers_of(patterns, offers), offers)
-        numbers = count()
-        self._writer = EventWriter(lambda: next(numbers), offers, CallIds(seed))
+        self._writer = EventWriter(count().__next__, offers, CallIds(seed))
         self._is_finished = False
 
     @property

@@ -16,7 +16,7 @@ the text it is dropped, and otherwise all of it is emitted then. Each call from 
 from collections.abc import Callable, Iterable
 from itertools import chain, count
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dragoman._json import is_same_json
@@ -54,49 +54,6 @@ from dragoman.textcalls.scanner import CallIds, EventWriter
 from dragoman.textcalls.tail import Tail, TailPolicy
 
 
-class _HeldCall(Struct):
-    """A call that may be a repetition, with all its events so far."""
-
-    written: list[Call]
-    events: list[Event]
-
-
-class Repeats:
-    """The structured calls of one answer that may repeat a call from the text. is_idle: there is none."""
-
-    __slots__ = ("_held", "is_idle")
-
-    def __init__(self) -> None:
-        self.is_idle = True
-        self._held: dict[int, _HeldCall] = {}
-
-    def __contains__(self, part: object) -> bool:
-        return part in self._held
-
-    def hold(self, part: int, written: list[Call], start: Event) -> None:
-        """Hold a structured call that begins after calls from the text."""
-        self._held[part] = _HeldCall(written, [start])
-        self.is_idle = False
-
-    def keep(self, part: int | None, event: Event) -> None:
-        """Keep an event of a call that is held."""
-        held = None if part is None else self._held.get(part)
-        if held is not None:
-            held.events.append(event)
-
-    def settle(self, part: int, call: Call) -> list[Event] | None:
-        """The call is complete: return its events, or None if it repeats a call from the text."""
-        held = self._held.pop(part)
-        self.is_idle = not self._held
-        written = held.written
-        if call.status == "completed":
-            for number, other in enumerate(written):
-                if _is_same(call, other):
-                    del written[number]
-                    return None
-        return held.events
-
-
 def _is_same(call: Call, other: Call) -> bool:
     """By name and arguments, which are compared as values: servers write them anew."""
     if (call.name, call.namespace) != (other.name, other.namespace):
@@ -108,72 +65,45 @@ Debt = tuple[int, int, bool]
 """Text that is not emitted yet: its part, how many of its characters had come, and whether it had ended."""
 
 
-class ScannedChoice:
+class ScannedChoice(Struct, eq=False):
     """The state of one choice."""
 
-    __slots__ = ("calls", "identify", "is_closed", "is_finished", "tail", "texts", "written")
-
-    def __init__(self, policy: TailPolicy, seed: str) -> None:
-        self.tail = Tail(policy)
-        self.identify = CallIds(seed)
-        self.calls = 0  # complete calls of the client, structured or written
-        self.is_closed = False  # a structured call came, so text is no longer scanned
-        self.is_finished = False
-        self.texts: list[ScannedText] = []
-        self.written: list[Call] = []  # calls that came as text and were emitted
+    tail: Tail
+    identify: CallIds
+    calls: int = 0  # complete calls of the client, structured or written
+    is_closed: bool = False  # a structured call came, so text is no longer scanned
+    is_finished: bool = False
+    texts: "list[ScannedText]" = field(default_factory=list["ScannedText"])
+    written: list[Call] = field(default_factory=list[Call])  # came as text and were emitted
 
 
-class ScannedText:
+class ScannedText(Struct, eq=False):
     """A text of the upstream while it is scanned. `found` keeps what a reasoning holds until it is over.
 
     `came` and `emitted` count its characters, except for those that passed unscanned.
     """
 
-    __slots__ = (
-        "begins_in",
-        "came",
-        "choice",
-        "emitted",
-        "ended",
-        "finder",
-        "found",
-        "is_plain",
-        "is_quick",
-        "late",
-        "mark",
-        "number",
-        "writer",
+    number: int
+    choice: ScannedChoice
+    finder: Finder
+    writer: EventWriter
+    late: list[str] = field(default_factory=list[str])  # text that passed unscanned
+    came: int = 0
+    emitted: int = 0
+    mark: str = (
+        ""  # an opener that was left out because a structured call came instead of what it opens
     )
-
-    def __init__(
-        self, number: int, choice: ScannedChoice, openers: Openers, writer: EventWriter
-    ) -> None:
-        finder = Finder(openers, writer.offers)
-        self.begins_in = openers.begins_in
-        self.is_quick = False  # text in which nothing begins may pass unscanned
-        self.late: list[str] = []  # text that passed unscanned
-        self.came = 0
-        self.emitted = 0
-        self.mark = ""  # an opener that was left out because a structured call came instead of what it opens
-        self.number = number
-        self.choice = choice
-        self.finder = finder
-        self.writer = writer
-        self.is_plain = True  # nothing was found in it, nothing withheld
-        self.ended: PartEnded | None = None
-        self.found: list[Found] = []
+    is_plain: bool = True  # nothing was found in it, nothing withheld
+    ended: PartEnded | None = None
+    found: list[Found] = field(default_factory=list[Found])
 
     def catch_up(self) -> None:
         """Account for the text that passed unscanned."""
         if self.late:
-            late = ("".join(self.late),)
+            text = "".join(self.late)
             self.late.clear()
-            self.finder.catch_up(late)
-            self.writer.note(late)
-
-    def rest(self) -> None:
-        """Note whether text may pass unscanned: nothing is held, and its part is open under its own number."""
-        self.is_quick = self.is_calm and self.writer.text_part == self.number
+            self.finder.catch_up(text)
+            self.writer.note(text)
 
     @property
     def is_still(self) -> bool:
@@ -183,7 +113,7 @@ class ScannedText:
     @property
     def is_calm(self) -> bool:
         """Whether text in which nothing begins would be emitted as it comes."""
-        is_open = self.writer.text_part is not None and self.ended is None
+        is_open = self.writer.text_part is not None and self.ended is None and not self.mark
         return is_open and self.finder.is_quiet and not self.choice.tail.passed
 
     @property
@@ -267,7 +197,8 @@ class TextCallStage:
         self._thoughts: dict[int, ScannedText] = {}
         self._renumbered: dict[int, int] = {}
         self._open: set[int] = set()  # parts that are not scanned and have not ended
-        self._repeats = Repeats()
+        # Structured calls that may repeat one from the text: the calls to compare with, and their events so far.
+        self._held_calls: dict[int, tuple[list[Call], list[Event]]] = {}
         self._openers = openers_of(settings.patterns, settings.offers)
         self.begins_in = self._openers.begins_in
         self.begins = self._openers.begins
@@ -344,10 +275,11 @@ class TextCallStage:
         if type(event) is TextDelta:
             # Nearly every event is a piece of text in which nothing begins: it passes as it is and is accounted for later.
             text = self._texts.get(event.part)
-            if text is not None and text.is_quick and text.begins_in(event.text) is None:
+            is_open = text is not None and text.is_calm and text.writer.text_part == event.part
+            if text is not None and is_open and self.begins_in(event.text) is None:
                 text.late.append(event.text)
                 return (event,)
-        events = None if self._repeats.is_idle else self._feed_held_call(event)
+        events = self._feed_held_call(event) if self._held_calls else None
         return self._feed(event) if events is None else events
 
     def _feed(self, event: Event) -> tuple[Event, ...]:
@@ -398,7 +330,8 @@ class TextCallStage:
         choice = self._choices.get(number)
         if choice is None:
             seed = f"{self._settings.seed}#{number}.text"
-            choice = self._choices[number] = ScannedChoice(self._settings.policy, seed)
+            choice = ScannedChoice(Tail(self._settings.policy), CallIds(seed))
+            self._choices[number] = choice
         return choice
 
     def _start(self, event: PartStarted) -> tuple[Event, ...]:
@@ -418,7 +351,7 @@ class TextCallStage:
             events += self._close(choice)
             if choice.written:
                 self._open.add(event.part)
-                self._repeats.hold(event.part, choice.written, event)
+                self._held_calls[event.part] = (choice.written, [event])
                 return tuple(events)
         if isinstance(header, Text) and not choice.is_closed:
             text = self._text(event, choice, self._openers)
@@ -442,27 +375,34 @@ class TextCallStage:
 
         None: the event is about something else.
         """
-        if isinstance(event, _ABOUT_NO_PART) or event.part not in self._repeats:
+        held = None
+        if not isinstance(event, _ABOUT_NO_PART) and event.part is not None:
+            held = self._held_calls.get(event.part)
+        if held is None:
             return None
+        written, events = held
+        events.append(event)
         if not isinstance(event, PartEnded) or not isinstance(event.value, Call):
-            self._repeats.keep(event.part, event)
             return ()
-        events = self._repeats.settle(event.part, event.value)
-        if events is None:
-            self._open.discard(event.part)
-            message = f"{event.value.name}: the call was written as text before, and is sent once"
-            self.problems.append(Problem(0, "repeated_call", message))
-            return ()
-        return tuple(chain.from_iterable(map(self._replay, (*events, event))))
+        del self._held_calls[event.part]
+        call = event.value
+        repeated = next((other for other in written if _is_same(call, other)), None)
+        if call.status != "completed" or repeated is None:
+            return tuple(chain.from_iterable(map(self._replay, events)))
+        written.remove(repeated)
+        self._open.discard(event.part)
+        message = f"{call.name}: the call was written as text before, and is sent once"
+        self.problems.append(Problem(0, "repeated_call", message))
+        return ()
 
     def _replay(self, event: Event) -> tuple[Event, ...]:
         return (self._announce(event),) if isinstance(event, PartStarted) else self._feed(event)
 
     def _text(self, event: PartStarted, choice: ScannedChoice, openers: Openers) -> ScannedText:
-        offers = self._settings.offers
-        identify = choice.identify
-        writer = EventWriter(lambda: next(self._numbers), offers, identify, choice=event.choice)
-        return ScannedText(event.part, choice, openers, writer)
+        writer = EventWriter(
+            self._numbers.__next__, self._settings.offers, choice.identify, choice=event.choice
+        )
+        return ScannedText(event.part, choice, Finder(openers, writer.offers), writer)
 
     def _grow(self, event: TextDelta) -> tuple[Event, ...]:
         text = self._texts.get(event.part)
@@ -471,10 +411,8 @@ class TextCallStage:
         text.catch_up()
         text.came += len(event.text)
         if text.mark:
-            event, text.mark = (
-                replace(event, text=text.mark + event.text),
-                "",
-            )  # it was text after all
+            event = replace(event, text=text.mark + event.text)  # it was text after all
+            text.mark = ""
         found = text.finder.feed(event.text)
         events: list[Event] = []
         if found == [TextFound(event.text)] and not text.choice.tail.passed:
@@ -484,7 +422,6 @@ class TextCallStage:
             events = self._take(text, found)
         if text.is_plain and text.emitted < text.came and text.finder.is_quiet:
             self._note_change(text)  # marks around the text were dropped without a finding
-        text.rest()
         return tuple(events)
 
     def _note_change(self, text: ScannedText) -> None:
@@ -507,8 +444,6 @@ class TextCallStage:
         if text.writer.calls != before:
             text.choice.calls += text.writer.calls - before
             text.choice.written += _calls_in(events)
-        for other in text.choice.texts:
-            other.is_quick = other.is_quick and not text.choice.tail.passed
         if text.writer.problems:
             self.problems += text.writer.problems
             text.writer.problems.clear()
@@ -616,19 +551,15 @@ class TextCallStage:
 
     def _mention(self, event: Progress | Noticed) -> Event:
         """A remark about a part loses its part number if that part has not been emitted."""
-        if event.part is None:
-            return event
-        text = self._texts.get(event.part)
-        number = self._renumbered.get(event.part) if text is None else text.writer.text_part
+        number = None if event.part is None else self.number_of(event.part)
         return event if number == event.part else replace(event, part=number)
 
 
 def _calls_in(events: Iterable[Event]) -> Iterable[Call]:
     """The calls that events complete."""
     for event in events:
-        if (
-            isinstance(event, PartEnded)
-            and isinstance(event.value, Call)
-            and event.value.status == "completed"
-        ):
-            yield event.value
+        match event:
+            case PartEnded(value=Call(status="completed") as call):
+                yield call
+            case _:
+                pass

@@ -11,14 +11,21 @@ inside a string argument, so `is_argument` strings end only at a quote after whi
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from dragoman._json import dumps_text, is_strict, loads
 from dragoman.errors import MalformedJson
-from dragoman.textcalls.block import Block, Limits
-from dragoman.textcalls.cursor import SPACE, Malformed, TextBuffer, Wait, Words
-from dragoman.textcalls.offers import Offers, Types
+from dragoman.textcalls.cursor import (
+    DEFAULT_LIMITS,
+    SPACE,
+    Cursor,
+    Malformed,
+    TextBuffer,
+    Wait,
+    Words,
+)
+from dragoman.textcalls.offers import Types
 
 
 def json_string(text: str) -> str:
@@ -29,6 +36,11 @@ def json_string(text: str) -> str:
 def json_string_inside(text: str) -> str:
     """The text as it is written between the quotes of a JSON string."""
     return json_string(text)[1:-1]
+
+
+def object_source(members: Iterable[tuple[str, str]]) -> str:
+    """Names and the JSON sources of their values as the source of one object."""
+    return "{" + ",".join(f"{json_string(name)}:{source}" for name, source in members) + "}"
 
 
 Take = Callable[[str], None]
@@ -63,14 +75,12 @@ _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _PREFIXES = frozenset("rRbBuUfF")
 _STOPS = {quote: Words((quote, "\\")) for quote in ("'", '"', "'''", '"""')}
 _TRIPLES = {quote: Words((quote * 2,)) for quote in ("'", '"')}
-# After the quote: another argument, or the end of the call and then of the list, the line, `print(…)` or the block.
+# After the quote: another argument, or the end of the call and then of the list, the line, `print(…)` or the cursor.
 _GOES_ON = re.compile(
     r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*=|\))|\)\s*(?:[\],;\n<`]|\)\s*(?:[\n`;]|$)|[A-Za-z_]\w*\s*\(|$))"
 )
 _MAY_GO_ON = re.compile(r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*)?|\)\s*(?:\)\s*|[A-Za-z_]\w*\s*)?)?")
 _MAX_AHEAD = 64
-_WHOLE_LIMITS = Limits()
-_NO_OFFERS = Offers(())
 
 
 def literal_as_json(text: str) -> str | None:
@@ -78,111 +88,108 @@ def literal_as_json(text: str) -> str | None:
     buffer = TextBuffer()
     buffer.feed(text, 0)
     buffer.ended = True
-    block = Block(buffer, 0, offers=_NO_OFFERS, limits=_WHOLE_LIMITS, streams=False)
+    cursor = Cursor(buffer, 0, DEFAULT_LIMITS)
     pieces: list[str] = []
     try:
-        for _ in read_literal(block, pieces.append, takes_sets=False):
+        for _ in read_literal(cursor, pieces.append, takes_sets=False):
             return None
     except Malformed:
         return None
-    return "".join(pieces) if block.at >= buffer.end else None
+    return "".join(pieces) if cursor.at >= buffer.end else None
 
 
 def read_literal(
-    block: Block, take: Take, *, is_argument: bool = False, takes_sets: bool = True, depth: int = 0
+    cursor: Cursor,
+    take: Take,
+    *,
+    is_argument: bool = False,
+    takes_sets: bool = True,
+    depth: int = 0,
 ) -> Wait[None]:
     """One literal at the cursor, given to `take` as JSON."""
-    if depth > block.limits.max_depth:
-        reason = f"expected at most {block.limits.max_depth} levels"
-        block.malformed(reason, is_limit=True)
-    first = yield from block.skip(SPACE)
+    cursor.check_depth(depth)
+    first = yield from cursor.skip(SPACE)
     if first in ("'", '"'):
-        yield from _read_string(block, take, is_argument=is_argument)
+        yield from _read_string(cursor, take, is_argument=is_argument)
     elif first in ("[", "("):
-        yield from _read_list(block, take, takes_sets=takes_sets, depth=depth)
+        yield from _read_list(cursor, take, takes_sets=takes_sets, depth=depth)
     elif first == "{":
-        yield from _read_braces(block, take, takes_sets=takes_sets, depth=depth)
+        yield from _read_braces(cursor, take, takes_sets=takes_sets, depth=depth)
     else:
-        yield from _read_atom(block, take, is_argument=is_argument)
+        yield from _read_atom(cursor, take, is_argument=is_argument)
 
 
-def _read_list(block: Block, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
-    end = "]" if (yield from block.peek()) == "[" else ")"
-    block.at += 1
-    take("[")
-    is_first = True
-    while (yield from block.skip(SPACE)) != end:
-        if not is_first:
-            take(",")
-        is_first = False
-        yield from read_literal(block, take, takes_sets=takes_sets, depth=depth + 1)
-        if (yield from block.skip(SPACE)) == ",":
-            block.at += 1
-        elif (yield from block.peek()) != end:
-            block.malformed("expected a comma or the end of a list")
-    block.at += 1
-    take("]")
+def _read_list(cursor: Cursor, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
+    end = "]" if (yield from cursor.peek()) == "[" else ")"
+    cursor.at += 1
+    yield from cursor.read_items(
+        end,
+        "a list",
+        lambda: read_literal(cursor, take, takes_sets=takes_sets, depth=depth + 1),
+        take,
+    )
 
 
-def _read_braces(block: Block, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
+def _read_braces(cursor: Cursor, take: Take, *, takes_sets: bool, depth: int) -> Wait[None]:
     """A dict, or a set, which the first value decides."""
-    start = block.at
-    block.at += 1
-    if (yield from block.skip(SPACE)) == "}":
-        block.at += 1
-        take("{}")
-        return
+    start = cursor.at
+    cursor.at += 1
     is_set: bool | None = None
     parts: list[str] = []
-    while (yield from block.skip(SPACE)) != "}":
+
+    def read_item() -> Wait[None]:
+        nonlocal is_set
         pieces: list[str] = []
-        yield from read_literal(block, pieces.append, takes_sets=takes_sets, depth=depth + 1)
-        has_value = (yield from block.skip(SPACE)) == ":"
-        if is_set is None:
-            is_set = not has_value
-            if is_set and not takes_sets:
-                block.malformed("expected a dict, got a set", at=start)
+        yield from read_literal(cursor, pieces.append, takes_sets=takes_sets, depth=depth + 1)
+        has_value = (yield from cursor.skip(SPACE)) == ":"
+        is_set = not has_value if is_set is None else is_set
+        if is_set and not takes_sets:
+            cursor.malformed("expected a dict, got a set", at=start)
         if is_set == has_value:
-            block.malformed("expected a dict or a set")
+            cursor.malformed("expected a dict or a set")
         if has_value:
             pieces = [_as_key("".join(pieces)), ":"]
-            block.at += 1
-            yield from read_literal(block, pieces.append, takes_sets=takes_sets, depth=depth + 1)
-        parts.append("".join(pieces))
-        if (yield from block.skip(SPACE)) == ",":
-            block.at += 1
-        elif (yield from block.peek()) != "}":
-            block.malformed("expected a comma or the end of a dict")
-    block.at += 1
-    take(("[%s]" if is_set else "{%s}") % ",".join(parts))
+            cursor.at += 1
+            yield from read_literal(cursor, pieces.append, takes_sets=takes_sets, depth=depth + 1)
+        parts.extend(pieces)
+
+    yield from cursor.read_items("}", "a dict", read_item, parts.append, "{}")
+    if is_set:
+        parts[0], parts[-1] = "[", "]"
+    take("".join(parts))
 
 
 def _as_key(source: str) -> str:
     return source if source.startswith('"') else json_string(source)
 
 
-def _read_atom(block: Block, take: Take, *, is_argument: bool) -> Wait[None]:
-    buffer, start = block.buffer, block.at
+def _read_atom(cursor: Cursor, take: Take, *, is_argument: bool) -> Wait[None]:
+    buffer, start = cursor.buffer, cursor.at
     text = ""
     while True:
-        index = block.at - buffer.base
+        index = cursor.at - buffer.base
         found = _ATOM.match(buffer.data, index)
         end = found.end() if found is not None else index
         text += buffer.data[index:end]
-        block.at = buffer.base + end
+        cursor.at = buffer.base + end
         buffer.examined += end - index + 1
         if len(text) > _MAX_ATOM:
-            block.malformed("expected a shorter value", at=start)
+            cursor.malformed("expected a shorter value", at=start)
         if end < len(buffer.data) or buffer.ended:
             break
         yield
-    if text and text[0] in _PREFIXES and len(text) <= 2 and (yield from block.peek()) in ("'", '"'):
+    if (
+        text
+        and text[0] in _PREFIXES
+        and len(text) <= 2
+        and (yield from cursor.peek()) in ("'", '"')
+    ):
         is_raw = "r" in text.lower()
-        yield from _read_string(block, take, is_argument=is_argument, is_raw=is_raw)
+        yield from _read_string(cursor, take, is_argument=is_argument, is_raw=is_raw)
         return
     written = _CONSTANTS.get(text) or _python_number(text)
     if written is None:
-        block.malformed(f"expected a value, got {text[:40]!r}", at=start)
+        cursor.malformed(f"expected a value, got {text[:40]!r}", at=start)
     take(written)
 
 
@@ -196,11 +203,11 @@ def _python_number(text: str) -> str | None:
 
 
 def _read_string(
-    block: Block, take: Take, *, is_argument: bool, is_raw: bool = False
+    cursor: Cursor, take: Take, *, is_argument: bool, is_raw: bool = False
 ) -> Wait[None]:
-    quote = yield from block.peek()
-    block.at += 1
-    if (yield from block.match(_TRIPLES[quote])):
+    quote = yield from cursor.peek()
+    cursor.at += 1
+    if (yield from cursor.match(_TRIPLES[quote])):
         quote *= 3
     take('"')
 
@@ -209,24 +216,24 @@ def _read_string(
 
     stops = _STOPS[quote]
     while True:
-        stop = yield from block.until(stops, give)
+        stop = yield from cursor.until(stops, give)
         if not stop:
-            block.malformed("the text ended inside a string")
+            cursor.malformed("the text ended inside a string")
         if stop == "\\":
-            give((yield from _read_escape(block, is_raw=is_raw)))
-        elif not is_argument or len(quote) > 1 or (yield from _ends_here(block)):
+            give((yield from _read_escape(cursor, is_raw=is_raw)))
+        elif not is_argument or len(quote) > 1 or (yield from _ends_here(cursor)):
             break
         else:
             give(quote)
     take('"')
 
 
-def _read_escape(block: Block, *, is_raw: bool) -> Wait[str]:
+def _read_escape(cursor: Cursor, *, is_raw: bool) -> Wait[str]:
     """The value of an escape. One that Python does not know stays as it is, with the backslash."""
-    character = yield from block.peek()
+    character = yield from cursor.peek()
     if not character:
         return "\\"
-    block.at += 1
+    cursor.at += 1
     size = _HEX_ESCAPES.get(character)
     if is_raw:
         return "\\" + character
@@ -234,20 +241,20 @@ def _read_escape(block: Block, *, is_raw: bool) -> Wait[str]:
         return _ESCAPES.get(character, "\\" + character)
     digits = ""
     while len(digits) < size:
-        digit = yield from block.peek()
+        digit = yield from cursor.peek()
         if not digit or digit not in "0123456789abcdefABCDEF":
             return "\\" + character + digits
         digits += digit
-        block.at += 1
+        cursor.at += 1
     code = int(digits, 16)
     return chr(code) if code <= 0x10FFFF else "\\" + character + digits
 
 
-def _ends_here(block: Block) -> Wait[bool]:
+def _ends_here(cursor: Cursor) -> Wait[bool]:
     """Whether a call can go on after the quote just passed."""
-    buffer = block.buffer
+    buffer = cursor.buffer
     while True:
-        index = block.at - buffer.base
+        index = cursor.at - buffer.base
         ahead = buffer.data[index : index + _MAX_AHEAD]
         buffer.examined += len(ahead)
         is_whole = buffer.ended or len(ahead) == _MAX_AHEAD

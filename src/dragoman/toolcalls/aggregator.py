@@ -187,9 +187,6 @@ def _texts(readings: Iterable[Reading]) -> dict[int, list[str]]:
 
 
 def _choices_of(reading: Reading) -> dict[int, int]:
-    """Which choice each part belongs to. Only Chat has several, and its bodies number them."""
-    return {
-        event.part: event.choice if reading.dialect == "chat" else reading.choice
-        for event in reading.events
-        if isinstance(event, PartStarted)
-    }
+    """Which choice each part belongs to."""
+    starts = (event for event in reading.events if isinstance(event, PartStarted))
+    return {start.part: reading.choice_of(start) for start in starts}

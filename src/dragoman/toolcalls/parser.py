@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal, cast, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dragoman._json import loads
+from dragoman._json import Raw, loads
+from dragoman.core.fields import kind_of
 from dragoman.core.ids import Minter
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import DecodeContext
 from dragoman.errors import ConfigError, FrameTooLarge, GatewayError, MalformedJson, ToolError
 from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem
-from dragoman.model.parts import Call, Dialect, Text
+from dragoman.model.parts import Call, Dialect, Part, Text
 from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser
 from dragoman.toolcalls.payloads import BOM, PayloadReader, Place, Reading, document_of
 
@@ -63,35 +64,26 @@ def unify(
     parameters, problem = _parameters(call)
     if not problem and lacks_id:
         problem = "it came without an id; one was made"
-    who = f"call {call.call_id!r} of {call.name!r}"
-    return ToolCall(
-        call.call_id,
-        call.name,
-        parameters,
-        ToolCallMetadata(
-            provider=PROVIDERS[dialect] if dialect is not None else None,
-            dialect=dialect,
-            timestamp=_stamp(now),
-            raw=call,
-            error=ToolError(f"{who}: {problem}") if problem else None,
-            choice_index=choice,
-        ),
-    )
+    error = f"call {call.call_id!r} of {call.name!r}: {problem}" if problem else ""
+    metadata = _metadata(dialect, choice, now, error, raw=call)
+    return ToolCall(call.call_id, call.name, parameters, metadata)
 
 
 def nameless(message: str, *, dialect: Dialect, choice: int, now: datetime | None) -> ToolCall:
     """A call whose name never came: its reader has no part for it, only a problem."""
-    return ToolCall(
-        "",
-        "",
-        {},
-        ToolCallMetadata(
-            provider=PROVIDERS[dialect],
-            dialect=dialect,
-            timestamp=_stamp(now),
-            error=ToolError(message),
-            choice_index=choice,
-        ),
+    return ToolCall("", "", {}, _metadata(dialect, choice, now, message))
+
+
+def _metadata(
+    dialect: Dialect | None, choice: int, now: datetime | None, error: str, raw: Call | None = None
+) -> ToolCallMetadata:
+    return ToolCallMetadata(
+        provider=PROVIDERS[dialect] if dialect is not None else None,
+        dialect=dialect,
+        timestamp=_stamp(now),
+        raw=raw,
+        error=ToolError(error) if error else None,
+        choice_index=choice,
     )
 
 
@@ -118,22 +110,11 @@ def _parameters(call: Call) -> tuple[dict[str, object], str]:
             f"expected arguments that are JSON, got {len(call.input)} characters that are not",
         )
     if not isinstance(value, dict):
-        return {}, f"expected arguments that are a JSON object, got {_kind(value)}"
+        return (
+            {},
+            f"expected arguments that are a JSON object, got {kind_of(Raw(call.input.strip().encode('utf-8', 'replace')))}",
+        )
     return cast("dict[str, object]", value), ""
-
-
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case _:
-            return "an array"
 
 
 def _stamp(now: datetime | None) -> str | None:
@@ -162,15 +143,12 @@ class ParsedToolCalls(Struct, frozen=True, kw_only=True):
     failure: ErrorInfo | None = None
 
 
-class _OpenPart:
+class _OpenPart(Struct):
     """A part that has begun: which choice it is of, and its text where that matters."""
 
-    __slots__ = ("choice", "header", "pieces")
-
-    def __init__(self, start: PartStarted, choice: int) -> None:
-        self.header = start.header
-        self.choice = choice
-        self.pieces: list[str] = []
+    header: Part
+    choice: int
+    pieces: list[str] = field(default_factory=list[str])
 
 
 class ToolCallParser:
@@ -313,11 +291,8 @@ class ToolCallParser:
         return ()
 
     def _start(self, key: _PartKey, event: PartStarted, reading: Reading | None) -> None:
-        # Only Chat has several choices, and numbers them itself.
-        choice = event.choice
-        if reading is not None and reading.dialect != "chat":
-            choice = reading.choice
-        self._open[key] = _OpenPart(event, choice)
+        choice = event.choice if reading is None else reading.choice_of(event)
+        self._open[key] = _OpenPart(event.header, choice)
         if isinstance(event.header, Text) and choice == 0:
             self._texts[key] = []
 

@@ -22,14 +22,21 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, loads, typed_decoder
-from dragoman.core.fields import expect_text
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, typed_decoder
+from dragoman.core.fields import (
+    expect_text,
+    read_fragment,
+    read_json,
+    read_list,
+    read_object,
+    read_objects,
+)
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import DecodeContext, FrameReader, check_frame
 from dragoman.dialects.codex import CodexReader
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import GatewayError, MalformedJson
-from dragoman.model.events import Event, Failed
+from dragoman.model.events import Event, Failed, PartStarted
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.model.parts import Dialect
 from dragoman.sse import Frame, FrameParser
@@ -154,7 +161,7 @@ _MAX_WRAPPINGS = 6
 """Twice what is seen (`params`, `msg`, `delta`), and a bound on what a hostile payload may cost."""
 
 _MESSAGES_EVENTS = frozenset(
-    {
+    [
         "message_start",
         "message_delta",
         "message_stop",
@@ -162,7 +169,7 @@ _MESSAGES_EVENTS = frozenset(
         "content_block_delta",
         "content_block_stop",
         "ping",
-    }
+    ]
 )
 _MESSAGES_BLOCKS = frozenset(
     {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use"}
@@ -170,15 +177,17 @@ _MESSAGES_BLOCKS = frozenset(
 _RESPONSES_ITEMS = frozenset({"reasoning", "compaction", "mcp_list_tools", "mcp_approval_request"})
 _RESPONSES_ENDINGS = ("_call", "_output")
 _CODEX_ITEMS = frozenset({"dynamicToolCall", "agentMessage", "userMessage"})
-_CHAT_FIELDS = (
-    "tool_calls",
-    "function_call",
-    "content",
-    "role",
-    "refusal",
-    "reasoning_content",
-    "reasoning",
-    "audio",
+_CHAT_FIELDS = frozenset(
+    [
+        "tool_calls",
+        "function_call",
+        "content",
+        "role",
+        "refusal",
+        "reasoning_content",
+        "reasoning",
+        "audio",
+    ]
 )
 _CODEX_V1_METHODS = frozenset({"agentMessageDelta", "agentMessage"})
 _CODEX_V1_TYPES = frozenset({"agent_message_delta", "agent_message", "raw_response_item"})
@@ -233,8 +242,8 @@ def shapes_of(data: bytes, place: Place) -> tuple[Shape, ...] | None:
 
 def source_of(data: bytes) -> str:
     """The id of the answer that a payload belongs to, if it has one."""
-    fields = _object(Raw(data))
-    holders = (fields, _child(fields, "response"), _child(fields, "message"))
+    fields = read_object(data)
+    holders = (fields, read_object(fields.get("response")), read_object(fields.get("message")))
     return next((text for holder in holders if (text := _text(holder, "id"))), "")
 
 
@@ -256,14 +265,14 @@ def _typed(kind: str, fields: Fields, data: bytes, place: Place) -> tuple[Shape,
     if kind in _MESSAGES_EVENTS:
         return (Shape("messages", data, place.choice, event=kind),)
     if kind == "error":
-        is_responses = "sequence_number" in fields or not _child(fields, "error")
+        is_responses = "sequence_number" in fields or not read_object(fields.get("error"))
         dialect: Dialect = "responses" if is_responses else "messages"
         return (Shape(dialect, data, place.choice, event=kind),)
     if kind in _CODEX_V1_TYPES or kind.startswith(_CODEX_V1_PREFIX) or kind == "chunk":
         return _unwrap(fields, place)
     if _is_helper(kind, fields):
         return ()
-    if kind in ("function", "custom") and _child(fields, kind):
+    if kind in ("function", "custom") and read_object(fields.get(kind)):
         return (_chat_piece(b'{"tool_calls":[' + data + b"]}", place, has_calls=True),)
     return _item(kind, fields, data, place)
 
@@ -293,12 +302,10 @@ def _untyped(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | N
         return _chat_choice(fields, place)
     if any(_is(fields, key, b"{") for key in _WRAPPERS):
         return _unwrap(fields, place)
-    if any(name in fields for name in _CHAT_FIELDS):
-        has_calls = any(
-            _is(fields, *sign) for sign in (("tool_calls", b"["), ("function_call", b"{"))
-        )
+    if not _CHAT_FIELDS.isdisjoint(fields):
+        has_calls = _is(fields, "tool_calls", b"[") or _is(fields, "function_call", b"{")
         return (_chat_piece(data, place, has_calls=has_calls),)
-    if _child(fields, "error"):
+    if read_object(fields.get("error")):
         return (Shape("chat", data, place.choice),)
     # An answer to a JSON-RPC request, or nothing but nulls: there is nothing in it for us.
     is_nothing = "result" in fields or all(bytes(value) == b"null" for value in fields.values())
@@ -306,20 +313,24 @@ def _untyped(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | N
 
 
 def _chat(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...]:
-    choices = _array(fields, "choices")
-    entries = [_object(choice) for choice in choices]
+    choices = read_list(fields.get("choices")) or []
+    entries = [read_object(choice) for choice in choices]
     if not entries:
         # Anything else than an array, or null, is for the reader to refuse.
-        is_odd = _child(fields, "error") or bytes(fields["choices"])[:1] not in (b"[", b"n")
+        is_odd = read_object(fields.get("error")) or bytes(fields["choices"])[:1] not in (
+            b"[",
+            b"n",
+        )
         return (Shape("chat", data, place.choice),) if is_odd else ()
     has_message = any(_is(entry, "message", b"{") for entry in entries)
     if has_message or (place.is_final and not any("delta" in entry for entry in entries)):
         return (Shape("chat", data, place.choice, is_whole=True),)
+    places = [place.choice if (own := _index(entry, "index")) is None else own for entry in entries]
     if len(entries) == 1:
-        return (Shape("chat", data, _index(entries[0], place)),)
+        return (Shape("chat", data, places[0]),)
     return tuple(
-        Shape("chat", b'{"choices":[%b]}' % bytes(choice), _index(entry, place))
-        for choice, entry in zip(choices, entries, strict=True)
+        Shape("chat", b'{"choices":[%b]}' % bytes(choice), number)
+        for choice, number in zip(choices, places, strict=True)
     )
 
 
@@ -328,7 +339,7 @@ def _chat_choice(fields: Fields, place: Place) -> tuple[Shape, ...] | None:
     place = _within(fields, place)
     is_whole = _is(fields, "message", b"{")
     piece = bytes(fields["message" if is_whole else "delta"])
-    inner = _object(Raw(piece))
+    inner = read_object(piece)
     if _text(inner, "type") or _text(inner, "method"):
         return _recognise(inner, piece, replace(place, is_final=place.is_final or is_whole))
     if is_whole:
@@ -354,25 +365,22 @@ def _unwrap(fields: Fields, place: Place) -> tuple[Shape, ...]:
         inner = bytes(fields.get(key, b"null"))
         inside = replace(place, depth=place.depth + 1, is_final=place.is_final or key == "message")
         if inner.startswith(b"{"):
-            return _recognise(_object(Raw(inner)), inner, inside) or ()
+            return _recognise(read_object(inner), inner, inside) or ()
         if inner.startswith(b'"') and key in ("delta", "message"):
             return (_chat_piece(b'{"content":%b}' % inner, inside, has_calls=False),)
     return ()
 
 
 def _within(fields: Fields, place: Place) -> Place:
-    for key in ("choice_index", "choiceIndex", "index"):
-        number = _integer(fields, key)
-        if number is not None:
-            return replace(place, choice=number)
-    return place
+    number = _index(fields, "choice_index", "choiceIndex", "index")
+    return place if number is None else replace(place, choice=number)
 
 
 def _is_messages_body(fields: Fields) -> bool:
     """Anthropic's message and Responses' message item have the same type and role."""
     if "stop_reason" in fields or "model" in fields:
         return True
-    blocks = [_object(block) for block in _array(fields, "content")]
+    blocks = read_objects(fields.get("content"))
     return any(_text(block, "type") in _MESSAGES_BLOCKS for block in blocks)
 
 
@@ -385,14 +393,9 @@ def _is_helper(kind: str, fields: Fields) -> bool:
 
 
 def _conversation(fields: Fields) -> str:
-    params = _child(fields, "params")
-    turn = _text(params, "turnId") or _text(_child(params, "turn"), "id")
+    params = read_object(fields.get("params"))
+    turn = _text(params, "turnId") or _text(read_object(params.get("turn")), "id")
     return f"{_text(params, 'threadId')}/{turn}"
-
-
-def _index(choice: Fields, place: Place) -> int:
-    number = _integer(choice, "index")
-    return place.choice if number is None else number
 
 
 def _is(fields: Fields, key: str, opening: bytes) -> bool:
@@ -400,25 +403,16 @@ def _is(fields: Fields, key: str, opening: bytes) -> bool:
 
 
 def _text(fields: Fields, key: str) -> str:
-    return cast("str", loads(bytes(fields[key]))) if _is(fields, key, b'"') else ""
+    return read_fragment(fields.get(key)) or ""
 
 
-def _integer(fields: Fields, key: str) -> int | None:
-    value = cast("object", loads(bytes(fields.get(key, b"null"))))
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _child(fields: Fields, key: str) -> Fields:
-    return _object(fields.get(key))
-
-
-def _object(raw: Raw | None) -> Fields:
-    data = bytes(raw or b"")
-    return as_object(data) if data.startswith(b"{") else {}
-
-
-def _array(fields: Fields, key: str) -> list[Raw]:
-    return _decode_array(bytes(fields[key])) if _is(fields, key, b"[") else []
+def _index(fields: Fields, *keys: str) -> int | None:
+    """The number of a choice, under the first of these names that has one."""
+    for key in keys:
+        value = read_json(fields.get(key))
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
 
 
 MAX_PROBLEMS = 1000
@@ -442,6 +436,10 @@ class Reading(Struct, frozen=True):
     problems: tuple[tuple[str, str], ...]
     seed: str
     is_whole: bool = False
+
+    def choice_of(self, start: PartStarted) -> int:
+        """The choice of a part. Only Chat has several, and numbers them itself."""
+        return start.choice if self.dialect == "chat" else self.choice
 
 
 class _Channel(Struct):
@@ -576,8 +574,11 @@ class PayloadReader:
             [(problem.kind, problem.message) for problem in step.problems], step.events
         )
         channel = self._next_channel()
-        reading = Reading(shape.dialect, shape.choice, channel, step.events, problems, seed)
-        return [replace(reading, is_whole=True)]
+        return [
+            Reading(
+                shape.dialect, shape.choice, channel, step.events, problems, seed, is_whole=True
+            )
+        ]
 
     def _reading(self, key: _Key, channel: _Channel, events: tuple[Event, ...]) -> Reading:
         problems = self._note_all(channel.reader.problems, events)

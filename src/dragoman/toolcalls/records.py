@@ -22,7 +22,7 @@ them belong to it, so ten thousand one-character deltas cost ten thousand small 
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dragoman._json import is_same_json
@@ -122,33 +122,19 @@ class IngestResult(Struct, frozen=True):
 _PartKey = tuple[int, int]
 
 
-class _Entry:
-    """One call while it grows. `call` has everything but the arguments."""
+class _Entry(Struct, eq=False):
+    """One call while it grows. `call` has everything but the arguments. owner: the part whose text it has."""
 
-    __slots__ = (
-        "amended",
-        "call",
-        "channels",
-        "choice",
-        "index",
-        "is_closed",
-        "is_confirmed",
-        "owner",
-        "pieces",
-        "record",
-    )
-
-    def __init__(self, index: int, choice: int, call: Call, owner: _PartKey) -> None:
-        self.index = index
-        self.choice = choice
-        self.call = replace(call, input="")
-        self.owner = owner
-        self.channels = {owner[0]}
-        self.pieces: list[str] = []
-        self.amended = False
-        self.is_closed = False
-        self.is_confirmed = False
-        self.record: ToolCallRecord | None = None
+    index: int
+    choice: int
+    call: Call
+    owner: _PartKey
+    channels: set[int]
+    pieces: list[str] = field(default_factory=list[str])
+    amended: bool = False
+    is_closed: bool = False
+    is_confirmed: bool = False
+    record: ToolCallRecord | None = None
 
     def text(self) -> str:
         return "".join(self.pieces)
@@ -174,17 +160,14 @@ class _Entry:
         return self.record
 
 
-class _Change:
+class _Change(Struct, eq=False):
     """What one payload changed in one entry."""
 
-    __slots__ = ("amended", "closed", "entry", "is_first", "texts")
-
-    def __init__(self, entry: _Entry) -> None:
-        self.entry = entry
-        self.is_first = False
-        self.amended = False
-        self.closed = False
-        self.texts: list[str] = []
+    entry: _Entry
+    is_first: bool = False
+    amended: bool = False
+    closed: bool = False
+    texts: list[str] = field(default_factory=list[str])
 
     def delta(self) -> ToolCallDelta | None:
         if not (self.is_first or self.amended or self.texts):
@@ -270,7 +253,7 @@ class CallRecords:
 
     def add(self, owner: _PartKey, call: Call, changes: Changes) -> _Entry:
         """A new call, with the input it has so far."""
-        entry = _Entry(len(self._entries), self._choice, call, owner)
+        entry = _Entry(len(self._entries), self._choice, replace(call, input=""), owner, {owner[0]})
         self._entries.append(entry)
         self._by_id.setdefault(call.call_id, []).append(entry)
         change = changes.of(entry)
@@ -348,15 +331,10 @@ class CallRecords:
 
     def _match_content(self, call: Call, taken: set[int]) -> _Entry | None:
         for entry in self._entries:
-            if (
-                entry.index in taken
-                or entry.is_confirmed
-                or entry.call.name != call.name
-                or not _may_be(entry, call)
-            ):
-                continue
-            taken.add(entry.index)
-            return entry
+            is_free = entry.index not in taken and not entry.is_confirmed
+            if is_free and entry.call.name == call.name and _may_be(entry, call):
+                taken.add(entry.index)
+                return entry
         return None
 
 

@@ -16,7 +16,7 @@ from dragoman._json import dumps
 from dragoman.config.settings import LogSettings
 from dragoman.core.redaction import clean, redact
 from dragoman.core.secrets import NO_SECRETS, Secrets
-from dragoman.obsidian.stage import ObsidianReport
+from dragoman.obsidian.answer import ObsidianReport
 from dragoman.server.observe.record import RequestRecord
 
 REQUESTS = "dragoman.requests"

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from dragoman.gateway.hosted.merge import HostedCall
 from dragoman.model.outcome import ErrorKind, FinishReason, Loss, Problem, Repair
-from dragoman.obsidian.stage import ObsidianReport
+from dragoman.obsidian.answer import ObsidianReport
 
 
 class RequestRecord(Struct, kw_only=True, eq=False):

@@ -1,8 +1,11 @@
-"""Bodies with a header before the arguments, which are a JSON object.
+"""Bodies with a header before the arguments, and marks around text.
 
 NamedBody    open  name  name_end  [fence]  {…}  [fence]  close     repeated if the format has several calls in a block
 HarmonyBody  the framing of gpt-oss: a header that names channel and recipient, then a message
 LedBody      a header that is skipped, then another body
+ReactBody    `Action: f`, then `Action Input: …` on the next line, up to `Observation:` or the end
+MarkBody     a mark of a channel or a turn: no call, and nothing for a reader
+ThoughtBody  reasoning between two marks
 
 Harmony:
 
@@ -18,9 +21,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from dragoman._json import is_strict
 from dragoman.textcalls.block import Block, Body
-from dragoman.textcalls.bodies.json_objects import read_arguments, read_json
+from dragoman.textcalls.bodies.json_objects import pass_arguments, read_arguments
 from dragoman.textcalls.cursor import SPACE, Wait, Words, words
+from dragoman.textcalls.values import json_string, literal_as_json, object_source
 
 _MAX_ID = 64  # what a header may hold beside the name
 
@@ -59,24 +64,15 @@ class NamedBody(Struct, frozen=True, kw_only=True):
         if not self.opens:
             yield from self._call(block, block.start)
             return
-        opens = words(*self.opens, *self.ends)
-        is_first = True
-        while True:
-            start = block.at
-            yield from block.skip(SPACE)
-            found = yield from block.match(opens)
-            if found in self.ends and found:
-                yield from block.confirm()
-                block.stop = block.at
+
+        def read_call(opener: str, start: int) -> Wait[None]:
+            if opener not in self.ends:
+                yield from self._call(block, start)
                 return
-            if not found:
-                if is_first:
-                    block.malformed(f"expected {' or '.join(self.opens)}")
-                return
-            yield from self._call(block, start if not is_first else block.start)
-            is_first = False
-            if not self.many or block.stop is not None:
-                return
+            yield from block.confirm()
+            block.stop = block.at
+
+        yield from block.read_calls(words(*self.opens, *self.ends), read_call, many=self.many)
 
     def _call(self, block: Block, start: int) -> Wait[None]:
         header, stop = yield from self._header(block)
@@ -99,7 +95,7 @@ class NamedBody(Struct, frozen=True, kw_only=True):
             block.malformed("expected arguments")
         yield from block.confirm()
         block.begin(name, call_id, at=start)
-        yield from self._arguments(block)
+        yield from pass_arguments(block)
         yield from self._pass(block, self.after)
         yield from self._end(block)
 
@@ -123,13 +119,6 @@ class NamedBody(Struct, frozen=True, kw_only=True):
         if stop.endswith("{"):
             block.at -= 1
         return header, stop
-
-    def _arguments(self, block: Block) -> Wait[None]:
-        if (yield from block.peek()) == "{":
-            yield from read_json(block, block.input)
-        else:
-            for piece in (yield from read_arguments(block)):
-                block.input(piece)
 
     def _pass(self, block: Block, literals: tuple[str, ...]) -> Wait[None]:
         if literals:
@@ -200,8 +189,7 @@ class HarmonyBody(Struct, frozen=True):
             block.malformed("expected arguments")
         yield from block.confirm()
         block.begin(name, at=block.start)
-        for piece in (yield from read_arguments(block)):
-            block.input(piece)
+        yield from pass_arguments(block)
         block.end()
 
 
@@ -212,3 +200,62 @@ class LedBody(Struct, frozen=True, kw_only=True):
     def parse(self, block: Block) -> Wait[None]:
         yield from block.read(words(*self.ends), block.limits.max_name, forbid="\n")
         yield from self.body.parse(block)
+
+
+class ReactBody(Struct, frozen=True):
+    """The input is a JSON object, or text for the only parameter of the tool (`input` if there is not exactly one)."""
+
+    def parse(self, block: Block) -> Wait[None]:
+        name, _ = yield from block.read(words("\n"), block.limits.max_name)
+        name = name.strip()
+        if block.offers.resolve(name) is None:
+            block.malformed("expected a tool that was offered")
+        yield from block.skip(SPACE)
+        yield from block.expect(words("Action Input:"))
+        yield from block.confirm()
+        block.begin(name, at=block.start)
+        pieces: list[str] = []
+        stop = yield from block.until(words("\nObservation:"), pieces.append)
+        text = "".join(pieces).strip()
+        if not text and not stop and block.offers.parameters(name):
+            block.malformed("the text ended before the arguments")
+        block.input(self._arguments(block, name, text))
+        block.end()
+        block.stop = block.at
+
+    def _arguments(self, block: Block, name: str, text: str) -> str:
+        if text.startswith("```") and text.endswith("```"):
+            text = text.strip("`").removeprefix("json").strip()
+        if not text:
+            return "{}"
+        if text.startswith("{"):
+            source = text if is_strict(text) else literal_as_json(text)
+            if source is None:
+                block.malformed("expected an object that is JSON", at=block.start)
+            return source
+        parameters = block.offers.parameters(name)
+        key = parameters[0] if len(parameters) == 1 else "input"
+        return object_source([(key, json_string(text.strip("\"'")))])
+
+
+class MarkBody(Struct, frozen=True, kw_only=True):
+    """The opener is a mark, up to one of `ends` where it has any: it is taken out of the text."""
+
+    ends: tuple[str, ...] = ()
+
+    def parse(self, block: Block) -> Wait[None]:
+        if self.ends:
+            yield from block.read(words(*self.ends), block.limits.max_name, forbid="\n")
+        yield from block.confirm()
+        block.stop = block.at
+
+
+class ThoughtBody(Struct, frozen=True, kw_only=True):
+    """The opener begins thinking, which goes on to one of `ends` or to the end of the text."""
+
+    ends: tuple[str, ...]
+
+    def parse(self, block: Block) -> Wait[None]:
+        yield from block.confirm()
+        yield from block.until(words(*self.ends), block.thought)
+        block.stop = block.at

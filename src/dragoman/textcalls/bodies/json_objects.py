@@ -14,199 +14,155 @@ text on verbatim with one repair: bare control characters inside a string (a mod
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from enum import Enum, auto
-from typing import Literal, cast
+from typing import Literal, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dragoman._json import is_strict, loads
 from dragoman.textcalls.block import Block
-from dragoman.textcalls.cursor import SPACE, Malformed, Wait, Words
+from dragoman.textcalls.cursor import SPACE, Wait, Words
+
+T = TypeVar("T")
 
 _WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_NOTHING = re.compile("")
 _SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
 _IS_SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _ESCAPES = frozenset('"\\/bfnrt')
+_SCALAR_STARTS = frozenset("-0123456789tfn")
+_CLOSERS = {"{": "}", "[": "]"}
 _MAX_SCALAR = 4096  # digits of one number
 
+_Lex = Generator[str | None, None, T]
+"""A step of the lexer. Yields None to wait for text, or what to write in place of the character at the cursor."""
 
-class _JsonState(Enum):
-    VALUE = auto()  # a value must come
-    FIRST = auto()  # in an array: a value or its end
-    KEY = auto()  # a key must come
+
+class _Next(Enum):
+    """What may come next in a JSON text."""
+
+    VALUE = auto()
+    FIRST_VALUE = auto()  # in an array: a value or its end
+    KEY = auto()
     FIRST_KEY = auto()  # in an object: a key or its end
     COLON = auto()
-    AFTER = auto()  # a value is over: comma or end
-    STRING = auto()
-    ESCAPE = auto()
-    HEX = auto()
-    SCALAR = auto()
-    DONE = auto()
+    COMMA = auto()  # or the end of the array or object
 
 
-_OPEN_VALUE = frozenset({_JsonState.VALUE, _JsonState.FIRST})
-_OPEN_KEY = frozenset({_JsonState.KEY, _JsonState.FIRST_KEY})
-
-
-class JsonSpan:
-    """The lexer. `advance` may be called with any pieces of the text, in order."""
-
-    __slots__ = ("_hex", "_in_key", "_max_depth", "_scalar", "_stack", "_state", "repaired")
-
-    def __init__(self, max_depth: int) -> None:
-        self._state = _JsonState.VALUE
-        self._stack: list[str] = []
-        self._in_key = False
-        self._hex = 0
-        self._scalar = ""
-        self._max_depth = max_depth
-        self.repaired = False
-
-    @property
-    def is_done(self) -> bool:
-        return self._state is _JsonState.DONE
-
-    def advance(self, text: str, start: int, base: int, take: Callable[[str], None]) -> int:
-        """Read on from index `start`; `base` is the position of index 0 in the whole text. Returns the index reached.
-
-        Raises:
-            Malformed: this is no JSON.
-        """
-        index, size, taken = start, len(text), start
-        while index < size and self._state is not _JsonState.DONE:
-            if self._state is _JsonState.STRING:
-                index = self._string(text, index)
-                if self._state is _JsonState.STRING and index < size:
-                    take(text[taken:index] + f"\\u{ord(text[index]):04x}")
-                    self.repaired = True
-                    index += 1
-                    taken = index
-                continue
-            index = self._other(text, index, base)
-        if index > taken:
-            take(text[taken:index])
-        return index
-
-    def _string(self, text: str, index: int) -> int:
-        match = _PLAIN.match(text, index)
-        index = match.end() if match is not None else index
-        if index == len(text):
-            return index
-        if text[index] == '"':
-            self._state = _JsonState.COLON if self._in_key else _JsonState.AFTER
-            self._settle()
-            return index + 1
-        if text[index] == "\\":
-            self._state = _JsonState.ESCAPE
-            return index + 1
-        return index
-
-    def _other(self, text: str, index: int, base: int) -> int:
-        state = self._state
-        if state is _JsonState.ESCAPE or state is _JsonState.HEX:
-            self._escape(text[index], base + index)
-            return index + 1
-        if state is _JsonState.SCALAR:
-            return self._go_on_scalar(text, index, base)
-        match = _WHITE_SPACE.match(text, index)
-        index = match.end() if match is not None else index
-        if index == len(text):
-            return index
-        return self._sign(text[index], index, base)
-
-    def _escape(self, character: str, at: int) -> None:
-        if self._state is _JsonState.ESCAPE:
-            if character == "u":
-                self._state, self._hex = _JsonState.HEX, 4
-            elif character in _ESCAPES:
-                self._state = _JsonState.STRING
-            else:
-                raise Malformed("expected a JSON escape", at)
-        elif character not in _HEX:
-            raise Malformed("expected four hexadecimal digits", at)
-        else:
-            self._hex -= 1
-            self._state = _JsonState.HEX if self._hex else _JsonState.STRING
-
-    def _go_on_scalar(self, text: str, index: int, base: int) -> int:
-        match = _SCALAR.match(text, index)
-        end = match.end() if match is not None else index
-        self._scalar += text[index:end]
-        if len(self._scalar) > _MAX_SCALAR:
-            raise Malformed(
-                "expected a shorter number", base + end - len(self._scalar) + _MAX_SCALAR
-            )
-        if end < len(text):
-            if _IS_SCALAR.fullmatch(self._scalar) is None:
-                raise Malformed("expected a JSON value", base + end)
-            self._state = _JsonState.AFTER
-            self._settle()
-        return end
-
-    def _sign(self, character: str, index: int, base: int) -> int:
-        """A character that is structure, or begins a value."""
-        state = self._state
-        if state in _OPEN_VALUE and self._begin(character):
-            if len(self._stack) > self._max_depth:
-                reason = f"expected at most {self._max_depth} levels"
-                raise Malformed(reason, base + index, is_limit=True)
-            return index if self._state is _JsonState.SCALAR else index + 1
-        if state in _OPEN_KEY and character == '"':
-            self._state, self._in_key = _JsonState.STRING, True
-        elif state is _JsonState.COLON and character == ":":
-            self._state, self._in_key = _JsonState.VALUE, False
-        elif state is _JsonState.AFTER and character == ",":
-            self._state = _JsonState.KEY if self._stack[-1] == "}" else _JsonState.VALUE
-        elif self._stack and character == self._stack[-1] and state in _ENDABLE:
-            self._stack.pop()
-            self._state = _JsonState.AFTER
-            self._settle()
-        else:
-            raise Malformed(f"expected JSON, got {character!r}", base + index)
-        return index + 1
-
-    def _begin(self, character: str) -> bool:
-        if character == "{":
-            self._stack.append("}")
-            self._state = _JsonState.FIRST_KEY
-        elif character == "[":
-            self._stack.append("]")
-            self._state = _JsonState.FIRST
-        elif character == '"':
-            self._state, self._in_key = _JsonState.STRING, False
-        elif character in "-0123456789tfn":
-            self._state, self._scalar = _JsonState.SCALAR, ""
-        else:
-            return False
-        return True
-
-    def _settle(self) -> None:
-        if self._state is _JsonState.AFTER and not self._stack:
-            self._state = _JsonState.DONE
-
-
-_ENDABLE = frozenset({_JsonState.FIRST, _JsonState.FIRST_KEY, _JsonState.AFTER})
+_MAY_BE_VALUE = frozenset({_Next.VALUE, _Next.FIRST_VALUE})
+_MAY_BE_KEY = frozenset({_Next.KEY, _Next.FIRST_KEY})
+_MAY_BE_END = frozenset({_Next.FIRST_VALUE, _Next.FIRST_KEY, _Next.COMMA})
 
 
 def read_json(block: Block, take: Callable[[str], None]) -> Wait[None]:
-    """One JSON value at the cursor, given to `take` piece by piece."""
-    span = JsonSpan(block.limits.max_depth)
+    """One JSON value at the cursor, given to `take` in as few pieces as the text came in."""
+    buffer = block.buffer
+    start = block.at
+    is_repaired = False
+    for replacement in _lex(block):
+        text = buffer.slice(start, block.at) + (replacement or "")
+        if replacement:
+            is_repaired = True
+            block.at += 1
+        start = block.at
+        if text:
+            take(text)
+        if not replacement:
+            yield
+    if block.at > start:
+        take(buffer.slice(start, block.at))
+    if is_repaired:
+        block.repaired("control characters in a string were written as escapes")
+
+
+def _lex(block: Block) -> _Lex[None]:
+    closers: list[str] = []
+    state = _Next.VALUE
+    while state is not _Next.COMMA or closers:
+        sign = yield from _skip(block, _WHITE_SPACE)
+        if state in _MAY_BE_VALUE and sign in _CLOSERS:
+            closers.append(_CLOSERS[sign])
+            block.check_depth(len(closers))
+            block.at += 1
+            state = _Next.FIRST_KEY if sign == "{" else _Next.FIRST_VALUE
+        elif state in _MAY_BE_VALUE and sign == '"':
+            yield from _lex_string(block)
+            state = _Next.COMMA
+        elif state in _MAY_BE_VALUE and sign in _SCALAR_STARTS:
+            yield from _lex_scalar(block)
+            state = _Next.COMMA
+        elif state in _MAY_BE_KEY and sign == '"':
+            yield from _lex_string(block)
+            state = _Next.COLON
+        elif state is _Next.COLON and sign == ":":
+            block.at += 1
+            state = _Next.VALUE
+        elif state is _Next.COMMA and sign == ",":
+            block.at += 1
+            state = _Next.KEY if closers[-1] == "}" else _Next.VALUE
+        elif state in _MAY_BE_END and sign == closers[-1]:
+            block.at += 1
+            closers.pop()
+            state = _Next.COMMA
+        else:
+            block.malformed(f"expected JSON, got {sign!r}")
+
+
+def _skip(block: Block, characters: re.Pattern[str]) -> _Lex[str]:
+    """Pass over these characters; return the one that comes after, which must come."""
     buffer = block.buffer
     while True:
-        start = block.at - buffer.base
-        reached = span.advance(buffer.data, start, buffer.base, take)
-        buffer.examined += reached - start + 1
-        block.at = buffer.base + reached
-        if span.is_done:
-            if span.repaired:
-                block.repaired("control characters in a string were written as escapes")
-            return
+        index = block.at - buffer.base
+        match = characters.match(buffer.data, index)
+        end = index if match is None else match.end()
+        buffer.examined += end - index + 1
+        block.at += end - index
+        if end < len(buffer.data):
+            return buffer.data[end]
         if buffer.ended:
             block.malformed("the text ended inside a JSON value")
-        yield
+        yield None
+
+
+def _lex_string(block: Block) -> _Lex[None]:
+    block.at += 1
+    while (sign := (yield from _skip(block, _PLAIN))) != '"':
+        if sign != "\\":
+            yield f"\\u{ord(sign):04x}"
+            continue
+        block.at += 1
+        sign = yield from _skip(block, _NOTHING)
+        if sign != "u" and sign not in _ESCAPES:
+            block.malformed("expected a JSON escape")
+        block.at += 1
+        for _ in range(4 if sign == "u" else 0):
+            if (yield from _skip(block, _NOTHING)) not in _HEX:
+                block.malformed("expected four hexadecimal digits")
+            block.at += 1
+    block.at += 1
+
+
+def _lex_scalar(block: Block) -> _Lex[None]:
+    buffer, start = block.buffer, block.at
+    text = ""
+    while True:
+        index = block.at - buffer.base
+        match = _SCALAR.match(buffer.data, index)
+        text += "" if match is None else match.group()
+        buffer.examined += start + len(text) - block.at + 1
+        block.at = start + len(text)
+        if len(text) > _MAX_SCALAR:
+            block.malformed("expected a shorter number", at=start + _MAX_SCALAR)
+        if block.at < buffer.end:
+            break
+        if buffer.ended:
+            block.malformed("the text ended inside a JSON value")
+        yield None
+    if _IS_SCALAR.fullmatch(text) is None:
+        block.malformed("expected a JSON value")
 
 
 def read_json_string(block: Block) -> Wait[str]:
@@ -215,11 +171,7 @@ def read_json_string(block: Block) -> Wait[str]:
         block.malformed("expected a JSON string")
     pieces: list[str] = []
     end = block.at + block.limits.max_key
-
-    def take(piece: str) -> None:
-        pieces.append(piece)
-
-    yield from read_json(block, take)
+    yield from read_json(block, pieces.append)
     if block.at > end:
         block.malformed("expected a shorter string", at=end)
     return str(loads("".join(pieces)))
@@ -232,6 +184,7 @@ _NEXT_CALL = Words((",", "]"))
 _FENCES = Words(("```json", "```"))
 _FENCE_END = Words(("```",))
 _WRAPPER = "function"
+_SHAPES = {"object": ("{",), "array": ("[",), "either": ("{", "[")}
 _EXTRA_KEYS = frozenset({"type", "index", "id", "tool_call_id", "call_id", _WRAPPER})
 
 
@@ -253,33 +206,27 @@ class JsonBody(Struct, frozen=True, kw_only=True):
 
     def parse(self, block: Block) -> Wait[None]:
         is_fenced = False
+        start = block.start
         if self.is_opened:
             first = block.opener[-1]
-            yield from self._opened(block, first)
         else:
             first = yield from block.skip(SPACE)
             is_fenced = first == "`" and bool((yield from block.match(_FENCES)))
             if is_fenced:
                 first = yield from block.skip(SPACE)
-            if first == "[" and self.shape != "object":
-                block.at += 1
-                yield from self._array(block)
-            elif first == "{" and self.shape != "array":
-                yield from self._object(block)
-            else:
+            if first not in _SHAPES[self.shape]:
                 block.malformed(f"expected {self.shape}")
-        if first == "{" and self.separators is not None:
-            yield from self._more(block, self.separators)
-        if is_fenced:
-            yield from block.skip(SPACE)
-            yield from block.match(_FENCE_END)
-
-    def _opened(self, block: Block, first: str) -> Wait[None]:
-        """The opener was the bracket itself."""
+            start = block.at
+            block.at += 1
         if first == "[":
             yield from self._array(block)
         else:
-            yield from self._call(block, block.start)
+            yield from self._call(block, start)
+            if self.separators is not None:
+                yield from self._more(block, self.separators)
+        if is_fenced:
+            yield from block.skip(SPACE)
+            yield from block.match(_FENCE_END)
 
     def _array(self, block: Block) -> Wait[None]:
         """What follows a bracket, up to and with the closing bracket."""
@@ -377,11 +324,7 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         yield from block.confirm()
         yield from block.skip(SPACE)
         block.begin(name, at=start)
-        if (yield from block.peek()) == "{":
-            yield from read_json(block, block.input)
-        else:
-            for piece in (yield from read_arguments(block)):
-                block.input(piece)
+        yield from pass_arguments(block)
         end = block.at
         yield from block.skip(SPACE)
         if (yield from block.is_at_end()) or (yield from block.closes_here()):
@@ -400,17 +343,14 @@ class JsonBody(Struct, frozen=True, kw_only=True):
         return key in _EXTRA_KEYS or key in (*self.name_keys, *self.argument_keys, *self.id_keys)
 
 
-class _Members:
+class _Members(Struct):
     """What the members of an object have said about its call."""
 
-    __slots__ = ("call_id", "has_arguments", "is_begun", "name", "pieces")
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.call_id = ""
-        self.pieces: list[str] = []
-        self.has_arguments = False
-        self.is_begun = False
+    name: str = ""
+    call_id: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+    has_arguments: bool = False
+    is_begun: bool = False
 
 
 def read_arguments(block: Block) -> Wait[list[str]]:
@@ -430,6 +370,15 @@ def read_arguments(block: Block) -> Wait[list[str]]:
     if first == "n":
         return ["{}"]
     block.malformed("expected arguments that are an object", at=start)
+
+
+def pass_arguments(block: Block) -> Wait[None]:
+    """Report the arguments at the cursor as the input of the call that has begun."""
+    if (yield from block.peek()) == "{":
+        yield from read_json(block, block.input)
+    else:
+        for piece in (yield from read_arguments(block)):
+            block.input(piece)
 
 
 def _forget(_: str) -> None:

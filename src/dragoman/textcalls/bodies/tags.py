@@ -3,6 +3,7 @@
     <function=f> <parameter=k>v</parameter> … </function>             TaggedBody: the name stands in the tag
     <invoke name="f"> <parameter name="k">v</parameter> … </invoke>    the name is an attribute; `<invoke name="f"/>` too
     f <arg_key>k</arg_key> <arg_value>v</arg_value> …                 PairBody: a tag for the key and one for the value
+    <invoke name="f"> <k>v</k> …                                      NestedTagsBody: tags named after the parameters
 
 Values are typed by the tool's schema, or by the markup if it says (`Tag.type_of`). `Arguments` writes them as one JSON
 object, append-only.
@@ -10,25 +11,24 @@ object, append-only.
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman._json import as_object, is_strict, loads
 from dragoman.textcalls.block import Block
 from dragoman.textcalls.bodies.json_objects import read_json
 from dragoman.textcalls.cursor import SPACE, Wait, Words, words
-from dragoman.textcalls.offers import UNTYPED, Types
+from dragoman.textcalls.offers import UNTYPED, Types, types_within
 from dragoman.textcalls.values import (
     Untyped,
     coerce,
     json_string,
     json_string_inside,
     literal_as_json,
+    object_source,
 )
-
-TEXT = Types(frozenset({"string"}))
 
 
 def trim_newlines(text: str) -> str:
@@ -93,8 +93,7 @@ class Arguments:
         if whole is not None:
             self._block.input(whole)
             return frozenset(as_object(whole))
-        pairs = (f"{json_string(key)}:{source}" for key, source in self._values.items())
-        self._block.input("{" + ",".join(pairs) + "}")
+        self._block.input(object_source(self._values.items()))
         return frozenset(self._values)
 
     def _lead(self, key: str) -> str:
@@ -216,30 +215,19 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
     trims: bool = True
 
     def parse(self, block: Block) -> Wait[None]:
-        words = _compiled(self)
-        is_first = True
-        while True:
-            start = block.at
-            if self.wraps or not is_first:
-                yield from self._pass(block, words)
-                found = yield from block.match(words.call_opens)
-                if not found and is_first:
-                    block.malformed(f"expected {' or '.join(self.call.opens)}")
-                if not found:
-                    return
-            yield from self._call(block, words, block.start if is_first else start)
-            is_first = False
-            if not self.many or block.stop is not None:
-                return
+        def read_call(_: str, start: int) -> Wait[None]:
+            yield from self._call(block, start)
 
-    def _pass(self, block: Block, words: "_Compiled") -> Wait[None]:
-        while True:
-            yield from block.skip(SPACE)
-            if not (yield from block.match(words.between)):
-                return
+        yield from block.read_calls(
+            words(*self.call.opens),
+            read_call,
+            between=words(*self.between),
+            is_opened=not self.wraps,
+            many=self.many,
+        )
 
-    def _call(self, block: Block, words: "_Compiled", start: int) -> Wait[None]:
-        head = yield from self._head(block, self.call, words.call_ends)
+    def _call(self, block: Block, start: int) -> Wait[None]:
+        head = yield from self._head(block, self.call)
         if not head.name or any(character in SPACE for character in head.name):
             block.malformed("expected a name")
         if not self.wraps:
@@ -254,9 +242,9 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         if self.takes_json and (yield from block.skip(SPACE)) == "{":
             yield from read_json(block, block.input)
             yield from block.skip(SPACE)
-            yield from block.expect(words.call_closes)
+            yield from block.expect(words(*self.call.closes))
         else:
-            stop = yield from self._parameters(block, words, arguments)
+            stop = yield from self._parameters(block, arguments)
             keys = arguments.finish(self.wrappers)
             missing = [key for key in block.offers.required(head.name) if key not in keys]
             if self.is_strict and missing:
@@ -269,88 +257,54 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         if not head.is_void and (yield from block.skip(SPACE)) not in ("<", "]"):
             block.malformed("expected a parameter")
 
-    def _parameters(self, block: Block, words: "_Compiled", arguments: Arguments) -> Wait[str]:
+    def _parameters(self, block: Block, arguments: Arguments) -> Wait[str]:
         """Read all parameters; return what closed the call."""
+        inside = words(*self.parameter.opens, *self.call.closes)
         stop = ""
         while True:
             if not stop:
                 yield from block.skip(SPACE)
                 if self.forgives and (yield from block.closes_here()):
                     return ""
-                stop = yield from block.expect(words.inside)
+                stop = yield from block.expect(inside)
             if stop in self.call.closes:
                 return stop
-            head = yield from self._head(block, self.parameter, words.parameter_ends)
+            head = yield from self._head(block, self.parameter)
             if not head.name or (self.is_strict and head.name in arguments):
                 block.malformed("expected a parameter with a name of its own")
             if head.is_void:
                 arguments.put(head.name, '""')
                 stop = ""
                 continue
-            stop = yield from self._value(block, words, arguments, head)
+            stop = yield from self._value(block, arguments, head)
             if stop in self.parameter.closes:
                 stop = ""
 
-    def _value(
-        self, block: Block, words: "_Compiled", arguments: Arguments, head: _Head
-    ) -> Wait[str]:
+    def _value(self, block: Block, arguments: Arguments, head: _Head) -> Wait[str]:
         """Read the value of a parameter; return what ended it."""
+        closes = self.parameter.closes
+        forgiven = (*self.parameter.opens, *self.call.closes) if self.forgives else ()
         is_cdata = self.takes_cdata and bool((yield from block.match(_CDATA)))
-        stops = _CDATA_END if is_cdata else words.value_stops
+        stops = _CDATA_END if is_cdata else words(*closes, *forgiven)
         trims = self.trims and not is_cdata
         stop = yield from arguments.read(head.name, stops, hint=head.types, trims=trims)
         if not stop:
             block.malformed("the text ended inside a parameter")
         if is_cdata:
             yield from block.skip(SPACE)
-            stop = yield from block.expect(words.parameter_closes)
+            stop = yield from block.expect(words(*closes))
         return stop
 
-    def _head(self, block: Block, tag: Tag, ends: Words) -> Wait[_Head]:
-        text, _ = yield from block.read(ends, block.limits.max_key, forbid=tag.forbid)
+    def _head(self, block: Block, tag: Tag) -> Wait[_Head]:
+        text, _ = yield from block.read(words(*tag.ends), block.limits.max_key, forbid=tag.forbid)
         is_void = text.endswith("/")
         if tag.attribute is None:
-            name = (
-                text.rstrip("/").strip().strip(_QUOTES) if is_void else text.strip().strip(_QUOTES)
-            )
-            return _Head(name, UNTYPED, is_void)
+            return _Head(text.rstrip("/").strip().strip(_QUOTES), UNTYPED, is_void)
         attributes = {
             found[1]: next((value for value in found.groups()[1:] if value is not None), "")
             for found in _ATTRIBUTE.finditer(text)
         }
         return _Head(attributes.get(tag.attribute, ""), tag.type_of(attributes), is_void)
-
-
-class _Compiled:
-    """The words of one body."""
-
-    __slots__ = (
-        "between",
-        "call_closes",
-        "call_ends",
-        "call_opens",
-        "inside",
-        "parameter_closes",
-        "parameter_ends",
-        "value_stops",
-    )
-
-    def __init__(self, body: TaggedBody) -> None:
-        call, parameter = body.call, body.parameter
-        self.between = Words(body.between)
-        self.call_opens = Words(call.opens)
-        self.call_ends = Words(call.ends)
-        self.call_closes = Words(call.closes)
-        self.parameter_closes = Words(parameter.closes)
-        self.parameter_ends = Words(parameter.ends)
-        self.inside = Words((*parameter.opens, *call.closes))
-        forgiven = (*parameter.opens, *call.closes) if body.forgives else ()
-        self.value_stops = Words((*parameter.closes, *forgiven))
-
-
-@lru_cache(maxsize=256)
-def _compiled(body: TaggedBody) -> _Compiled:
-    return _Compiled(body)
 
 
 _NO_PAIR_NAME = "<>{}[]()\"'`,; \t\r"
@@ -359,7 +313,7 @@ _ESCAPED_LINE_BREAK = "\\n"  # models write the two characters instead of a line
 
 class PairBody(Struct, frozen=True, kw_only=True):
     """opens: what begins each call; none: the block's opener does. separators: what may follow the name.
-    closes: what ends each call. suffix: any text that may stand inside each tag before its end (`<arg_key:x>`).
+    closes: what ends each call.
     """
 
     opens: tuple[str, ...] = ()
@@ -370,20 +324,13 @@ class PairBody(Struct, frozen=True, kw_only=True):
     untyped: Untyped = "string"
 
     def parse(self, block: Block) -> Wait[None]:
-        if not self.opens:
-            yield from self._call(block, block.start)
-            return
+        def read_call(_: str, start: int) -> Wait[None]:
+            yield from self._call(block, start)
+
         opens = words(*self.opens)
-        is_first = True
-        while True:
-            start = block.at
-            yield from block.skip(SPACE)
-            if not (yield from block.match(opens)):
-                if is_first:
-                    block.malformed(f"expected {' or '.join(self.opens)}")
-                return
-            yield from self._call(block, block.start if is_first else start)
-            is_first = False
+        yield from block.read_calls(
+            opens, read_call, is_opened=not self.opens, many=bool(self.opens)
+        )
 
     def _call(self, block: Block, start: int) -> Wait[None]:
         key_open = self.key[0]
@@ -415,11 +362,91 @@ class PairBody(Struct, frozen=True, kw_only=True):
             block.malformed("the text ended inside a value")
         return (yield from self._next(block, inside))
 
-    def _next(self, block: Block, words: Words) -> Wait[str]:
+    def _next(self, block: Block, expected: Words) -> Wait[str]:
         yield from block.skip(SPACE)
-        yield from block.match(_RUBBISH)
+        yield from block.match(words(_ESCAPED_LINE_BREAK))
         yield from block.skip(SPACE)
-        return (yield from block.expect(words))
+        return (yield from block.expect(expected))
 
 
-_RUBBISH = Words((_ESCAPED_LINE_BREAK,))
+_MAX_SUFFIX = 32
+
+
+class SuffixedPairBody(Struct, frozen=True, kw_only=True):
+    """Pairs whose every tag carries the suffix of the opener: `<tool_calls:x>`, `<tool_call:x>`, `<arg_key:x>`."""
+
+    body: PairBody
+    closer: str
+
+    def parse(self, block: Block) -> Wait[None]:
+        suffix, _ = yield from block.read(words(">"), _MAX_SUFFIX, forbid="<\n ")
+
+        def spell(word: str) -> str:
+            return f"{word[:-1]}:{suffix}>"
+
+        body = self.body
+        suffixed = replace(
+            body,
+            opens=tuple(map(spell, body.opens)),
+            closes=tuple(map(spell, body.closes)),
+            key=(spell(body.key[0]), spell(body.key[1])),
+            value=(spell(body.value[0]), spell(body.value[1])),
+            separators=tuple(map(spell, body.separators)),
+        )
+        yield from suffixed.parse(block)
+        yield from block.close(words(spell(self.closer)), is_needed=False, eos_ok=True)
+        if block.stop is None:
+            block.stop = block.at
+
+
+class NestedTagsBody(Struct, frozen=True, kw_only=True):
+    """Elements within elements, each tag after the `namespace`. A value is an array if its schema says so or its tags repeat."""
+
+    namespace: str
+
+    def parse(self, block: Block) -> Wait[None]:
+        def read_call(_: str, start: int) -> Wait[None]:
+            yield from self._call(block, start)
+
+        yield from block.read_calls(words(f'{self.namespace}<invoke name="'), read_call)
+
+    def _call(self, block: Block, start: int) -> Wait[None]:
+        name, _ = yield from block.read(words('">'), block.limits.max_name, forbid="<\n")
+        yield from block.confirm()
+        block.begin(name, at=start)
+        arguments = Arguments(block, name)
+        end = f"{self.namespace}</invoke>"
+        while True:
+            yield from block.skip(SPACE)
+            if (yield from block.expect(words(end, f"{self.namespace}<"))) == end:
+                break
+            key, _ = yield from block.read(words(">"), block.limits.max_key)
+            types = block.offers.types(name, key)
+            schema = block.offers.schema(name)
+            arguments.put(key, (yield from self._element(block, key, types, schema, 1)))
+        arguments.finish()
+        block.close_call()
+
+    def _element(self, block: Block, tag: str, types: Types, root: object, depth: int) -> Wait[str]:
+        """The content of an element up to and with its end, as JSON."""
+        block.check_depth(depth)
+        pieces: list[str] = []
+        children: list[tuple[str, str]] = []
+        while True:
+            if not (yield from block.until(words(f"{self.namespace}<"), pieces.append)):
+                block.malformed("the text ended inside a value")
+            inner, _ = yield from block.read(words(">"), block.limits.max_key)
+            if inner == f"/{tag}":
+                break
+            if inner.startswith("/"):
+                block.malformed(f"expected the end of {tag!r}")
+            within = types_within(types, inner, root)
+            child = yield from self._element(block, inner, within, root, depth + 1)
+            children.append((inner, child))
+        if not children:
+            return coerce(trim_newlines("".join(pieces)), types)
+        names = [name for name, _ in children]
+        is_list = len(set(names)) < len(names) or names == ["item"]
+        if "array" in types.names if types.names else is_list:
+            return "[" + ",".join(source for _, source in children) + "]"
+        return object_source(children)

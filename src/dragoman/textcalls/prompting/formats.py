@@ -1,9 +1,11 @@
 """The formats that tools can be prompted in, by the names that the scanner knows them by."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from dragoman.core.aliases import NameLimits
-from dragoman.textcalls.formats.use_tool import read_parameters
+from dragoman.textcalls.bodies.named_tags import read_parameters
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting import wordings
 from dragoman.textcalls.prompting.wordings import (
@@ -14,25 +16,13 @@ from dragoman.textcalls.prompting.wordings import (
     KIMI_RETURNS,
     MISTRAL_RESULTS,
     OBSERVATIONS,
-    TOOL_RESPONSES,
-    ResultForm,
-    Wording,
-    WriteCalls,
-    plain_wording,
+    ToolPrompt,
 )
 from dragoman.textcalls.prompting.writers import (
-    PromptCall,
-    Signature,
     Tags,
-    ToolPrompt,
-    cohere_call,
-    enclosed,
-    flat_call,
-    kimi_id,
+    WriteCalls,
+    json_calls,
     marked_calls,
-    mistral_call,
-    object_call,
-    parameters_call,
     python_calls,
 )
 from dragoman.textcalls.values import Untyped
@@ -41,117 +31,84 @@ from dragoman.textcalls.values import Untyped
 def _functions(opening: str, closing: str) -> Tags:
     """Qwen3-Coder's blocks, under any outer tag."""
     return Tags(
-        head=lambda name, _: f"{opening}\n<function={name}>\n",
-        parameter=lambda key, _: f"<parameter={key}>",
-        end=lambda _: "</parameter>\n",
-        tail=lambda _: f"</function>\n{closing}",
+        call=(opening + "\n<function={name}>\n", f"</function>\n{closing}"),
+        parameter=("<parameter={key}>", "</parameter>\n"),
         room="\n",
         marks=("</parameter>", "<parameter=", "</function>", "<function=", closing),
     )
 
 
-def _invokes(opening: str, closing: str, prefix: str = "", untyped: Untyped = "string") -> Tags:
+def _invokes(wrapper: str, prefix: str = "", untyped: Untyped = "string") -> Tags:
     """Blocks of `<invoke name=…>` with `<parameter name=…>`, whose tags may have a prefix."""
+    invoke, parameter, closing = f"{prefix}invoke", f"{prefix}parameter", f"</{wrapper}>"
     return Tags(
-        opening=f"{opening}\n",
-        head=lambda name, _: f'<{prefix}invoke name="{name}">\n',
-        parameter=lambda key, _: f'<{prefix}parameter name="{key}">',
-        end=lambda _: f"</{prefix}parameter>\n",
-        tail=lambda _: f"</{prefix}invoke>",
-        closing=f"\n{closing}",
-        marks=(
-            f"</{prefix}parameter>",
-            f"<{prefix}parameter",
-            f"</{prefix}invoke>",
-            f"<{prefix}invoke",
-            closing,
-        ),
+        block=(f"<{wrapper}>\n", f"\n{closing}"),
+        call=(f'<{invoke} name="{{name}}">\n', f"</{invoke}>"),
+        parameter=(f'<{parameter} name="{{key}}">', f"</{parameter}>\n"),
+        marks=(f"</{parameter}>", f"<{parameter}", f"</{invoke}>", f"<{invoke}", closing),
         untyped=untyped,
     )
 
 
-QWEN_CODER = _functions("<tool_call>", "</tool_call>")
-SEED = _functions("<seed:tool_call>", "</seed:tool_call>")
-ANTHROPIC = _invokes("<function_calls>", "</function_calls>")
-MINIMAX = _invokes("<minimax:tool_call>", "</minimax:tool_call>")
-MUSE = _invokes("<atem:function_calls>", "</atem:function_calls>", "atem:", "json")
-DOTS = _invokes("<dots_function_call>", "</dots_function_call>")
+_PAIR = ("<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>\n")
+_PAIR_MARKS = ("</arg_value>", "<arg_key>", "<arg_value>", "</tool_call>")
 
 GLM = Tags(
-    head=lambda name, _: f"<tool_call>{name}\n",
-    parameter=lambda key, _: f"<arg_key>{key}</arg_key>\n<arg_value>",
-    end=lambda _: "</arg_value>\n",
-    tail=lambda _: "</tool_call>",
-    marks=("</arg_value>", "<arg_key>", "<arg_value>", "</tool_call>"),
-    trims="nothing",
+    call=("<tool_call>{name}\n", "</tool_call>"),
+    parameter=_PAIR,
+    marks=_PAIR_MARKS,
+    trims=False,
 )
 
 HUNYUAN = Tags(
-    opening="<tool_calls>\n",
-    head=lambda name, _: f"<tool_call>{name}<tool_sep>\n",
-    parameter=lambda key, _: f"<arg_key>{key}</arg_key>\n<arg_value>",
-    end=lambda _: "</arg_value>\n",
-    tail=lambda _: "</tool_call>",
-    closing="\n</tool_calls>",
-    marks=("</arg_value>", "<arg_key>", "<arg_value>", "</tool_call>"),
-    trims="nothing",
+    block=("<tool_calls>\n", "\n</tool_calls>"),
+    call=("<tool_call>{name}<tool_sep>\n", "</tool_call>"),
+    parameter=_PAIR,
+    marks=_PAIR_MARKS,
+    trims=False,
 )
 
 
 def _dsml(wrapper: str) -> Tags:
     return Tags(
-        opening=f"<｜DSML｜{wrapper}>\n",
-        head=lambda name, _: f'<｜DSML｜invoke name="{name}">\n',
-        parameter=lambda key, kind: (
-            f'<｜DSML｜parameter name="{key}" string="{"true" if kind == "string" else "false"}">'
+        block=(f"<｜DSML｜{wrapper}>\n", f"\n</｜DSML｜{wrapper}>"),
+        call=('<｜DSML｜invoke name="{name}">\n', "</｜DSML｜invoke>"),
+        parameter=(
+            '<｜DSML｜parameter name="{key}" string="{is_string}">',
+            "</｜DSML｜parameter>\n",
         ),
-        end=lambda _: "</｜DSML｜parameter>\n",
-        tail=lambda _: "</｜DSML｜invoke>",
-        closing=f"\n</｜DSML｜{wrapper}>",
         marks=("｜DSML｜",),
-        trims="nothing",
+        trims=False,
         untyped="markup",
         wrappers=("arguments", "input"),
     )
 
 
-DSML = _dsml("function_calls")
-DSML_V4 = _dsml("tool_calls")
-
 KIMI_K3 = Tags(
-    opening="<|open|>tools<|sep|>",
-    head=lambda name, number: f'<|open|>call tool="{name}" index="{number}"<|sep|>',
-    parameter=lambda key, kind: (
-        f'<|open|>argument key="{key}" type="{"number" if kind == "integer" else kind}"<|sep|>'
-    ),
-    end=lambda _: "<|close|>argument<|sep|>",
-    tail=lambda _: "<|close|>call<|sep|>",
-    closing="<|close|>tools<|sep|>",
+    block=("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+    call=('<|open|>call tool="{name}" index="{number}"<|sep|>', "<|close|>call<|sep|>"),
+    parameter=('<|open|>argument key="{key}" type="{type}"<|sep|>', "<|close|>argument<|sep|>"),
     between="",
     marks=("<|close|>", "<|open|>", "<|sep|>"),
-    trims="nothing",
+    trims=False,
     untyped="markup",
 )
 
 MINICPM = Tags(
-    head=lambda name, _: f'<function name="{name}">',
-    parameter=lambda key, _: f'<param name="{key}">',
-    end=lambda _: "</param>",
-    tail=lambda _: "</function>",
+    call=('<function name="{name}">', "</function>"),
+    parameter=('<param name="{key}">', "</param>"),
     marks=("</param>", "<param", "</function>", "<![CDATA["),
     wrappers=("properties", "arguments", "parameters"),
     needs_required=True,
 )
 
 STEP3 = Tags(
-    opening="<｜tool_calls_begin｜>",
-    head=lambda name, _: (
-        f'<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">'
+    block=("<｜tool_calls_begin｜>", "<｜tool_calls_end｜>"),
+    call=(
+        '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">',
+        "</steptml:invoke><｜tool_call_end｜>",
     ),
-    parameter=lambda key, _: f'<steptml:parameter name="{key}">',
-    end=lambda _: "</steptml:parameter>",
-    tail=lambda _: "</steptml:invoke><｜tool_call_end｜>",
-    closing="<｜tool_calls_end｜>",
+    parameter=('<steptml:parameter name="{key}">', "</steptml:parameter>"),
     between="",
     marks=("steptml:", "<｜tool_call"),
 )
@@ -163,162 +120,126 @@ def _read_named_tags(text: str, name: str, offers: Offers) -> dict[str, str]:
 
 
 USE_TOOL = Tags(
-    head=lambda name, _: f"<use_tool>\n<name>{name}</name>\n",
-    parameter=lambda key, _: f"<{key}>",
-    end=lambda key: f"</{key}>\n",
-    tail=lambda _: "</use_tool>",
+    call=("<use_tool>\n<name>{name}</name>\n", "</use_tool>"),
+    parameter=("<{key}>", "</{key}>\n"),
     marks=("<use_tool>", "</use_tool>"),
     read=_read_named_tags,
 )
 
 
 TOOL_TAGS = Tags(
-    head=lambda name, _: f"<{name}>\n",
-    parameter=lambda key, _: f"<{key}>",
-    end=lambda key: f"</{key}>\n",
-    tail=lambda name: f"</{name}>",
+    call=("<{name}>\n", "</{name}>"),
+    parameter=("<{key}>", "</{key}>\n"),
     marks=("</{name}>",),
     only_declared=True,
     read=_read_named_tags,
 )
 
 
-_NAMES = NameLimits()
 # Names that are written bare, where a hyphen would end or split them.
 _WORDS = NameLimits(pattern="[a-zA-Z0-9_]")
 
 
-def _prompt(
-    name: str,
-    write_calls: WriteCalls,
-    wording: Wording | None = None,
-    results: ResultForm = TOOL_RESPONSES,
-    *,
-    names: NameLimits = _NAMES,
-    stops: tuple[str, ...] = (),
-) -> ToolPrompt:
-    """One row. A format without a wording of its own is explained in plain words."""
-    words = plain_wording(write_calls) if wording is None else wording
-
-    def describe_tools(signatures: Sequence[Signature]) -> str:
-        return f"{words.before}{words.show(signatures)}{words.after}\n\n{results.follow}"
-
-    return ToolPrompt(
-        name=name,
-        describe_tools=describe_tools,
-        write_calls=write_calls,
-        write_results=results.write_results,
-        ends=results.ends,
-        names=names,
-        stops=stops,
-    )
+_OBJECT = '{"name": "%(name)s", "arguments": %(arguments)s}'
+_PARAMETERS = '{"name": "%(name)s", "parameters": %(arguments)s}'
+_DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 
 
-def _array(opening: str, closing: str) -> WriteCalls:
-    return enclosed(object_call, opening=f"{opening}[", between=", ", closing=f"]{closing}")
+def _array(opening: str, closing: str = "", call: str = _OBJECT) -> WriteCalls:
+    return json_calls(call, block=(f"{opening}[", f"]{closing}"), between=", ")
 
-
-def _objects(opening: str, closing: str) -> WriteCalls:
-    """One JSON object in each block."""
-    return enclosed(lambda call: opening + object_call(call) + closing)
-
-
-def _kimi_call(call: PromptCall) -> str:
-    call_id = kimi_id(call.name, call.number)
-    return (
-        f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{call.arguments}<|tool_call_end|>"
-    )
-
-
-_KIMI = enclosed(
-    _kimi_call,
-    opening="<|tool_calls_section_begin|>",
-    between="",
-    closing="<|tool_calls_section_end|>",
-)
-_DEEPSEEK_V3 = enclosed(
-    flat_call(
-        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"
-    ),
-    opening="<｜tool▁calls▁begin｜>",
-    closing="<｜tool▁calls▁end｜>",
-)
-_DEEPSEEK_V31 = enclosed(
-    flat_call("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
-    opening="<｜tool▁calls▁begin｜>",
-    between="",
-    closing="<｜tool▁calls▁end｜>",
-)
-_COMMAND = enclosed(
-    cohere_call, opening="<|START_ACTION|>[\n", between=",\n", closing="\n]<|END_ACTION|>"
-)
-_APERTUS = enclosed(
-    lambda call: f'{{"{call.name}": {call.arguments}}}',
-    opening="<|tools_prefix|>[",
-    between=", ",
-    closing="]<|tools_suffix|>",
-)
-_HARMONY = enclosed(
-    flat_call("<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>"),
-    between="",
-)
 
 _IN_JSON = (
-    _prompt("hermes", _objects("<tool_call>\n", "\n</tool_call>"), wordings.HERMES),
-    _prompt(
+    ToolPrompt("hermes", json_calls(f"<tool_call>\n{_OBJECT}\n</tool_call>"), wordings.HERMES),
+    ToolPrompt(
         "mistral",
-        enclosed(mistral_call, opening="[TOOL_CALLS] [", between=", ", closing="]"),
+        _array(
+            "[TOOL_CALLS] ",
+            call='{"name": "%(name)s", "arguments": %(arguments)s, "id": "%(mistral_id)s"}',
+        ),
         wordings.MISTRAL,
         MISTRAL_RESULTS,
     ),
-    _prompt(
+    ToolPrompt(
         "mistral_named",
-        enclosed(flat_call("[TOOL_CALLS]", "[ARGS]", ""), between=""),
+        json_calls("[TOOL_CALLS]%(name)s[ARGS]%(arguments)s", between=""),
         wordings.MISTRAL_NAMED,
         MISTRAL_RESULTS,
     ),
-    _prompt("deepseek_v3", _DEEPSEEK_V3, wordings.DEEPSEEK_V3, DEEPSEEK_OUTPUTS),
-    _prompt("deepseek_v31", _DEEPSEEK_V31, wordings.DEEPSEEK_V31, DEEPSEEK_OUTPUTS),
-    _prompt("kimi_k2", _KIMI, results=KIMI_RETURNS),
-    _prompt("bare_json", enclosed(parameters_call, between="; "), wordings.LLAMA_JSON),
-    _prompt(
-        "python_tag",
-        enclosed(parameters_call, opening="<|python_tag|>", between="; "),
+    ToolPrompt(
+        "deepseek_v3",
+        json_calls(
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>%(name)s\n"
+            "```json\n%(arguments)s\n```<｜tool▁call▁end｜>",
+            block=_DEEPSEEK,
+        ),
+        wordings.DEEPSEEK_V3,
+        DEEPSEEK_OUTPUTS,
     ),
-    _prompt(
+    ToolPrompt(
+        "deepseek_v31",
+        json_calls(
+            "<｜tool▁call▁begin｜>%(name)s<｜tool▁sep｜>%(arguments)s<｜tool▁call▁end｜>",
+            block=_DEEPSEEK,
+            between="",
+        ),
+        wordings.DEEPSEEK_V31,
+        DEEPSEEK_OUTPUTS,
+    ),
+    ToolPrompt(
+        "kimi_k2",
+        json_calls(
+            "<|tool_call_begin|>%(kimi_id)s<|tool_call_argument_begin|>%(arguments)s<|tool_call_end|>",
+            block=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+            between="",
+        ),
+        results=KIMI_RETURNS,
+    ),
+    ToolPrompt("bare_json", json_calls(_PARAMETERS, between="; "), wordings.LLAMA_JSON),
+    ToolPrompt("python_tag", json_calls(_PARAMETERS, block=("<|python_tag|>", ""), between="; ")),
+    ToolPrompt(
         "functionary_v31",
-        enclosed(flat_call("<function=", ">", "</function>")),
+        json_calls("<function=%(name)s>%(arguments)s</function>"),
         wordings.FUNCTIONARY,
     ),
-    _prompt("command", _COMMAND, results=COHERE_RESULTS),
-    _prompt("tool_calls_array", _array("<tool_calls>", "</tool_calls>")),
-    _prompt(
-        "minimax_m1", enclosed(object_call, opening="<tool_calls>\n", closing="\n</tool_calls>")
+    ToolPrompt(
+        "command",
+        json_calls(
+            '{"tool_call_id": "%(number)d", "tool_name": "%(name)s", "parameters": %(arguments)s}',
+            block=("<|START_ACTION|>[\n", "\n]<|END_ACTION|>"),
+            between=",\n",
+        ),
+        results=COHERE_RESULTS,
     ),
-    _prompt("nemotron", _array("<TOOLCALL>", "</TOOLCALL>")),
-    _prompt("granite", _array("<|tool_call|>", "")),
-    _prompt("granite_20b", _objects("<function_call> ", "")),
-    _prompt(
-        "internlm",
-        enclosed(lambda call: f"<|action_start|><|plugin|>{parameters_call(call)}<|action_end|>"),
+    ToolPrompt("tool_calls_array", _array("<tool_calls>", "</tool_calls>")),
+    ToolPrompt("minimax_m1", json_calls(_OBJECT, block=("<tool_calls>\n", "\n</tool_calls>"))),
+    ToolPrompt("nemotron", _array("<TOOLCALL>", "</TOOLCALL>")),
+    ToolPrompt("granite", _array("<|tool_call|>")),
+    ToolPrompt("granite_20b", json_calls(f"<function_call> {_OBJECT}")),
+    ToolPrompt("internlm", json_calls(f"<|action_start|><|plugin|>{_PARAMETERS}<|action_end|>")),
+    ToolPrompt("functools", _array("functools")),
+    ToolPrompt(
+        "apertus",
+        _array("<|tools_prefix|>", "<|tools_suffix|>", '{"%(name)s": %(arguments)s}'),
     ),
-    _prompt("functools", _array("functools", "")),
-    _prompt("apertus", _APERTUS),
-    _prompt("longcat", _objects("<longcat_tool_call>", "</longcat_tool_call>")),
-    _prompt("dots_json", _objects("<dots_function_call>", "</dots_function_call>")),
-    _prompt(
+    ToolPrompt("longcat", json_calls(f"<longcat_tool_call>{_OBJECT}</longcat_tool_call>")),
+    ToolPrompt("dots_json", json_calls(f"<dots_function_call>{_OBJECT}</dots_function_call>")),
+    ToolPrompt(
         "inkling",
-        enclosed(
-            lambda call: (
-                f'<|content_invoke_tool_json|>{{"name": "{call.name}", '
-                f'"args": {call.arguments}}}<|end_message|>'
-            )
+        json_calls(
+            '<|content_invoke_tool_json|>{"name": "%(name)s", "args": %(arguments)s}<|end_message|>'
         ),
     ),
-    _prompt("harmony", _HARMONY),
-    _prompt(
+    ToolPrompt(
+        "harmony",
+        json_calls(
+            "<|channel|>commentary to=functions.%(name)s <|constrain|>json<|message|>%(arguments)s<|call|>",
+            between="",
+        ),
+    ),
+    ToolPrompt(
         "react",
-        enclosed(lambda call: f"Action: {call.name}\nAction Input: {call.arguments}"),
+        json_calls("Action: %(name)s\nAction Input: %(arguments)s"),
         wordings.REACT,
         OBSERVATIONS,
         stops=("Observation:",),
@@ -326,57 +247,44 @@ _IN_JSON = (
 )
 
 _IN_TAGS = (
-    _prompt("use_tool", USE_TOOL.write_calls, wordings.OBSIDIAN),
-    _prompt("qwen3_coder", QWEN_CODER.write_calls, wordings.QWEN_CODER),
-    _prompt("glm", GLM.write_calls, wordings.GLM),
-    _prompt("anthropic", ANTHROPIC.write_calls, wordings.ANTHROPIC, FUNCTION_RESULTS),
-    _prompt("deepseek_v32", DSML.write_calls, wordings.DSML, DSML_RESULTS),
-    _prompt("deepseek_v4", DSML_V4.write_calls, wordings.DSML_V4, DSML_RESULTS),
-    _prompt("seed_oss", SEED.write_calls),
-    _prompt("minimax_m2", MINIMAX.write_calls),
-    _prompt("hunyuan", HUNYUAN.write_calls),
-    _prompt("dots", DOTS.write_calls),
-    _prompt("muse", MUSE.write_calls),
-    _prompt("minicpm", MINICPM.write_calls),
-    _prompt("step3", STEP3.write_calls),
-    _prompt("kimi_k3", KIMI_K3.write_calls),
-    _prompt("tool_tags", TOOL_TAGS.write_calls),
+    ToolPrompt("use_tool", USE_TOOL.write_calls, wordings.OBSIDIAN),
+    ToolPrompt(
+        "qwen3_coder", _functions("<tool_call>", "</tool_call>").write_calls, wordings.QWEN_CODER
+    ),
+    ToolPrompt("glm", GLM.write_calls, wordings.GLM),
+    ToolPrompt(
+        "anthropic", _invokes("function_calls").write_calls, wordings.ANTHROPIC, FUNCTION_RESULTS
+    ),
+    ToolPrompt("deepseek_v32", _dsml("function_calls").write_calls, wordings.DSML, DSML_RESULTS),
+    ToolPrompt("deepseek_v4", _dsml("tool_calls").write_calls, wordings.DSML_V4, DSML_RESULTS),
+    ToolPrompt("seed_oss", _functions("<seed:tool_call>", "</seed:tool_call>").write_calls),
+    ToolPrompt("minimax_m2", _invokes("minimax:tool_call").write_calls),
+    ToolPrompt("hunyuan", HUNYUAN.write_calls),
+    ToolPrompt("dots", _invokes("dots_function_call").write_calls),
+    ToolPrompt("muse", _invokes("atem:function_calls", "atem:", "json").write_calls),
+    ToolPrompt("minicpm", MINICPM.write_calls),
+    ToolPrompt("step3", STEP3.write_calls),
+    ToolPrompt("kimi_k3", KIMI_K3.write_calls),
+    ToolPrompt("tool_tags", TOOL_TAGS.write_calls),
 )
 
 _PYTHON_LIKE = (
-    _prompt("pythonic", python_calls(opening="[", closing="]"), wordings.PYTHONIC, names=_WORDS),
-    _prompt(
-        "llama4",
-        python_calls(opening="<|python_start|>[", closing="]<|python_end|>"),
-        names=_WORDS,
-    ),
-    _prompt(
+    ToolPrompt("pythonic", python_calls(block=("[", "]")), wordings.PYTHONIC),
+    ToolPrompt("llama4", python_calls(block=("<|python_start|>[", "]<|python_end|>"))),
+    ToolPrompt(
         "olmo3",
-        python_calls(opening="<function_calls>\n", between="\n", closing="\n</function_calls>"),
-        names=_WORDS,
+        python_calls(block=("<function_calls>\n", "\n</function_calls>"), between="\n"),
     ),
-    _prompt(
-        "lfm2",
-        python_calls(opening="<|tool_call_start|>[", closing="]<|tool_call_end|>"),
-        names=_WORDS,
-    ),
-    _prompt(
-        "tool_code",
-        python_calls(opening="```tool_code\n", between="\n", closing="\n```"),
-        names=_WORDS,
-    ),
-    _prompt(
-        "gemma4",
-        marked_calls(mark='<|"|>', opening="<|tool_call>", closing="<tool_call|>"),
-        names=_WORDS,
-    ),
-    _prompt(
+    ToolPrompt("lfm2", python_calls(block=("<|tool_call_start|>[", "]<|tool_call_end|>"))),
+    ToolPrompt("tool_code", python_calls(block=("```tool_code\n", "\n```"), between="\n")),
+    ToolPrompt("gemma4", marked_calls(mark='<|"|>', block=("<|tool_call>", "<tool_call|>"))),
+    ToolPrompt(
         "functiongemma",
-        marked_calls(
-            mark="<escape>", opening="<start_function_call>", closing="<end_function_call>"
-        ),
-        names=_WORDS,
+        marked_calls(mark="<escape>", block=("<start_function_call>", "<end_function_call>")),
     ),
 )
 
-PROMPTS: Mapping[str, ToolPrompt] = {row.name: row for row in (*_IN_JSON, *_IN_TAGS, *_PYTHON_LIKE)}
+PROMPTS: Mapping[str, ToolPrompt] = {
+    row.name: row
+    for row in (*_IN_JSON, *_IN_TAGS, *(replace(row, names=_WORDS) for row in _PYTHON_LIKE))
+}

@@ -25,12 +25,12 @@ from dragoman.model.parts import CLIENT_KINDS, Call, Extra, Media, Opaque, Part,
 from dragoman.model.request import Namespace, Request, Tool, ToolChoice, ToolRef, Turn
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.formats import PROMPTS
+from dragoman.textcalls.prompting.wordings import ToolPrompt
 from dragoman.textcalls.prompting.writers import (
     LEGACY_MARKS,
     PromptCall,
     PromptResult,
     Signature,
-    ToolPrompt,
     WriteContext,
 )
 
@@ -211,11 +211,6 @@ def _is_one_of(ref: ToolRef, tools: tuple[Tool, ...]) -> bool:
 BETWEEN = "\n\n"
 
 
-class WrittenTurns(Struct, frozen=True):
-    turns: tuple[Turn, ...]
-    repairs: tuple[Repair, ...]
-
-
 def write_turns(
     turns: Sequence[Turn],
     prompt: ToolPrompt,
@@ -224,13 +219,13 @@ def write_turns(
     book: LossBook,
     *,
     continues: bool = False,
-) -> WrittenTurns:
-    """The conversation without a client-run call or result. Without any, it is the one that came.
+) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
+    """The conversation without a client-run call or result, and its repairs. Without any, it is the one that came.
 
     continues: the upstream holds earlier turns, so results may answer calls that are not here.
     """
     if not any(becomes_text(part) for turn in turns for part in turn.parts):
-        return WrittenTurns(tuple(turns), ())
+        return tuple(turns), ()
     paired, pairing = pair_results(turns, continues=continues)
     merged, merging = merge_turns(paired)
     writer = _TurnWriter(prompt, names, offers, book)
@@ -245,7 +240,7 @@ def write_turns(
             _join(result, turn)
         else:
             result.append(turn)
-    return WrittenTurns(tuple(result), (*pairing, *merging))
+    return tuple(result), (*pairing, *merging)
 
 
 def add_text(
@@ -306,7 +301,7 @@ class _TurnWriter:
             self._book.note("call_form", where, "; ".join(context.ambiguities))
         rest = tuple(part for part in turn.parts if not becomes_text(part))
         cache = next((call.cache for call in reversed(calls) if call.cache is not None), None)
-        parts = add_text(rest, text, self._prompt.between, cache)
+        parts = add_text(rest, text, "\n", cache)
         return structs.replace(turn, parts=parts)
 
     def _prompt_call(self, call: Call, where: str) -> PromptCall:
@@ -341,7 +336,7 @@ class _TurnWriter:
         if not given:
             return turn
         self._note_fields(turn.extra, where)
-        text = Text(text=self._prompt.write_results(given), cache=cache)
+        text = Text(text=self._prompt.results.write_results(given), cache=cache)
         return Turn(role="user", parts=(text, *media, *others))
 
     def _prompt_result(self, result: Result, media: list[Part], where: str) -> PromptResult:
@@ -355,7 +350,7 @@ class _TurnWriter:
                 self._book.note("result_media", where, _kind(part))
                 pieces.append(f"[{_kind(part)} {len(media)} below]")
         text = BETWEEN.join(pieces)
-        found = next((end for end in self._prompt.ends if end in text), None)
+        found = next((end for end in self._prompt.results.ends if end in text), None)
         if found is not None:
             self._book.note("result_form", where, found)
         call = self._calls.get(result.call_id)
@@ -423,7 +418,7 @@ def prompt_tools(
         raise ConfigError(f"expected prompted_tools to be one of {known}, got {format_name!r}")
     book = LossBook(LOSSES, policy)
     offering = plan_offering(request, prompt, book)
-    written = write_turns(
+    turns, repairs = write_turns(
         request.turns,
         prompt,
         offering.names,
@@ -431,13 +426,14 @@ def prompt_tools(
         book,
         continues=request.previous_id is not None,
     )
-    turns = _with_head(written.turns, offering.text) if offering.text else written.turns
+    if offering.text:
+        turns = _with_head(turns, offering.text)
     return PromptedRequest(
         request=_without_tools(request, offering, prompt, turns, book),
         tools=offering.tools,
         names=offering.names,
         losses=book.losses,
-        repairs=written.repairs,
+        repairs=repairs,
     )
 
 

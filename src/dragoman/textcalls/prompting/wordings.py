@@ -13,19 +13,20 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from dragoman._json import dumps, dumps_text
+from dragoman.core.aliases import NameLimits
 from dragoman.core.pairing import mark_error
 from dragoman.textcalls.offers import Offers
 from dragoman.textcalls.prompting.writers import (
     PromptCall,
     PromptResult,
     Signature,
+    WriteCalls,
     WriteContext,
     kimi_id,
     mistral_id,
 )
 
 ShowTools = Callable[[Sequence[Signature]], str]
-WriteCalls = Callable[[Sequence[PromptCall], WriteContext], str]
 
 _EXAMPLE = PromptCall(
     "example_function", '{"example_parameter": "a text", "another_parameter": 2}', "example00"
@@ -382,3 +383,22 @@ COHERE_RESULTS = ResultForm(
     f"{_NEXT}within <|START_TOOL_RESULT|><|END_TOOL_RESULT|>, each with the tool_call_id of its call.",
 )
 OBSERVATIONS = ResultForm(_observations, ("\nObservation:",), f"{_NEXT}after `Observation:`.")
+
+
+class ToolPrompt(Struct, frozen=True):
+    """How one format describes tools and writes calls and results.
+
+    wording: None explains the format in plain words.
+    stops: stop sequences without which models of this format write the result themselves.
+    """
+
+    name: str
+    write_calls: WriteCalls
+    wording: Wording | None = None
+    results: ResultForm = TOOL_RESPONSES
+    names: NameLimits = NameLimits()
+    stops: tuple[str, ...] = ()
+
+    def describe_tools(self, signatures: Sequence[Signature]) -> str:
+        words = self.wording or plain_wording(self.write_calls)
+        return f"{words.before}{words.show(signatures)}{words.after}\n\n{self.results.follow}"

@@ -4,7 +4,7 @@ The scanner's pattern of the same name reads back what a writer writes as the sa
 an ambiguity. Values are converted from their JSON source token by token: numbers keep their spelling and the work is
 linear. Names are safe everywhere, because the format's `names` limit them.
 
-In JSON the arguments stand as the very text that the model wrote, in the format's own envelope. JSON strings quote every
+In JSON the arguments stand as the very text that the model wrote, in the format's own template. JSON strings quote every
 closer that they contain, so nothing is ambiguous.
 
 Formats with tags have no escapes. A value that contains what ends it, a key that is not a word, and a value whose text
@@ -13,16 +13,15 @@ the parameter's declared type would change, can be written but not read back. Ea
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from keyword import iskeyword
 from typing import Literal
 
 from msgspec import Struct, field
 
 from dragoman._json import Raw, as_object, dumps_text, is_same_json, loads
-from dragoman.core.aliases import IdLimits, NameLimits, alias_id
+from dragoman.core.aliases import IdLimits, alias_id
 from dragoman.core.fields import source_text
-from dragoman.textcalls.offers import JsonType, Offers, Types
+from dragoman.textcalls.offers import ANY_TYPE, STRING, JsonType, Offers, Types
 from dragoman.textcalls.values import Untyped, coerce
 
 LEGACY_MARKS = frozenset({"functions", "function_call"})
@@ -63,34 +62,14 @@ class WriteContext(Struct):
     ambiguities: list[str] = field(default_factory=list[str])
 
 
-class ToolPrompt(Struct, frozen=True, kw_only=True):
-    """How one format writes tools, calls and results.
-
-    write_calls: the calls of one turn. write_results: the results of one turn, in the order of their calls.
-    ends: what a result must not contain. between: what separates a turn's text from its calls.
-    stops: stop sequences without which models of this format write the result themselves.
-    """
-
-    name: str
-    describe_tools: Callable[[Sequence[Signature]], str]
-    write_calls: Callable[[Sequence[PromptCall], WriteContext], str]
-    write_results: Callable[[Sequence[PromptResult]], str]
-    ends: tuple[str, ...] = ()
-    names: NameLimits = NameLimits()
-    between: str = "\n"
-    stops: tuple[str, ...] = ()
-
+WriteCalls = Callable[[Sequence[PromptCall], WriteContext], str]
+"""Writes the calls of one turn."""
 
 # A JSON string, with the colon that makes it a key; white space; or one of the words that Python spells its own way.
 _TOKEN = re.compile(
     r'("[^"\\]*(?:\\.[^"\\]*)*")([ \t\r\n]*:)?|[ \t\r\n]+|true|false|null', re.DOTALL
 )
 _PYTHON_WORDS = {"true": "True", "false": "False", "null": "None"}
-
-
-def members(arguments: str) -> dict[str, Raw]:
-    """The arguments by name, each in its own JSON source."""
-    return as_object(arguments)
 
 
 def text_value(source: Raw) -> str:
@@ -133,42 +112,23 @@ def marked_literal(source: Raw, mark: str, ambiguity: Callable[[str], None]) -> 
 # Mistral's templates refuse ids that are not exactly nine letters and digits.
 _MISTRAL_IDS = IdLimits(pattern="[a-zA-Z0-9]", max_length=9, min_length=9)
 
-Write = Callable[[PromptCall], str]
 
+def json_calls(call: str, *, block: tuple[str, str] = ("", ""), between: str = "\n") -> WriteCalls:
+    """Calls by a template of one, with `%(name)s`, `%(arguments)s`, `%(number)d`, `%(mistral_id)s` or `%(kimi_id)s`."""
 
-def enclosed(
-    write: Write, *, opening: str = "", between: str = "\n", closing: str = ""
-) -> Callable[[Sequence[PromptCall], WriteContext], str]:
-    """A writer of all calls of a turn, from one of a single call."""
+    def write(written: PromptCall) -> str:
+        return call % {
+            "name": written.name,
+            "arguments": written.arguments,
+            "number": written.number,
+            "mistral_id": mistral_id(written.call_id),
+            "kimi_id": kimi_id(written.name, written.number),
+        }
 
     def write_calls(calls: Sequence[PromptCall], _: WriteContext) -> str:
-        return opening + between.join(write(call) for call in calls) + closing
+        return block[0] + between.join(map(write, calls)) + block[1]
 
     return write_calls
-
-
-def object_call(call: PromptCall) -> str:
-    return f'{{"name": "{call.name}", "arguments": {call.arguments}}}'
-
-
-def parameters_call(call: PromptCall) -> str:
-    return f'{{"name": "{call.name}", "parameters": {call.arguments}}}'
-
-
-def mistral_call(call: PromptCall) -> str:
-    return f'{{"name": "{call.name}", "arguments": {call.arguments}, "id": "{mistral_id(call.call_id)}"}}'
-
-
-def cohere_call(call: PromptCall) -> str:
-    return (
-        f'{{"tool_call_id": "{call.number}", "tool_name": "{call.name}", '
-        f'"parameters": {call.arguments}}}'
-    )
-
-
-def flat_call(opening: str, middle: str, closing: str) -> Write:
-    """The name and the arguments beside each other, with markup around them."""
-    return lambda call: f"{opening}{call.name}{middle}{call.arguments}{closing}"
 
 
 def mistral_id(call_id: str) -> str:
@@ -180,43 +140,37 @@ def kimi_id(name: str, number: int) -> str:
     return f"functions.{name}:{number}"
 
 
-def python_calls(
-    *, opening: str = "", between: str = ", ", closing: str = ""
-) -> Callable[[Sequence[PromptCall], WriteContext], str]:
+def python_calls(*, block: tuple[str, str], between: str = ", ") -> WriteCalls:
     """`f(a=1, b="x")` for each call."""
 
     def write_calls(calls: Sequence[PromptCall], context: WriteContext) -> str:
-        return opening + between.join(_python_call(call, context) for call in calls) + closing
+        return block[0] + between.join(_python_call(call, context) for call in calls) + block[1]
 
     return write_calls
 
 
 def _python_call(call: PromptCall, context: WriteContext) -> str:
     written: list[str] = []
-    for key, value in members(call.arguments).items():
+    for key, value in as_object(call.arguments).items():
         if not key.isidentifier() or iskeyword(key):
             context.ambiguities.append(f"a parameter that is no name: {key[:40]!r}")
         written.append(f"{key}={python_literal(value)}")
     return f"{call.name}({', '.join(written)})"
 
 
-def marked_calls(
-    *, mark: str, opening: str, closing: str
-) -> Callable[[Sequence[PromptCall], WriteContext], str]:
+def marked_calls(*, mark: str, block: tuple[str, str]) -> WriteCalls:
     """`call:f{k:<mark>text<mark>,n:42}` for each call, each in its own block."""
 
+    def write(call: PromptCall, context: WriteContext) -> str:
+        # A lone surrogate can only be inside a string, where its escape means the same.
+        source = Raw(call.arguments.encode("utf-8", "backslashreplace"))
+        spelled = marked_literal(source, mark, context.ambiguities.append)
+        return f"{block[0]}call:{call.name}{spelled}{block[1]}"
+
     def write_calls(calls: Sequence[PromptCall], context: WriteContext) -> str:
-        spell = partial(marked_literal, mark=mark, ambiguity=context.ambiguities.append)
-        return "".join(
-            f"{opening}call:{call.name}{spell(_source(call.arguments))}{closing}" for call in calls
-        )
+        return "".join(write(call, context) for call in calls)
 
     return write_calls
-
-
-def _source(arguments: str) -> Raw:
-    # A lone surrogate can only be inside a string, where its escape means the same.
-    return Raw(arguments.encode("utf-8", "backslashreplace"))
 
 
 # What keys may be made of, in every tag and attribute, beside letters and digits.
@@ -229,33 +183,30 @@ _TYPES_BY_FIRST: dict[bytes, JsonType] = {
     b"f": "boolean",
     b"n": "null",
 }
-_STRING = Types(frozenset({"string"}))
-_JSON = Types(frozenset({"null", "number", "boolean", "object", "array", "string"}))
 
 
 class Tags(Struct, frozen=True, kw_only=True):
-    """One format: what surrounds all calls, a call (`head` takes its name and its number in the turn) and a parameter.
+    """One format: what surrounds all calls of a turn, each call, and each value.
 
-    parameter: what comes before a value, from its key and its type. end: what comes after it, from its key.
+    call: with `{name}`, and `{number}`, which counts the calls of the turn from 1. parameter: with `{key}`, and with
+    `{type}` and `{is_string}` of its value.
+    between: what separates two calls.
     marks: literals that no value may contain, `{name}` standing for that of the tool.
     room: what surrounds each value, which a reader removes.
-    trims: what a reader takes off both ends of a value: one line break, or nothing.
+    trims: a reader takes one line break off both ends of a value.
     untyped: how a reader takes a value without a declared type; `markup`: as its tag says.
     wrappers: keys that a reader takes for a wrapper of all arguments if they are alone and undeclared.
     needs_required: a reader refuses calls that lack a required parameter; only_declared: and undeclared ones.
     read: the reader of one call's text, for formats where the type of a value depends on all of it.
     """
 
-    head: Callable[[str, int], str]
-    parameter: Callable[[str, JsonType], str]
-    end: Callable[[str], str]
-    tail: Callable[[str], str]
+    block: tuple[str, str] = ("", "")
+    call: tuple[str, str]
+    parameter: tuple[str, str]
     marks: tuple[str, ...]
-    opening: str = ""
-    closing: str = ""
     between: str = "\n"
     room: str = ""
-    trims: Literal["newline", "nothing"] = "newline"
+    trims: bool = True
     untyped: Untyped | Literal["markup"] = "string"
     wrappers: tuple[str, ...] = ()
     needs_required: bool = False
@@ -266,11 +217,11 @@ class Tags(Struct, frozen=True, kw_only=True):
         text = self.between.join(
             self._call(call, number, context) for number, call in enumerate(calls, 1)
         )
-        return self.opening + text + self.closing
+        return self.block[0] + text + self.block[1]
 
     def _call(self, call: PromptCall, number: int, context: WriteContext) -> str:
-        written = [self.head(call.name, number)]
-        arguments = members(call.arguments)
+        written = [self.call[0].format(name=call.name, number=number)]
+        arguments = as_object(call.arguments)
         for key, source in arguments.items():
             value = text_value(source)
             types = context.offers.types(call.name, key)
@@ -281,8 +232,18 @@ class Tags(Struct, frozen=True, kw_only=True):
             context.ambiguities.extend(
                 f"{call.name}.{key[:40]}: {ambiguity}" for ambiguity in ambiguities
             )
-            written += (self.parameter(key, json_type(source)), self._spaced(value), self.end(key))
-        written.append(self.tail(call.name))
+            opening, closing = self.parameter
+            kind = json_type(source)
+            written += (
+                opening.format(
+                    key=key,
+                    type="number" if kind == "integer" else kind,
+                    is_string="true" if kind == "string" else "false",
+                ),
+                self._spaced(value),
+                closing.format(key=key),
+            )
+        written.append(self.call[1].format(name=call.name))
         text = "".join(written)
         of_all = self._ambiguities_of_all(call.name, arguments, text, context.offers)
         context.ambiguities.extend(f"{call.name}: {ambiguity}" for ambiguity in of_all)
@@ -290,7 +251,7 @@ class Tags(Struct, frozen=True, kw_only=True):
 
     def _spaced(self, value: str) -> str:
         """A value that begins or ends with a line break gets others for the reader to take off."""
-        if self.room or self.trims != "newline" or not _has_outer_break(value):
+        if self.room or not self.trims or not _has_outer_break(value):
             return self.room + value + self.room
         return f"\n{value}\n"
 
@@ -332,7 +293,7 @@ class Tags(Struct, frozen=True, kw_only=True):
         if self.untyped != "markup":
             untyped = self.untyped
         elif not types.names:
-            types = _STRING if kind == "string" else _JSON
+            types = STRING if kind == "string" else ANY_TYPE
         if kind == "string" and types.is_text:
             return True
         return _is_same(coerce(value, types, untyped), source)

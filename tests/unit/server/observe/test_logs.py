@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.config.settings import LogSettings
 from dragoman.model.outcome import Loss, Problem, Repair
-from dragoman.obsidian.stage import ObsidianReport
+from dragoman.obsidian.answer import ObsidianReport
 from dragoman.server.observe.logs import (
     MAX_LISTED,
     LineHandler,

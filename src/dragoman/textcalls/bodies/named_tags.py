@@ -14,15 +14,16 @@ are: models write raw text, and the reader that these blocks were made for does 
 """
 
 import re
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
 from dragoman._json import is_strict
-from dragoman.textcalls.block import Block, TextPattern
+from dragoman.textcalls.block import Block
 from dragoman.textcalls.bodies.tags import trim_newlines
 from dragoman.textcalls.cursor import SPACE, Malformed, Wait, Words, words
 from dragoman.textcalls.offers import UNTYPED, Offers, Types, types_within
-from dragoman.textcalls.values import coerce, json_string
+from dragoman.textcalls.values import coerce, json_string, object_source
 
 _TAG = re.compile(r"<([^<>/\s][^<>/\s]*)>")
 _ITEM = "item"
@@ -36,31 +37,38 @@ def read_parameters(text: str, name: str, offers: Offers) -> dict[str, str]:
     """The parameters of a block, each as JSON source. Of two with one name the last counts; unclosed ones are lost."""
     declared = offers.parameters(name)
     siblings = re.compile("|".join(f"<{re.escape(key)}>" for key in declared) or r"(?!)")
+
+    def last_end(key: str, end: int) -> int:
+        if not offers.types(name, key).is_text:
+            return end
+        sibling = siblings.search(text, end)
+        limit = len(text) if sibling is None else sibling.start()
+        return text.rfind(f"</{key}>", end, limit) if limit > end else end
+
     found: dict[str, str] = {}
-    missing: set[str] = set()
-    position = 0
-    while (tag := _TAG.search(text, position)) is not None:
-        key, start = tag[1], tag.end()
-        end = -1 if key in missing else text.find(f"</{key}>", start)
-        if end < 0:
-            missing.add(key)
-            position = start
-            continue
-        types = offers.types(name, key)
-        if types.is_text:
-            sibling = siblings.search(text, end)
-            limit = len(text) if sibling is None else sibling.start()
-            end = text.rfind(f"</{key}>", end, limit) if limit > end else end
-        position = end + len(key) + 3
+    for key, value in _elements(text, last_end):
         if key != "name" or "name" in declared:
             found.pop(key, None)
-            found[key] = _value(text[start:end], key, types, offers.schema(name))
+            found[key] = _value(value, key, offers.types(name, key), offers.schema(name))
     return found
 
 
-def as_arguments(parameters: dict[str, str]) -> str:
-    """Parameters as the source of one JSON object."""
-    return "{" + ",".join(f"{json_string(key)}:{value}" for key, value in parameters.items()) + "}"
+def _elements(
+    text: str, last_end: Callable[[str, int], int] | None = None
+) -> Iterator[tuple[str, str]]:
+    """`<key>value</key>`, each up to its first closing tag or the one that `last_end` finds. An unclosed tag is skipped."""
+    missing: set[str] = set()
+    position = 0
+    while (tag := _TAG.search(text, position)) is not None:
+        key, position = tag[1], tag.end()
+        end = -1 if key in missing else text.find(f"</{key}>", position)
+        if end < 0:
+            missing.add(key)
+            continue
+        if last_end is not None:
+            end = last_end(key, end)
+        yield key, text[position:end]
+        position = end + len(key) + 3
 
 
 def _value(text: str, key: str, types: Types, root: object) -> str:
@@ -92,20 +100,10 @@ def _nested(text: str, types: Types, root: object, depth: int) -> str | None:
     """Tags within a value: a list of items, or an object; None if there are none."""
     if depth >= _MAX_NESTING or "<" not in text:
         return None
-    pairs: list[tuple[str, str]] = []
-    missing: set[str] = set()
-    position = 0
-    while (tag := _TAG.search(text, position)) is not None:
-        key, start = tag[1], tag.end()
-        end = -1 if key in missing else text.find(f"</{key}>", start)
-        if end < 0:
-            missing.add(key)
-            position = start
-            continue
-        pairs.append(
-            (key, _inner(text[start:end].strip(), types_within(types, key, root), root, depth))
-        )
-        position = end + len(key) + 3
+    pairs = [
+        (key, _inner(value.strip(), types_within(types, key, root), root, depth))
+        for key, value in _elements(text)
+    ]
     if not pairs:
         return None
     items = [source for key, source in pairs if key == _ITEM]
@@ -113,7 +111,7 @@ def _nested(text: str, types: Types, root: object, depth: int) -> str | None:
         return "[" + ",".join(items) + "]"
     if types.names and "object" not in types.names:
         return None
-    return as_arguments(dict(pairs))
+    return object_source(dict(pairs).items())
 
 
 def _inner(text: str, types: Types, root: object, depth: int) -> str:
@@ -126,7 +124,7 @@ def _inner(text: str, types: Types, root: object, depth: int) -> str:
     return coerce(text, types)
 
 
-_OPENER, _CLOSER = "<use_tool>", "</use_tool>"
+_CLOSER = "</use_tool>"
 _NAME = re.compile(r"<name>(.*?)</name>", re.DOTALL)
 _LAST_TAG = re.compile(r"</([^<>]+)>\s*\Z")
 # How far after a closing tag inside an open parameter the search for the real one goes.
@@ -157,11 +155,7 @@ class UseToolBody(Struct, frozen=True):
         name = find_name(whole)
         if not name:
             block.malformed("expected a name", at=start)
-        block.begin(name, at=block.start)
-        block.input(as_arguments(read_parameters(whole, name, block.offers)))
-        block.end(at=block.at if block.stop is None else block.stop)
-        if block.stop is None:
-            block.stop = block.at
+        _report_call(block, name, whole)
 
 
 class TagNamedBody(Struct, frozen=True):
@@ -174,20 +168,20 @@ class TagNamedBody(Struct, frozen=True):
         yield from block.skip(SPACE)
         first = yield from block.expect(words(closer, *(f"<{key}>" for key in keys)))
         yield from block.confirm()
-        text = (
-            ""
-            if first == closer
-            else (
-                yield from _gather(
-                    block, words(closer), _OpenParameter(block, name), first, eos_ok=False
-                )
-            )
-        )
-        block.begin(name, at=block.start)
-        block.input(as_arguments(read_parameters(first + text, name, block.offers)))
-        block.end(at=block.at if block.stop is None else block.stop)
-        if block.stop is None:
-            block.stop = block.at
+        text = ""
+        if first != closer:
+            parameter = _OpenParameter(block, name)
+            text = yield from _gather(block, words(closer), parameter, first, eos_ok=False)
+        _report_call(block, name, first + text)
+
+
+def _report_call(block: Block, name: str, text: str) -> None:
+    """The call of a block that is complete. text: its parameters."""
+    if block.stop is None:
+        block.stop = block.at
+    block.begin(name, at=block.start)
+    block.input(object_source(read_parameters(text, name, block.offers).items()))
+    block.end(at=block.stop)
 
 
 def _gather(
@@ -195,9 +189,8 @@ def _gather(
 ) -> Wait[str]:
     """The text of the block up to the closing tag that ends it. The end of the text ends it only if nothing is open."""
     parts: list[str] = []
-    earliest: tuple[int, int] | None = (
-        None  # the position of the first closing tag, and how many parts came before it
-    )
+    # The position of the first closing tag, and how many parts came before it.
+    earliest: tuple[int, int] | None = None
     while True:
         limit = block.limits.max_block if earliest is None else earliest[0] + _MAX_BEYOND - block.at
         pieces: list[str] = []
@@ -274,9 +267,3 @@ class _OpenParameter:
     def _compile(self) -> re.Pattern[str]:
         keys = self._block.offers.parameters(self._name)
         return re.compile(f"<({'|'.join(map(re.escape, keys))})>" if keys else r"(?!)")
-
-
-USE_TOOL = (
-    TextPattern(name="use_tool", openers=(_OPENER,), body=UseToolBody(), closers=(_CLOSER,)),
-)
-"""The patterns, in order of rank."""

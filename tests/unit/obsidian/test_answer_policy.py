@@ -24,9 +24,9 @@ from dragoman.model.events import (
 )
 from dragoman.model.outcome import ErrorInfo, LossAction, Usage
 from dragoman.model.parts import Annotation, Call, Reasoning, Refusal, Result, Text
+from dragoman.obsidian.answer import ObsidianAnswer
 from dragoman.obsidian.policy import ObsidianPolicy
 from dragoman.obsidian.settings import mode_of
-from dragoman.obsidian.stage import ObsidianStage
 from obsidian_answers import (
     TOOLS,
     Called,
@@ -49,7 +49,7 @@ ERROR = Failed(ErrorInfo(kind="upstream", message="it broke"))
 CALLS = [("search", ONE.source), ("now", "{}"), ("write", THREE.source)]
 
 
-def run(stage: ObsidianStage, events: list[Event], *, until_over: bool = False) -> list[Event]:
+def run(stage: ObsidianAnswer, events: list[Event], *, until_over: bool = False) -> list[Event]:
     told: list[Event] = []
     for event in events:
         told += stage.feed(event)
@@ -58,8 +58,8 @@ def run(stage: ObsidianStage, events: list[Event], *, until_over: bool = False) 
     return told
 
 
-def made(policy: ObsidianPolicy, losses: dict[str, LossAction] | None = None) -> ObsidianStage:
-    return ObsidianStage(policy, TOOLS, losses=losses)
+def made(policy: ObsidianPolicy, losses: dict[str, LossAction] | None = None) -> ObsidianAnswer:
+    return ObsidianAnswer(policy, tools=TOOLS, losses=losses)
 
 
 @pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
@@ -156,7 +156,7 @@ def test_interleaved_calls_get_their_blocks_in_the_order_they_end() -> None:
 
 def test_every_choice_has_its_own_blocks_and_its_own_count() -> None:
     policy = ObsidianPolicy(mode="obsidian-xml", max_calls=1)
-    stage = ObsidianStage(policy, TOOLS, choices=2)
+    stage = ObsidianAnswer(policy, tools=TOOLS, choices=2)
     events = [
         Started(),
         *part_events(0, ONE),
@@ -369,7 +369,7 @@ def test_who_waits_no_longer_gets_the_end() -> None:
     assert not stage.is_over
     told += stage.feed(ERROR)
     assert checked(told).choices[0].finish == "tool_calls"
-    assert stage.cut() == ()
+    assert stage.feed(ERROR) == ()
 
 
 @pytest.mark.parametrize("stop", [None, False])

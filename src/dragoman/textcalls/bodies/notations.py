@@ -1,4 +1,4 @@
-"""Calls in a notation of their own: Python calls (PYTHON_CALLS), and Gemma's objects (GEMMA).
+"""Calls in a notation of their own: Python calls, and Gemma's objects.
 
 [f(a=1, b="x"), g()]                                  PythonBody
 call:f{key:<|"|>text<|"|>,n:42,list:[1,{a:true}]}     LooseBody: bare keys, strings between two `quote` words
@@ -10,8 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from dragoman._json import is_strict
-from dragoman.textcalls.block import Block, TextPattern
-from dragoman.textcalls.bodies.json_objects import JsonBody
+from dragoman.textcalls.block import Block
 from dragoman.textcalls.cursor import SPACE, Wait, Words, words
 from dragoman.textcalls.values import json_string, json_string_inside, read_literal
 
@@ -84,20 +83,15 @@ class PythonBody(Struct, frozen=True, kw_only=True):
             block.malformed("expected a tool that was offered")
         yield from block.confirm()
         block.begin(name, at=start)
-        is_first = True
-        while (yield from block.skip(SPACE)) != ")":
+
+        def read_argument() -> Wait[None]:
             key, _ = yield from block.read(_EQUALS, block.limits.max_key, forbid="()[]{}\"',")
             if _PYTHON_KEY.fullmatch(key.strip()) is None:
                 block.malformed("expected the name of an argument")
-            block.input(f"{'{' if is_first else ','}{json_string(key.strip())}:")
-            is_first = False
+            block.input(f"{json_string(key.strip())}:")
             yield from read_literal(block, block.input, is_argument=True)
-            if (yield from block.skip(SPACE)) == ",":
-                block.at += 1
-            elif (yield from block.peek()) != ")":
-                block.malformed("expected a comma or the end of the call")
-        block.at += 1
-        block.input("{}" if is_first else "}")
+
+        yield from block.read_items(")", "the call", read_argument, block.input, "{}")
 
 
 _BRACE = Words(("{",))
@@ -124,20 +118,14 @@ class LooseBody(Struct, frozen=True, kw_only=True):
 
     def _object(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
         """What follows a brace, up to and with the closing brace."""
-        self._bound(block, depth)
-        take("{")
-        lead = ""
-        while (yield from block.skip(SPACE)) != "}":
+        block.check_depth(depth)
+
+        def read_member() -> Wait[None]:
             key = yield from self._key(block)
-            take(f"{lead}{json_string(key)}:")
-            lead = ","
+            take(f"{json_string(key)}:")
             yield from self._value(block, take, depth)
-            if (yield from block.skip(SPACE)) == ",":
-                block.at += 1
-            elif (yield from block.peek()) != "}":
-                block.malformed("expected a comma or the end of an object")
-        block.at += 1
-        take("}")
+
+        yield from block.read_items("}", "an object", read_member, take, "{}")
 
     def _key(self, block: Block) -> Wait[str]:
         if (yield from block.match(words(self.quote))):
@@ -155,30 +143,21 @@ class LooseBody(Struct, frozen=True, kw_only=True):
             yield from self._object(block, take, depth + 1)
         elif first == "[":
             block.at += 1
-            yield from self._list(block, take, depth + 1)
+            block.check_depth(depth + 1)
+            yield from block.read_items(
+                "]", "a list", lambda: self._value(block, take, depth + 1), take
+            )
         elif (yield from block.match(words(self.quote))):
+
+            def give(piece: str) -> None:
+                take(json_string_inside(piece))
+
             take('"')
-            give = _Escaper(take)
             if not (yield from block.until(words(self.quote), give)):
                 block.malformed("the text ended inside a string")
             take('"')
         else:
             yield from self._atom(block, take)
-
-    def _list(self, block: Block, take: Callable[[str], None], depth: int) -> Wait[None]:
-        self._bound(block, depth)
-        take("[")
-        lead = ""
-        while (yield from block.skip(SPACE)) != "]":
-            take(lead)
-            lead = ","
-            yield from self._value(block, take, depth)
-            if (yield from block.skip(SPACE)) == ",":
-                block.at += 1
-            elif (yield from block.peek()) != "]":
-                block.malformed("expected a comma or the end of a list")
-        block.at += 1
-        take("]")
 
     def _atom(self, block: Block, take: Callable[[str], None]) -> Wait[None]:
         """A literal up to the next comma or bracket: JSON where it is, else text."""
@@ -195,74 +174,3 @@ class LooseBody(Struct, frozen=True, kw_only=True):
         if not text:
             block.malformed("expected a value", at=start)
         take(text if is_strict(text) else json_string(text.strip("\"'")))
-
-    def _bound(self, block: Block, depth: int) -> None:
-        if depth > block.limits.max_depth:
-            block.malformed(f"expected at most {block.limits.max_depth} levels", is_limit=True)
-
-
-class _Escaper:
-    """Gives text on as the inside of a JSON string."""
-
-    __slots__ = ("_take",)
-
-    def __init__(self, take: Callable[[str], None]) -> None:
-        self._take = take
-
-    def __call__(self, piece: str) -> None:
-        self._take(json_string_inside(piece))
-
-
-PYTHON_CALLS = (
-    TextPattern(
-        name="llama4",
-        openers=("<|python_start|>",),
-        body=PythonBody(in_list=None),
-        closers=("<|python_end|>",),
-    ),
-    TextPattern(
-        name="lfm2",
-        openers=("<|tool_call_start|>",),
-        body=PythonBody(in_list=None),
-        closers=("<|tool_call_end|>",),
-    ),
-    TextPattern(
-        name="lfm2_json",
-        openers=("<|tool_call_start|>",),
-        body=JsonBody(),
-        closers=("<|tool_call_end|>",),
-    ),
-    TextPattern(
-        name="olmo3",
-        openers=("<function_calls>",),
-        body=PythonBody(in_list=False),
-        closers=("</function_calls>",),
-        needs_closer=True,
-    ),
-    # Gemma 1 to 3, by prompt only.
-    TextPattern(
-        name="tool_code",
-        openers=("```tool_code\n", "```tool_code\r\n"),
-        body=PythonBody(in_list=False, offered_only=True, prints=True),
-        closers=("```",),
-        place="line",
-    ),
-)
-"""The patterns, in order of rank."""
-
-
-GEMMA = (
-    TextPattern(
-        name="gemma4",
-        openers=("<|tool_call>",),
-        body=LooseBody(lead="call:", quote='<|"|>'),
-        closers=("<tool_call|>",),
-    ),
-    TextPattern(
-        name="functiongemma",
-        openers=("<start_function_call>",),
-        body=LooseBody(lead="call:", quote="<escape>"),
-        closers=("<end_function_call>",),
-    ),
-)
-"""The patterns, in order of rank."""
