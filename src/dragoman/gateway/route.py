@@ -114,13 +114,13 @@ class Upstreams:
             if isinstance(upstream, Supervised):
                 upstream.start()
 
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """The upstreams that cannot answer now, with the reasons."""
         found: dict[str, str] = {}
         for name, upstream in self.by_name.items():
-            trouble = upstream.trouble if isinstance(upstream, Supervised) else None
-            if trouble is not None:
-                found[name] = upstream.secrets.hide(trouble)
+            problem = upstream.problem if isinstance(upstream, Supervised) else None
+            if problem is not None:
+                found[name] = upstream.secrets.hide(problem)
         return found
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from dragoman.server.http.connection import Headers
 from dragoman.server.http.headers import loss_header
 from dragoman.server.observe.metrics import ACTIONS
 from dragoman.server.observe.record import RequestRecord
-from dragoman.server.ratelimits.headers import limit_headers
+from dragoman.server.rate_limits import limit_headers
 from dragoman.upstream.base import Reply
 from dragoman.upstream.http.headers import response_headers_for
 from dragoman.upstream.retry import Decision

@@ -47,15 +47,13 @@ from dragoman.model.request import Request
 from dragoman.offload import LARGE, offload
 from dragoman.server.attempt_recorder import AttemptRecorder
 from dragoman.server.client import Client
-from dragoman.server.codex import is_codex, is_sent_in_stream, patient
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.hosted_answer import HostedAnswer, HostedRequest
 from dragoman.server.http.bodies import ClientGone, read_body
 from dragoman.server.http.connection import ClientConnection, Headers
 from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_headers, loss_header
-from dragoman.server.limits import check_head, check_json, check_tools
+from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
 from dragoman.server.observe.record import RequestRecord
-from dragoman.server.refusals import Refusal
 from dragoman.state.continuation import (
     Caller,
     Continuation,
@@ -72,6 +70,9 @@ if TYPE_CHECKING:
     from dragoman.server.gateway import Gateway
 
 logger = logging.getLogger(__name__)
+
+# Codex waits as long as `Retry-After` says, an hour if need be, silently; a longer wait than this is better reported as an error.
+_LONGEST_CODEX_WAIT = 60
 
 
 class Exchange:
@@ -177,7 +178,7 @@ class Exchange:
             self.record.client_gone = True
         except asyncio.CancelledError:
             await self._end_cancelled()
-        except Refusal as refusal:
+        except GatewayRefusal as refusal:
             await self._refuse(error_info(refusal), refusal.headers)
         except GatewayError as error:
             await self._refuse(error_info(error))
@@ -442,9 +443,11 @@ class Exchange:
                 await self._answer.fail(error)
             return
         limits = self._recorder.error_limits
-        if self._door.dialect == "responses" and is_codex(self._headers):
-            error, limits = patient(error, limits)
-            if self.record.stream and is_sent_in_stream(error):
+        # Codex and its app-server send this header; its value is the embedding client's name.
+        if self._door.dialect == "responses" and b"originator" in self._headers:
+            error, limits = _without_long_wait(error, limits)
+            # As HTTP 400 Codex does not recognise a conversation that has become too long, and does not compact it.
+            if self.record.stream and error.kind == "context_length":
                 stream = failed_stream(self._door.dialect, error, self.record.model)
                 await settle(client.finish(stream))
                 return
@@ -529,3 +532,12 @@ def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> 
     record.problems = answer.all_problems()
     if answer.obsidian is not None:
         record.obsidian = answer.obsidian.report()
+
+
+def _without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, Headers]:
+    """An error and its headers without a wait that Codex should not be asked for."""
+    if error.retry_after is None or error.retry_after <= _LONGEST_CODEX_WAIT:
+        return error, limits
+    kept = tuple(pair for pair in limits if not pair[0].startswith(b"retry-after"))
+    message = f"{error.message} (to be tried again in {error.retry_after:.0f} s)"
+    return structs.replace(error, message=message, retry_after=None, raw=None), kept

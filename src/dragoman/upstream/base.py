@@ -113,7 +113,7 @@ class Supervised(Protocol):
     """An upstream that is kept running here, and may be down."""
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why it cannot answer now; None if it can, or has not been tried."""
         ...
 

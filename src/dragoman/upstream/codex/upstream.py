@@ -61,10 +61,10 @@ class CodexUpstream:
         return "codex"
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why nothing can be answered, if that is so: no child is there, and each has failed."""
-        troubles = [seat.trouble for seat in self._seats]
-        return troubles[0] if troubles and None not in troubles else None
+        problems = [seat.problem for seat in self._seats]
+        return problems[0] if problems and None not in problems else None
 
     def start(self) -> None:
         """Start the children, before anybody asks for them."""
