@@ -31,6 +31,10 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     request_id: str = ""
 
 
+Take = Callable[[list[bytes]], bool]
+"""Takes one read of an answer, in the pieces it came in. False: it wants no more for now. It may not raise."""
+
+
 class Reply(ABC):
     """An upstream's answer while it arrives. Whoever got it closes it, however the exchange ends.
 
@@ -59,21 +63,14 @@ class Reply(ABC):
             UpstreamError: kind `timeout` (nothing came for the idle time) or `truncated` (the connection was cut).
         """
 
-    async def pour(
-        self,
-        take: Callable[[bytes], bool],
-        take_together: Callable[[list[bytes]], bool] | None = None,
-    ) -> bool:
+    async def forward(self, take: Take) -> bool:
         """Pass each read to `take` when it comes, until `take` returns False. True: the answer has ended.
-
-        take_together: takes a read that came in several pieces; without it they are joined. Neither may raise.
 
         Raises:
             UpstreamError: as `read`.
         """
-        del take_together
         while data := await self.read():
-            if not take(data):
+            if not take([data]):
                 return False
         return True
 

@@ -19,7 +19,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from dragoman._json import Raw, loads
+from dragoman._json import Raw, as_object, loads
 from dragoman.dialects.codex import SWITCHED_OFF
 from dragoman.errors import FrameTooLarge, MalformedJson, UpstreamError
 from dragoman.upstream.codex import jsonrpc
@@ -93,17 +93,17 @@ class Child:
         """
         process = await spawn(launch.name, launch.command, launch.environment, launch.folder)
         child = cls(launch, process)
-        is_handshakeed = False
+        is_ready = False
         try:
             async with asyncio.timeout(launch.patience):
                 await child._handshake()
-            is_handshakeed = True
+            is_ready = True
         except TimeoutError as error:
             raise child._fault(
                 f"did not answer the handshake within {launch.patience:g} s", "timeout"
             ) from error
         finally:
-            if not is_handshakeed:
+            if not is_ready:
                 await child.close(0.0)
         return child
 

@@ -16,7 +16,7 @@ from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import ConfigError, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.upstream.base import Reply, UpstreamRequest
-from dragoman.upstream.http.connect import place_of
+from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.http.transport import Transport
 
@@ -120,7 +120,7 @@ def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: 
 
     Anthropic's base has no version in its path and OpenAI's has: `/v1` is added where the other kind's is needed.
     """
-    place = place_of(settings.base_url, f"upstreams.{name}.base_url")
+    place = address_of(settings.base_url, f"upstreams.{name}.base_url")
     if place.credentials is not None:
         raise ConfigError(
             f"upstreams.{name}.base_url: expected no user and password in the address;"
