@@ -15,7 +15,7 @@ from dragoman.errors import UpstreamError
 from dragoman.testing import ScriptedUpstream, sse
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.http import connect
-from dragoman.upstream.http.connect import ServerAddress
+from dragoman.upstream.http.connect import ServerAddress, address_of
 from dragoman.upstream.http.upstream import HttpUpstream
 from loops import LOOPS, play
 from ports import free_port
