@@ -17,7 +17,7 @@ from dragoman.config.read import OnFound, find_file
 from dragoman.config.secrets import masked, secrets_of
 from dragoman.config.settings import Settings
 from dragoman.config.trust import FoundFile, Trusted, plain_http
-from dragoman.config.write import to_toml
+from dragoman.config.values import to_toml
 from dragoman.core.secrets import Secrets
 from dragoman.inspection.layout import Line, Span, Style
 from dragoman.inspection.terminal_text import visible_line

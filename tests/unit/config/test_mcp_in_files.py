@@ -17,8 +17,7 @@ from dragoman.config.settings import (
     Settings,
     UpstreamSettings,
 )
-from dragoman.config.values import read_struct
-from dragoman.config.write import to_toml
+from dragoman.config.values import read_struct, to_toml
 from dragoman.errors import ConfigError
 from dragoman.gateway.route import Router
 from dragoman.server.probe import probe_mcp
