@@ -7,7 +7,7 @@ from dragoman.cli.loading import add_serving_options, settings_of
 from dragoman.cli.options import Options
 from dragoman.cli.screen import show
 from dragoman.config.check import check_surroundings
-from dragoman.server.banner import banner
+from dragoman.server.start_message import start_message
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +26,6 @@ def _serve(options: Options) -> int:
 
     def announce(url: str) -> None:
         if settings.log.format != "json":  # then every line is read by a machine
-            show(banner(settings, url))
+            show(start_message(settings, url))
 
     return serve(settings, announce)

@@ -21,7 +21,7 @@ UNKNOWN_MODEL = "your-model"
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to connect if all of them are listened on
 
 
-class Connection(Struct, frozen=True, kw_only=True):
+class GatewayAccess(Struct, frozen=True, kw_only=True):
     """url: without `/v1` and without a slash at the end. key: whose key the client must send."""
 
     url: str
@@ -36,21 +36,21 @@ class Connection(Struct, frozen=True, kw_only=True):
         return words[self.key]
 
 
-class Client(Struct, frozen=True):
+class ClientGuide(Struct, frozen=True):
     """One client: its name for people, the language of its text, and the text."""
 
     title: str
     language: str
-    write: Callable[[Connection], str]
+    write: Callable[[GatewayAccess], str]
 
 
-def connection_of(
+def access_of(
     settings: Settings, url: str | None = None, model: str | None = None
-) -> Connection:
+) -> GatewayAccess:
     """How to reach the gateway that these settings make; `url` and `model` as given, if they are."""
     passes_on = any(upstream.api_key == PASS_ON for upstream in settings.upstreams.values())
     origins = settings.server.cors_origins
-    return Connection(
+    return GatewayAccess(
         url=_bare(url) if url else gateway_url(settings.server),
         model=model or default_model(settings) or UNKNOWN_MODEL,
         key="gateway" if settings.server.api_keys else "upstream" if passes_on else "none",
@@ -58,9 +58,9 @@ def connection_of(
     )
 
 
-def snippet(client: str, connection: Connection) -> str:
+def snippet(client: str, access: GatewayAccess) -> str:
     """The text for a client of `CLIENTS`."""
-    return CLIENTS[client].write(connection)
+    return CLIENTS[client].write(access)
 
 
 def gateway_url(server: ServerSettings) -> str:
@@ -79,47 +79,47 @@ def _quoted(text: str) -> str:
     return dumps(text).decode()
 
 
-def _codex(connection: Connection) -> str:
+def _codex(access: GatewayAccess) -> str:
     lines = [
         "# ~/.codex/config.toml (these two lines above its first [table])",
-        f"model = {_quoted(connection.model)}",
+        f"model = {_quoted(access.model)}",
         'model_provider = "dragoman"',
         "",
         "[model_providers.dragoman]",
         'name = "Dragoman"',
-        f"base_url = {_quoted(connection.url + '/v1')}",
+        f"base_url = {_quoted(access.url + '/v1')}",
         'wire_api = "responses"',
     ]
-    if connection.key != "none":
+    if access.key != "none":
         lines += [
             f'env_key = "{KEY_VARIABLE}"',
             "",
-            f"# and in the shell: export {KEY_VARIABLE}={connection.placeholder}",
+            f"# and in the shell: export {KEY_VARIABLE}={access.placeholder}",
         ]
     return _text(lines)
 
 
-def _claude_code(connection: Connection) -> str:
-    model = shlex.quote(connection.model)
+def _claude_code(access: GatewayAccess) -> str:
+    model = shlex.quote(access.model)
     return _text(
         [
             "# in the shell that starts claude",
             "unset ANTHROPIC_API_KEY  # it would be sent instead of the token",
-            f"export ANTHROPIC_BASE_URL={shlex.quote(connection.url)}",
-            f"export ANTHROPIC_AUTH_TOKEN={connection.placeholder}",
+            f"export ANTHROPIC_BASE_URL={shlex.quote(access.url)}",
+            f"export ANTHROPIC_AUTH_TOKEN={access.placeholder}",
             f"export ANTHROPIC_MODEL={model}",
             f"export ANTHROPIC_DEFAULT_HAIKU_MODEL={model}  # for its small requests in the background",
         ]
     )
 
 
-def _openai(connection: Connection) -> str:
-    base_url, model = _quoted(f"{connection.url}/v1"), _quoted(connection.model)
+def _openai(access: GatewayAccess) -> str:
+    base_url, model = _quoted(f"{access.url}/v1"), _quoted(access.model)
     return _text(
         [
             "from openai import OpenAI",
             "",
-            f"client = OpenAI(base_url={base_url}, api_key={_quoted(connection.placeholder)})",
+            f"client = OpenAI(base_url={base_url}, api_key={_quoted(access.placeholder)})",
             f'response = client.responses.create(model={model}, input="Say hello.")',
             "print(response.output_text)",
             "",
@@ -128,15 +128,15 @@ def _openai(connection: Connection) -> str:
     )
 
 
-def _anthropic(connection: Connection) -> str:
-    base_url = _quoted(connection.url)
+def _anthropic(access: GatewayAccess) -> str:
+    base_url = _quoted(access.url)
     return _text(
         [
             "from anthropic import Anthropic",
             "",
-            f"client = Anthropic(base_url={base_url}, api_key={_quoted(connection.placeholder)})",
+            f"client = Anthropic(base_url={base_url}, api_key={_quoted(access.placeholder)})",
             "message = client.messages.create(",
-            f"    model={_quoted(connection.model)},",
+            f"    model={_quoted(access.model)},",
             "    max_tokens=1024,",
             '    messages=[{"role": "user", "content": "Say hello."}],',
             ")",
@@ -145,16 +145,16 @@ def _anthropic(connection: Connection) -> str:
     )
 
 
-def _obsidian(connection: Connection) -> str:
+def _obsidian(access: GatewayAccess) -> str:
     lines = [
         "Obsidian: Settings > Copilot > Model > Add Model",
         "",
-        f"  Model Name   {connection.model}",
+        f"  Model Name   {access.model}",
         "  Provider     OpenAI Format",
-        f"  Base URL     {connection.url}/v1",
-        f"  API Key      {connection.placeholder}",
+        f"  Base URL     {access.url}/v1",
+        f"  API Key      {access.placeholder}",
     ]
-    if connection.allows_obsidian:
+    if access.allows_obsidian:
         lines.append("  Enable CORS  off (the gateway allows Obsidian, and answers are streamed)")
     else:
         lines += [
@@ -168,7 +168,7 @@ def _obsidian(connection: Connection) -> str:
     return _text(lines)
 
 
-def _vercel(connection: Connection) -> str:
+def _vercel(access: GatewayAccess) -> str:
     return _text(
         [
             "// npm install ai @ai-sdk/openai-compatible",
@@ -177,11 +177,11 @@ def _vercel(connection: Connection) -> str:
             "",
             "const dragoman = createOpenAICompatible({",
             '  name: "dragoman",',
-            f"  baseURL: {_quoted(connection.url + '/v1')},",
-            f"  apiKey: {_quoted(connection.placeholder)},",
+            f"  baseURL: {_quoted(access.url + '/v1')},",
+            f"  apiKey: {_quoted(access.placeholder)},",
             "});",
             "const { text } = await generateText({",
-            f"  model: dragoman({_quoted(connection.model)}),",
+            f"  model: dragoman({_quoted(access.model)}),",
             '  prompt: "Say hello.",',
             "});",
             "console.log(text);",
@@ -193,12 +193,12 @@ def _text(lines: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-CLIENTS: Mapping[str, Client] = {
-    "codex": Client("Codex CLI", "toml", _codex),
-    "claude-code": Client("Claude Code", "sh", _claude_code),
-    "openai": Client("OpenAI SDK", "python", _openai),
-    "anthropic": Client("Anthropic SDK", "python", _anthropic),
-    "obsidian": Client("Obsidian Copilot", "text", _obsidian),
-    "vercel": Client("Vercel AI SDK", "ts", _vercel),
+CLIENTS: Mapping[str, ClientGuide] = {
+    "codex": ClientGuide("Codex CLI", "toml", _codex),
+    "claude-code": ClientGuide("Claude Code", "sh", _claude_code),
+    "openai": ClientGuide("OpenAI SDK", "python", _openai),
+    "anthropic": ClientGuide("Anthropic SDK", "python", _anthropic),
+    "obsidian": ClientGuide("Obsidian Copilot", "text", _obsidian),
+    "vercel": ClientGuide("Vercel AI SDK", "ts", _vercel),
 }
 """Every client that has a text, by the word for it on the command line."""

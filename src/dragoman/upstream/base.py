@@ -31,6 +31,14 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     request_id: str = ""
 
 
+class CheckResult(Struct, frozen=True):
+    """What a look at an upstream found. `status` is None when nothing answered."""
+
+    ok: bool
+    status: int | None
+    detail: str
+
+
 Take = Callable[[list[bytes]], bool]
 """Takes one read of an answer, in the pieces it came in. False: it wants no more for now. It may not raise."""
 
@@ -100,6 +108,10 @@ class Upstream(Protocol):
         Raises:
             UpstreamError: there is none: kind `upstream` (cannot connect), `timeout` (connect, first byte).
         """
+        ...
+
+    async def check(self) -> CheckResult:
+        """Whether it can be reached and takes its key, found out by the cheapest request there is."""
         ...
 
     async def close(self) -> None: ...

@@ -20,7 +20,7 @@ from dragoman.config.settings import UpstreamSettings
 from dragoman.dialects.codex import CodexRequest, decode_codex_request
 from dragoman.errors import UpstreamError
 from dragoman.model.parts import Dialect
-from dragoman.upstream.base import UpstreamRequest
+from dragoman.upstream.base import CheckResult, UpstreamRequest
 from dragoman.upstream.codex import jsonrpc
 from dragoman.upstream.codex.child import Child, Launch, limit_headers, thread_params, tool_names
 from dragoman.upstream.codex.jsonrpc import Message, object_of, text_of
@@ -33,7 +33,6 @@ from dragoman.upstream.codex.paused_turns import (
 )
 from dragoman.upstream.codex.supervisor import Supervisor
 from dragoman.upstream.codex.turn import SETTLE_SECONDS, CodexReply, CodexTurn
-from dragoman.upstream.http.upstream import Probe
 
 # Keys of this gateway's own callers, which are none of the child's business.
 _PRIVATE = frozenset({"DRAGOMAN_API_KEYS", "DRAGOMAN_UPSTREAM_KEY"})
@@ -80,13 +79,13 @@ class CodexUpstream:
                 return self._reply(held.child, held.turn)
         return await self._begin(asked)
 
-    async def probe(self) -> Probe:
+    async def check(self) -> CheckResult:
         """Start a child: that shows whether the program is there and speaks the protocol."""
         try:
             child = await self._all_supervisors()[0].child()
         except UpstreamError as error:
-            return Probe(ok=False, status=None, detail=error.whole)
-        return Probe(ok=True, status=None, detail=f"started; {child.agent or 'it answers'}")
+            return CheckResult(ok=False, status=None, detail=error.whole)
+        return CheckResult(ok=True, status=None, detail=f"started; {child.agent or 'it answers'}")
 
     async def close(self) -> None:
         if self._sweeping is not None:

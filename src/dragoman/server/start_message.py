@@ -12,30 +12,30 @@ from dragoman.config.secrets import mask_command
 from dragoman.config.settings import Route, Settings, UpstreamSettings, split_fallback
 from dragoman.inspection.layout import Line, Span
 from dragoman.inspection.terminal_text import visible_line
-from dragoman.server.connect import CLIENTS, Connection, connection_of
+from dragoman.server.connect import CLIENTS, GatewayAccess, access_of
 
 _TITLE_WIDTH = 11
 # A table of a hundred routes would push the address off the screen; `dragoman check` shows them all.
 _MOST_ROWS = 12
 
 
-def banner(settings: Settings, url: str | None = None) -> Sequence[Line]:
+def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:
     """The lines. `url`: where the gateway really listens, if that is not what the settings say (port 0)."""
-    connection = connection_of(settings, url)
+    access = access_of(settings, url)
     host = settings.server.host
     elsewhere = "" if is_loopback(host) else f"  (listens on {visible_line(host)})"
     return (
         (
             Span(f"Dragoman {version('dragoman')}", "title"),
-            Span(f"  {connection.url}", "strong"),
+            Span(f"  {access.url}", "strong"),
             Span(elsewhere, "faint"),
         ),
         (),
         *_section("upstreams", _upstreams(settings)),
         *_section("routes", _routes(settings.routes)),
         *_section("keys", [_keys(settings)]),
-        *_section("clients", _clients(connection)),
-        *_section("see also", _pages(settings, connection)),
+        *_section("clients", _clients(access)),
+        *_section("see also", _pages(settings, access)),
         (),
     )
 
@@ -93,22 +93,22 @@ def _keys(settings: Settings) -> str:
     return "none needed: only this machine can connect"
 
 
-def _clients(connection: Connection) -> Iterator[str]:
+def _clients(access: GatewayAccess) -> Iterator[str]:
     short = {
-        "codex": f'base_url = "{connection.url}/v1"',
-        "claude-code": f"ANTHROPIC_BASE_URL={connection.url}",
-        "openai": f'base_url="{connection.url}/v1"',
-        "anthropic": f'base_url="{connection.url}"',
-        "obsidian": f"Base URL {connection.url}/v1",
-        "vercel": f'baseURL: "{connection.url}/v1"',
+        "codex": f'base_url = "{access.url}/v1"',
+        "claude-code": f"ANTHROPIC_BASE_URL={access.url}",
+        "openai": f'base_url="{access.url}/v1"',
+        "anthropic": f'base_url="{access.url}"',
+        "obsidian": f"Base URL {access.url}/v1",
+        "vercel": f'baseURL: "{access.url}/v1"',
     }
     rows = [(CLIENTS[name].title, text) for name, text in short.items()]
     yield from _columns(rows)
     yield f"all of it to paste: dragoman connect {'|'.join(CLIENTS)}"
 
 
-def _pages(settings: Settings, connection: Connection) -> Iterator[str]:
+def _pages(settings: Settings, access: GatewayAccess) -> Iterator[str]:
     if settings.server.metrics:
-        yield f"{connection.url}/metrics"
-    yield f"{connection.url}/v1/models"
+        yield f"{access.url}/metrics"
+    yield f"{access.url}/v1/models"
     yield "docs/connect.md, docs/configuration.md, docs/operations.md"
