@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+import dragoman.upstream.http.upstream  # noqa: F401 - where it cannot be imported `serve` cannot run: `check` must say so
 from dragoman.config.environment import default_store_path
 from dragoman.config.secrets import upstream_secrets
 from dragoman.config.settings import McpServerSettings, StoreSettings, UpstreamSettings

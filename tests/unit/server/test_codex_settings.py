@@ -10,7 +10,7 @@ from dragoman.config.read import Flags, load_settings
 from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.errors import ConfigError
 from dragoman.server.catalog import known_models
-from dragoman.server.connect import connection_of
+from dragoman.server.connect import access_of
 from dragoman.server.start_message import start_message
 from dragoman.upstream.base import Supervised
 from dragoman.upstream.codex.upstream import CodexUpstream
@@ -69,7 +69,7 @@ def test_banner_and_snippets_know_it() -> None:
     settings = complete(with_codex())
     shown = "\n".join("".join(span.text for span in line) for line in start_message(settings))
     assert "started here: codex app-server" in shown
-    assert connection_of(settings).model == "codex"
+    assert access_of(settings).model == "codex"
     assert [model.name for model in known_models(settings)] == ["codex"]
 
 
