@@ -17,7 +17,6 @@ from dragoman.core.usage import Tally
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.interpret import (
     BodyCollector,
-    Change,
     Interpreter,
     StreamInterpreter,
     interpret_body,
@@ -546,17 +545,9 @@ def _restore_by(plan: AnswerPlan) -> Callable[[Sequence[Event]], Sequence[Event]
     if scan is not None:
         return Scanning(scan, change or _same).feed
     if change is None:
-        return _all_the_same
-    return lambda events: _changed(change, events)
-
-
-def _changed(change: Change, events: Sequence[Event]) -> Sequence[Event]:
-    return list(chain.from_iterable(map(change, events)))
+        return lambda events: events
+    return lambda events: list(chain.from_iterable(map(change, events)))
 
 
 def _same(event: Event) -> tuple[Event]:
     return (event,)
-
-
-def _all_the_same(events: Sequence[Event]) -> Sequence[Event]:
-    return events

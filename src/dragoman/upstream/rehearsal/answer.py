@@ -49,7 +49,7 @@ from dragoman.upstream.rehearsal.tools import (
     is_forced,
     rank,
 )
-from dragoman.upstream.rehearsal.words import Words, read_words
+from dragoman.upstream.rehearsal.words import UserWords, read_words
 
 # Quotations are shortened to these many characters: results may be whole files.
 MAX_QUOTE = 4000
@@ -86,7 +86,7 @@ class _Play:
         self._request = scene.request
         self.mint = Minter(scene.seed)
         self._situation: Situation = read_situation(scene.request)
-        self._words: Words = read_words(self._situation.said)
+        self._words: UserWords = read_words(self._situation.said)
 
     def parts(self) -> list[Part]:
         scenario = self._scene.scenario
