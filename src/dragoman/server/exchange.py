@@ -82,13 +82,13 @@ class Exchange:
         "_answer",
         "_began",
         "_caller_key",
+        "_connection",
         "_continuation",
         "_door",
         "_gateway",
         "_headers",
         "_is_new",
         "_keeper",
-        "_line",
         "_native",
         "_owner",
         "_raw_headers",
@@ -106,17 +106,23 @@ class Exchange:
     )
 
     def __init__(
-        self, gateway: "Gateway", door: Door, line: ClientConnection, submits: str | None = None
+        self,
+        gateway: "Gateway",
+        door: Door,
+        connection: ClientConnection,
+        submits: str | None = None,
     ) -> None:
         """`submits`: the response whose calls have the outputs that are sent."""
         self._gateway = gateway
         self._door = door
-        self._line = line
-        self._raw_headers = line.take_headers()
+        self._connection = connection
+        self._raw_headers = connection.take_headers()
         self._headers = dict(self._raw_headers)
         self.request_id = gateway.mint_request_id(self._headers)
         self.client = Client(
-            line, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
+            connection,
+            gateway.response_headers(door, self.request_id, self._raw_headers),
+            gateway.clock,
         )
         self.client.on_start = self._forget_request
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
@@ -141,16 +147,16 @@ class Exchange:
     async def run(self) -> None:
         """Serve the request, whatever it is; only a cancellation from outside comes back out."""
         gateway = self._gateway
-        line = self._line
-        self._task = line.task()
-        is_called = line.on_leave(self._client_left)
+        connection = self._connection
+        self._task = connection.task()
+        is_called = connection.on_leave(self._client_left)
         try:
             gateway.begin(self)
             self._check_head()
-            body = line.take_body()
+            body = connection.take_body()
             limit = gateway.settings.server.max_body_bytes
             if body is None or len(body) > limit or b"content-encoding" in self._headers:
-                body = await read_body(line.receive, self._raw_headers, limit, whole=body)
+                body = await read_body(connection.receive, self._raw_headers, limit, whole=body)
             gateway.take_slot(self)
             if not is_called:
                 gateway.watch_soon(self)
@@ -201,7 +207,7 @@ class Exchange:
     def _check_head(self) -> None:
         gateway = self._gateway
         limit = gateway.settings.server.max_header_bytes
-        check_head(self._raw_headers, limit, self._line.line_bytes)
+        check_head(self._raw_headers, limit, self._connection.line_bytes)
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
@@ -275,7 +281,7 @@ class Exchange:
 
     async def _watch(self) -> None:
         """Cancel the exchange when its client leaves."""
-        while (await self._line.receive())["type"] != "http.disconnect":
+        while (await self._connection.receive())["type"] != "http.disconnect":
             pass
         self._client_left()
 
@@ -461,7 +467,7 @@ class Exchange:
     def _end(self) -> None:
         """Whatever became of it: it is over."""
         self.is_over = True
-        self._line.on_leave(None)
+        self._connection.on_leave(None)
         if self._watcher is not None:
             self._watcher.cancel()
         self._gateway.forget(self)

@@ -70,12 +70,12 @@ class Gateway:
         self._sweeper: asyncio.Task[None] | None = None
 
     def serve(
-        self, door: Door, line: ClientConnection, submits: str | None = None
+        self, door: Door, connection: ClientConnection, submits: str | None = None
     ) -> Coroutine[object, object, None]:
         """One request at a door. `submits`: the response whose calls have the outputs that are sent."""
         if self._sweeper is None:
             self.start()
-        return Exchange(self, door, line, submits).run()
+        return Exchange(self, door, connection, submits).run()
 
     def _start_dump(self) -> Dump | None:
         """Have the streams of all upstreams seen by the dump, if there is one."""

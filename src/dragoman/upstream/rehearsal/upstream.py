@@ -19,7 +19,7 @@ from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request
 from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
-from dragoman.upstream.rehearsal.answer import Scene, check_seals, compose, count_request
+from dragoman.upstream.rehearsal.answer import AnswerInput, check_seals, compose, count_request
 from dragoman.upstream.rehearsal.delivery import (
     Delivery,
     RehearsalReply,
@@ -95,7 +95,7 @@ def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
     check_seals(asked)
     if scenario.strict:
         _check_pairs(asked)
-    outcome = compose(Scene(asked, request.dialect, scenario, seed))
+    outcome = compose(AnswerInput(asked, request.dialect, scenario, seed))
     context = EncodeContext(
         seed=f"{seed} items",
         include_usage=asked.include_usage is True or not request.stream,
