@@ -8,7 +8,7 @@ annotation says all that is checked of it alone: its type, its words, its range.
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from dragoman._json import MAX_VALUES
 from dragoman.model.outcome import LossAction
@@ -57,10 +57,19 @@ CONNECTION_HEADERS = frozenset(
 )  # fmt: skip
 """Headers that belong to one connection, or that the sender of a body makes; a configured one would break it."""
 
-Count = Annotated[int, Meta(gt=0)]
-Seconds = Annotated[float, Meta(gt=0)]
-Delay = Annotated[float, Meta(ge=0)]
-Port = Annotated[int, Meta(ge=0, le=65535, description="a port")]
+
+class Range(Struct, frozen=True, kw_only=True):
+    """Which numbers a key takes: more than 0, unless 0 is allowed, and at most `most`. `what`: the word for them in messages."""
+
+    may_be_zero: bool = False
+    most: float | None = None
+    what: str = ""
+
+
+Count = Annotated[int, Range()]
+Seconds = Annotated[float, Range()]
+Delay = Annotated[float, Range(may_be_zero=True)]
+Port = Annotated[int, Range(may_be_zero=True, most=65535, what="a port")]
 
 LONGEST_WAIT = 3600.0
 """An hour: longer waits are mistakes of unit."""
@@ -114,14 +123,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_header_bytes: Count = 64 * 1024
     max_tools: Count = 2048
     max_depth: Count = 256
-    max_values: Annotated[int, Meta(gt=0, le=MAX_VALUES)] = MAX_VALUES
+    max_values: Annotated[int, Range(most=MAX_VALUES)] = MAX_VALUES
     max_streams: Count = 4096
     head_timeout: Seconds = 30.0
     body_timeout: Seconds = 30.0
     idle_timeout: Seconds = 75.0
     send_timeout: Seconds = 60.0
     keep_alive_interval: Seconds = 15.0
-    shutdown_grace: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="seconds")] = 10.0
+    shutdown_grace: Annotated[float, Range(may_be_zero=True, most=LONGEST_WAIT, what="seconds")] = (
+        10.0
+    )
     metrics: bool = True
     responses_profile: Literal["default", "required_action"] = "default"
 

@@ -12,9 +12,10 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from msgspec import Meta, Struct, structs
+from msgspec import Struct, structs
 
 from dragoman._json import dumps
+from dragoman.config.settings import Range
 from dragoman.errors import ConfigError
 
 _S = TypeVar("_S", bound=Struct)
@@ -244,28 +245,24 @@ def range_problems(settings: Struct, path: str = "") -> Iterator[str]:
                     yield from range_problems(item, key_path(where, key))
 
 
-def _range_of(kind: object) -> Meta | None:
+def _range_of(kind: object) -> Range | None:
     """That of a field, or of what it is if it is not None."""
     if get_origin(kind) is Annotated:
-        return next(each for each in get_args(kind) if isinstance(each, Meta))
+        return next(each for each in get_args(kind) if isinstance(each, Range))
     return next(filter(None, map(_range_of, get_args(kind))), None)
 
 
-def _is_within(limits: Meta, value: float) -> bool:
-    return (
-        isfinite(value)
-        and (limits.gt is None or value > limits.gt)
-        and (limits.ge is None or value >= limits.ge)
-        and (limits.le is None or value <= limits.le)
-    )
+def _is_within(limits: Range, value: float) -> bool:
+    is_enough = value >= 0 if limits.may_be_zero else value > 0
+    return isfinite(value) and is_enough and (limits.most is None or value <= limits.most)
 
 
-def _range_words(limits: Meta, value: float) -> str:
-    if limits.le is not None and limits.ge is not None:
-        return f"{limits.description} from {limits.ge} to {limits.le:.0f}"
-    if limits.le is not None and value > limits.le:
-        return f"at most {limits.le}"
-    return "0 or more" if limits.ge is not None else "more than 0"
+def _range_words(limits: Range, value: float) -> str:
+    if limits.what:
+        return f"{limits.what} from 0 to {limits.most:.0f}"
+    if limits.most is not None and value > limits.most:
+        return f"at most {limits.most}"
+    return "0 or more" if limits.may_be_zero else "more than 0"
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dragoman.cli.serve import start_message
 from dragoman.config.check import check_surroundings, complete
 from dragoman.config.read import Flags, load_settings
 from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.errors import ConfigError
 from dragoman.server.catalog import known_models
 from dragoman.server.connect import access_of
-from dragoman.server.start_message import start_message
 from dragoman.upstream.base import Supervised
 from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http.upstream import HttpUpstream

@@ -9,6 +9,7 @@ import ssl
 import zlib
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from dragoman.config.settings import UpstreamSettings
@@ -94,11 +95,10 @@ class Transport:
             self._call_next()
 
     async def _ask(self, connection: UpstreamConnection, head: bytes, body: bytes) -> "HttpReply":
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._drop, connection)  # if it fails, or the client leaves
             await connection.ask(head, body)
-        except BaseException:  # it failed, or the client has left
-            self._drop(connection)
-            raise
+            undo.pop_all()
         return HttpReply(self, connection, self._name)
 
     def _take_resting(self) -> UpstreamConnection | None:

@@ -2,11 +2,11 @@
 
 from msgspec import structs
 
+from dragoman.cli.serve import start_message
 from dragoman.config.check import complete
 from dragoman.config.settings import Route, ServerSettings, Settings, UpstreamSettings
 from dragoman.inspection.layout import plain
 from dragoman.server.connect import CLIENTS
-from dragoman.server.start_message import start_message
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1", api_key="SECRET1")
 OTHER = UpstreamSettings(
