@@ -32,7 +32,7 @@ from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tools import Tool, ToolSource
 from dragoman.errors import ConfigError, ToolError
 from dragoman.gateway import route
-from dragoman.gateway.attempt import NoObserver, UpstreamModel
+from dragoman.gateway.attempt import AttemptObserver, UpstreamModel
 from dragoman.gateway.route import Upstreams
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Event, LimitsReported, Started
@@ -176,7 +176,7 @@ async def _opened(settings: Settings, model: str | None) -> AsyncGenerator[Model
         yield _Named(upstream, name, observer)
 
 
-class _LimitObserver(NoObserver):
+class _LimitObserver(AttemptObserver):
     """Remembers the rate limits in the headers of the last reply."""
 
     def __init__(self) -> None:

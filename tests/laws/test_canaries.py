@@ -22,7 +22,7 @@ import pytest
 
 from dragoman.config.read import load_settings
 from dragoman.config.secrets import masked
-from dragoman.config.write import to_toml
+from dragoman.config.values import to_toml
 from ports import free_port
 
 WAIT = 120.0

@@ -16,14 +16,14 @@ from dragoman.config.read import OnFound, find_file
 from dragoman.config.secrets import masked, secrets_of
 from dragoman.config.settings import Settings
 from dragoman.config.trust import FoundFile, Trusted, plain_http
-from dragoman.config.write import to_toml
+from dragoman.config.values import to_toml
 from dragoman.core.secrets import Secrets
 from dragoman.inspection.layout import Line, Span, Style
 from dragoman.inspection.terminal_text import visible_line
 from dragoman.server.observe.logs import LineHandler, console_line
 
 if TYPE_CHECKING:
-    from dragoman.server.probe import Finding
+    from dragoman.server.reachability import Finding
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def _check(options: Options) -> int:
         show(((), *((Span("warning ", "bad"), Span(visible_line(each))) for each in warnings)))
     if options.offline:
         return CLEAN
-    from dragoman.server.probe import probe_all, probe_mcp, probe_store  # noqa: PLC0415 - needs the gateway's dependencies
+    from dragoman.server.reachability import check_mcp, check_store, check_upstreams  # noqa: PLC0415 - needs the gateway's dependencies
 
     secrets = secrets_of(settings, os.environ)
     # Log records are shown too, and they contain output of programs.
@@ -62,11 +62,11 @@ def _check(options: Options) -> int:
     log.setLevel(logging.WARNING)
     logging.getLogger().addHandler(log)
     try:
-        findings = asyncio.run(probe_all(settings.upstreams, os.environ))
-        store = asyncio.run(probe_store(settings.store, os.environ))
+        findings = asyncio.run(check_upstreams(settings.upstreams, os.environ))
+        store = asyncio.run(check_store(settings.store, os.environ))
         if store is not None:
             findings.append(store)
-        findings += asyncio.run(probe_mcp(settings.mcp))
+        findings += asyncio.run(check_mcp(settings.mcp))
     finally:
         logging.getLogger().removeHandler(log)
     show(tuple(_findings(findings, secrets)))

@@ -10,7 +10,7 @@ from dragoman.cli.trust import ask_for_trust_in_server
 from dragoman.config.read import load_settings
 from dragoman.errors import ConfigError
 from dragoman.inspection.terminal_text import visible
-from dragoman.server.connect import CLIENTS, connection_of, snippet
+from dragoman.server.connect import CLIENTS, access_of, snippet
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +28,8 @@ def _connect(options: Options) -> int:
     settings = load_settings(options.config, os.environ, on_found=ask_for_trust_in_server)
     if options.url is not None:
         _check_url(options.url)
-    connection = connection_of(settings, options.url, options.model)
-    write(visible(snippet(options.client, connection)).encode())
+    access = access_of(settings, options.url, options.model)
+    write(visible(snippet(options.client, access)).encode())
     return CLEAN
 
 

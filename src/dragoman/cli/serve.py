@@ -1,13 +1,27 @@
-"""`dragoman serve`: the gateway, until a signal ends it."""
+"""`dragoman serve`: the gateway, until a signal ends it.
+
+When it starts it says where it is, where requests go, and what to paste into clients. Never a key.
+"""
 
 import argparse
 import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
+from urllib.parse import urlsplit
 
 from dragoman.cli.options import Options, add_serving_options, settings_of
 from dragoman.cli.screen import show
 from dragoman.cli.trust import ask_for_trust
-from dragoman.config.check import check_surroundings
-from dragoman.server.banner import banner
+from dragoman.config.check import check_surroundings, is_loopback
+from dragoman.config.secrets import mask_command
+from dragoman.config.settings import Route, Settings, UpstreamSettings, split_fallback
+from dragoman.inspection.layout import Line, Span
+from dragoman.inspection.terminal_text import visible_line
+from dragoman.server.connect import CLIENTS, GatewayAccess, access_of
+
+_TITLE_WIDTH = 11
+# A table of a hundred routes would push the address off the screen; `dragoman check` shows them all.
+_MOST_ROWS = 12
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +40,101 @@ def _serve(options: Options) -> int:
 
     def announce(url: str) -> None:
         if settings.log.format != "json":  # then every line is read by a machine
-            show(banner(settings, url))
+            show(start_message(settings, url))
 
     return serve(settings, announce)
+
+
+def start_message(settings: Settings, url: str | None = None) -> Sequence[Line]:
+    """The lines. `url`: where the gateway really listens, if that is not what the settings say (port 0)."""
+    access = access_of(settings, url)
+    host = settings.server.host
+    elsewhere = "" if is_loopback(host) else f"  (listens on {visible_line(host)})"
+    return (
+        (
+            Span(f"Dragoman {version('dragoman')}", "title"),
+            Span(f"  {access.url}", "strong"),
+            Span(elsewhere, "faint"),
+        ),
+        (),
+        *_section("upstreams", _upstreams(settings)),
+        *_section("routes", _routes(settings.routes)),
+        *_section("keys", [_keys(settings)]),
+        *_section("clients", _clients(access)),
+        *_section("see also", _pages(settings, access)),
+        (),
+    )
+
+
+def _section(title: str, rows: Iterable[str]) -> Iterator[Line]:
+    shown = list(rows)
+    if len(shown) > _MOST_ROWS:
+        more = len(shown) - _MOST_ROWS + 1
+        shown = [*shown[: _MOST_ROWS - 1], f"and {more} more: dragoman check --offline"]
+    for index, row in enumerate(shown):
+        head = title if index == 0 else ""
+        yield (Span(f"  {head:<{_TITLE_WIDTH}}", "faint"), Span(visible_line(row)))
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _upstreams(settings: Settings) -> Iterator[str]:
+    return _columns([(name, each.kind, _place(each)) for name, each in settings.upstreams.items()])
+
+
+def _place(upstream: UpstreamSettings) -> str:
+    if upstream.kind == "rehearsal":
+        return "answers by itself: no key, no network"
+    if upstream.kind == "codex":
+        return f"started here: {' '.join(mask_command(upstream.command))}"
+    parts = urlsplit(upstream.base_url)
+    return parts.netloc.rpartition("@")[2]
+
+
+def _routes(routes: Sequence[Route]) -> Iterator[str]:
+    return _columns([(route.model, f"-> {_way(route)}") for route in routes])
+
+
+def _way(route: Route) -> str:
+    first = _named(route.upstream, route.upstream_model)
+    others = [
+        _named(name, model or route.upstream_model)
+        for name, model in map(split_fallback, route.fallback)
+    ]
+    return ", then ".join([first, *others])
+
+
+def _named(upstream: str, model: str | None) -> str:
+    return upstream if model is None else f"{upstream} as {model}"
+
+
+def _keys(settings: Settings) -> str:
+    if settings.server.api_keys:
+        return "needed: Authorization: Bearer KEY, or x-api-key: KEY"
+    return "none needed: only this machine can connect"
+
+
+def _clients(access: GatewayAccess) -> Iterator[str]:
+    short = {
+        "codex": f'base_url = "{access.url}/v1"',
+        "claude-code": f"ANTHROPIC_BASE_URL={access.url}",
+        "openai": f'base_url="{access.url}/v1"',
+        "anthropic": f'base_url="{access.url}"',
+        "obsidian": f"Base URL {access.url}/v1",
+        "vercel": f'baseURL: "{access.url}/v1"',
+    }
+    rows = [(CLIENTS[name].title, text) for name, text in short.items()]
+    yield from _columns(rows)
+    yield f"all of it to paste: dragoman connect {'|'.join(CLIENTS)}"
+
+
+def _pages(settings: Settings, access: GatewayAccess) -> Iterator[str]:
+    if settings.server.metrics:
+        yield f"{access.url}/metrics"
+    yield f"{access.url}/v1/models"
+    yield "docs/connect.md, docs/configuration.md, docs/operations.md"

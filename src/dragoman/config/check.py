@@ -6,28 +6,25 @@ machine, and is asked by whoever is about to serve.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
-from math import isfinite
 from shutil import which
 from typing import get_args
 from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from dragoman._json import MAX_VALUES
 from dragoman.config.environment import store_engine
-from dragoman.config.mcp import check_names, check_settings
+from dragoman.config.mcp import name_problems, server_problems
 from dragoman.config.secrets import mask_url
 from dragoman.config.settings import (
     CHATGPT_CODEX_URL,
     CODEX_INSTALL_HINT,
     CONNECTION_HEADERS,
+    LONGEST_WAIT,
     PASS_ON,
     DumpSettings,
-    HostedSettings,
     ModelLimits,
-    RetrySettings,
     Route,
     ServerSettings,
     Settings,
@@ -35,7 +32,7 @@ from dragoman.config.settings import (
     UpstreamSettings,
     split_fallback,
 )
-from dragoman.config.values import key_path, suggestion
+from dragoman.config.values import key_path, range_problems, suggestion
 from dragoman.dialects.registry import UPSTREAM_CODECS
 from dragoman.dialects.responses.losses import CHATGPT_CODEX_LOSSES
 from dragoman.errors import ConfigError
@@ -67,11 +64,8 @@ _ALLOWED_HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
-_HIGHEST_PORT = 65535
 # 16 random letters are some 90 bits. Below that people choose words, which are tried first.
 _SHORTEST_KEY = 16
-# An hour: longer waits are mistakes of unit.
-_LONGEST_WAIT = 3600.0
 
 
 def complete(settings: Settings) -> Settings:
@@ -88,15 +82,14 @@ def complete(settings: Settings) -> Settings:
     store = settings.store or StoreSettings(url="memory:")
     completed = structs.replace(settings, upstreams=upstreams, routes=routes, store=store)
     problems = [
+        *range_problems(completed),
         *_server(completed.server),
         *_dump(completed.dump),
-        *_retry(completed.retry),
         *_chat(completed.chat),
         *_store(store),
         *_upstreams(completed),
         *_routes(completed),
         *_mcp(completed),
-        *_hosted(completed.hosted),
     ]
     if problems:
         raise config_error(problems)
@@ -168,22 +161,7 @@ def _server(server: ServerSettings) -> Iterator[str]:
             f"server.host: {server.host} can be reached from other machines, and anyone there could use your keys: "
             "set api_keys in [server] (or DRAGOMAN_API_KEYS), or listen on 127.0.0.1"
         )
-    if not 0 <= server.port <= _HIGHEST_PORT:
-        yield f"server.port: expected a port from 0 to {_HIGHEST_PORT}, got {server.port}"
     yield from _callers(server)
-    for name in (
-        *("workers", "max_body_bytes", "max_header_bytes", "max_tools", "max_depth", "max_values"),
-        *("max_streams", "head_timeout", "body_timeout", "idle_timeout", "send_timeout"),
-        "keep_alive_interval",
-    ):
-        yield from _positive(server, name, "server")
-    if server.max_values > MAX_VALUES:
-        yield f"server.max_values: expected at most {MAX_VALUES}, got {server.max_values}"
-    if not 0 <= server.shutdown_grace <= _LONGEST_WAIT:
-        yield (
-            f"server.shutdown_grace: expected seconds from 0 to {_LONGEST_WAIT:.0f}, "
-            f"got {server.shutdown_grace}"
-        )
 
 
 def _callers(server: ServerSettings) -> Iterator[str]:
@@ -215,20 +193,9 @@ def _callers(server: ServerSettings) -> Iterator[str]:
             )
 
 
-def _positive(holder: object, name: str, path: str, *, may_be_zero: bool = False) -> Iterator[str]:
-    value: object = getattr(holder, name)
-    if not isinstance(value, int | float):
-        return
-    if not isfinite(value) or value < 0 or (value == 0 and not may_be_zero):
-        least = "0 or more" if may_be_zero else "more than 0"
-        yield f"{path}.{name}: expected {least}, got {value}"
-
-
 def _dump(dump: DumpSettings) -> Iterator[str]:
     if dump.path is not None and not dump.path.strip():
         yield "dump.path: expected the name of a file, got an empty string"
-    yield from _positive(dump, "max_bytes", "dump")
-    yield from _positive(dump, "files", "dump")
 
 
 def _store(store: StoreSettings) -> Iterator[str]:
@@ -236,21 +203,14 @@ def _store(store: StoreSettings) -> Iterator[str]:
         store_engine(store.url)
     except ConfigError as error:
         yield f"store.url: {error.message}"
-    for name in ("ttl", "max_bytes", "max_record_bytes", "pool_size"):
-        yield from _positive(store, name, "store")
-
-
-def _retry(retry: RetrySettings) -> Iterator[str]:
-    yield from _positive(retry, "attempts", "retry")
-    for name in ("base_delay", "max_delay", "max_wait"):
-        yield from _positive(retry, name, "retry", may_be_zero=True)
 
 
 def _chat(chat: ChatSettings) -> Iterator[str]:
-    yield from _positive(chat, "tool_block_max", "chat", may_be_zero=True)
-    grace = chat.stop_after_tools_grace_ms
-    if not 0 <= grace <= _LONGEST_WAIT * 1000:
-        yield f"chat.stop_after_tools_grace_ms: expected milliseconds from 0 to {_LONGEST_WAIT * 1000:.0f}, got {grace}"
+    if chat.tool_block_max < 0:
+        yield f"chat.tool_block_max: expected 0 or more, got {chat.tool_block_max}"
+    grace, longest = chat.stop_after_tools_grace_ms, LONGEST_WAIT * 1000
+    if not 0 <= grace <= longest:
+        yield f"chat.stop_after_tools_grace_ms: expected milliseconds from 0 to {longest:.0f}, got {grace}"
 
 
 def _upstreams(settings: Settings) -> Iterator[str]:
@@ -278,8 +238,6 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield from _address(upstream.proxy, f"{path}.proxy", may_have_user=True)
     for name, value in upstream.headers.items():
         yield from _header(name, value, key_path(f"{path}.headers", name))
-    for name in ("connect_timeout", "first_byte_timeout", "idle_timeout", "max_connections"):
-        yield from _positive(upstream, name, path)
     yield from _codex(upstream, path)
     yield from _formats(upstream, path)
     known = sorted(
@@ -292,8 +250,7 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     )
     for name in upstream.losses:
         if name not in known:
-            hint = suggestion(name, known) or f"; known: {', '.join(known)}"
-            yield f"{key_path(f'{path}.losses', name)}: unknown kind of loss{hint}"
+            yield f"{key_path(f'{path}.losses', name)}: unknown kind of loss{_hint(name, known)}"
     yield from _limits(upstream.limits, f"{path}.limits")
     for glob, limits in upstream.models.items():
         yield from _limits(limits, key_path(f"{path}.models", glob))
@@ -301,8 +258,6 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
 
 def _codex(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     """The keys of an app-server that runs here."""
-    for name in ("children", "held_ttl", "held_max"):
-        yield from _positive(upstream, name, path)
     if upstream.kind == "codex":
         if not upstream.command or not upstream.command[0].strip():
             yield f'{path}.command: expected a program and its arguments, such as ["codex", "app-server"]'
@@ -321,7 +276,7 @@ def _formats(upstream: UpstreamSettings, path: str) -> Iterator[str]:
         yield f"{path}.text_calls: {error.message}"
     prompted = upstream.prompted_tools
     if prompted is not None and prompted not in PROMPT_FORMATS:
-        hint = suggestion(prompted, list(PROMPT_FORMATS)) or f"; known: {', '.join(PROMPT_FORMATS)}"
+        hint = _hint(prompted, PROMPT_FORMATS)
         yield f"{path}.prompted_tools: no format is called {prompted!r}{hint}"
 
 
@@ -385,8 +340,6 @@ def _credentials(upstream: UpstreamSettings, path: str) -> Iterator[str]:
 
 
 def _limits(limits: ModelLimits, path: str) -> Iterator[str]:
-    for name in ("max_name_length", "max_id_length", "default_max_tokens"):
-        yield from _positive(limits, name, path)
     for name, pattern in (("name_pattern", limits.name_pattern), ("id_pattern", limits.id_pattern)):
         if pattern is None:
             continue
@@ -397,8 +350,7 @@ def _limits(limits: ModelLimits, path: str) -> Iterator[str]:
     kinds = get_args(CallKind)
     for index, kind in enumerate(limits.builtin_tools or ()):
         if kind not in kinds:
-            hint = suggestion(kind, kinds) or f"; known: {', '.join(kinds)}"
-            yield f'{path}.builtin_tools[{index}]: unknown kind of tool "{kind}"{hint}'
+            yield f'{path}.builtin_tools[{index}]: unknown kind of tool "{kind}"{_hint(kind, kinds)}'
 
 
 def _is_own_address(server: ServerSettings, base_url: str) -> bool:
@@ -446,14 +398,8 @@ def _routes(settings: Settings) -> Iterator[str]:
 
 def _mcp(settings: Settings) -> Iterator[str]:
     for index, server in enumerate(settings.mcp):
-        try:
-            check_settings(server, f"mcp[{index}]")
-        except ConfigError as error:
-            yield error.message
-    try:
-        check_names(settings.mcp)
-    except ConfigError as error:
-        yield error.message
+        yield from server_problems(server, f"mcp[{index}]")
+    yield from name_problems(settings.mcp)
     names = [server.name for server in settings.mcp]
     asked = [
         *(
@@ -465,8 +411,8 @@ def _mcp(settings: Settings) -> Iterator[str]:
     ]
     for name, path in asked:
         if name not in names:
-            known = f"; there are: {', '.join(names)}" if names else "; there is no [[mcp]]"
-            yield f'{path}: there is no MCP server "{name}"{suggestion(name, names) or known}'
+            hint = _hint(name, names, "there are") if names else "; there is no [[mcp]]"
+            yield f'{path}: there is no MCP server "{name}"{hint}'
 
 
 def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:
@@ -492,12 +438,11 @@ def _mcp_surroundings(settings: Settings, environ: Mapping[str, str]) -> Iterato
                 yield f"{path}.oauth.{key}: expected a value in the environment variable {variable}, it is not set"
 
 
-def _hosted(hosted: HostedSettings) -> Iterator[str]:
-    for name in ("max_turns", "max_seconds", "max_parallel"):
-        yield from _positive(hosted, name, "hosted")
-
-
 def _upstream_named(name: str, known: list[str], path: str) -> Iterator[str]:
     if name not in known:
-        hint = suggestion(name, known) or f"; there are: {', '.join(known)}"
-        yield f'{path}: there is no upstream "{name}"{hint}'
+        yield f'{path}: there is no upstream "{name}"{_hint(name, known, "there are")}'
+
+
+def _hint(name: str, known: Collection[str], words: str = "known") -> str:
+    """The name that was probably meant, or else all there are."""
+    return suggestion(name, known) or f"; {words}: {', '.join(known)}"

@@ -5,20 +5,14 @@ Nothing is started here. Commands, environment variables and headers may hold se
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
-from typing import cast, get_args
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 from urllib.parse import urlsplit
 
 from dragoman._json import loads
-from dragoman.config.settings import (
-    ClientAuthentication,
-    Grant,
-    McpServerSettings,
-    OAuthSettings,
-    SigningAlgorithm,
-    port_of,
-)
-from dragoman.config.values import described, read_struct
+from dragoman.config.settings import McpServerSettings, OAuthSettings, port_of
+from dragoman.config.values import described, range_problems, read_struct
 from dragoman.errors import ConfigError, MalformedJson
 
 __all__ = (
@@ -49,27 +43,8 @@ def check_settings(settings: McpServerSettings, where: str = "mcp") -> McpServer
     Raises:
         ConfigError: they cannot; it begins with `where`.
     """
-    if len(settings.name) > MAX_NAME or not _NAME.fullmatch(settings.name):
-        raise ConfigError(
-            f"{where}.name: expected at most {MAX_NAME} letters, digits, `-` and single `_`, got {settings.name!r}"
-        )
-    if settings.name == _PREFIX:
-        raise ConfigError(
-            f"{where}.name: expected another than {_PREFIX!r}, which models write before the name of any server"
-        )
-    if bool(settings.command) == bool(settings.url):
-        came = "both" if settings.url else "neither"
-        raise ConfigError(
-            f"{where}: expected `command` or `url` for the server {settings.name!r}, got {came}"
-        )
-    foreign = _foreign_fields(settings)
-    if foreign:
-        raise ConfigError(f"{where}.{foreign[0]}: has no meaning beside `{_transport(settings)}`")
-    if settings.command:
-        _check_child(settings, where)
-    else:
-        _check_url(settings, where)
-    _check_times(settings, where)
+    for problem in (*range_problems(settings, where), *server_problems(settings, where)):
+        raise ConfigError(problem)
     return settings
 
 
@@ -77,11 +52,36 @@ def check_names(servers: Iterable[McpServerSettings], where: str = "mcp") -> Non
     """Raises:
     ConfigError: two servers have one name.
     """
-    seen: set[str] = set()
-    for server in servers:
-        if server.name in seen:
-            raise ConfigError(f"{where}: expected names that differ, got {server.name!r} twice")
-        seen.add(server.name)
+    for problem in name_problems(servers, where):
+        raise ConfigError(problem)
+
+
+def name_problems(servers: Iterable[McpServerSettings], where: str = "mcp") -> Iterator[str]:
+    names = Counter(server.name for server in servers)
+    for name, count in names.items():
+        if count > 1:
+            yield f"{where}: expected names that differ, got {name!r} twice"
+
+
+def server_problems(settings: McpServerSettings, where: str) -> Iterator[str]:
+    """Why a server cannot work, but for its numbers."""
+    if len(settings.name) > MAX_NAME or not _NAME.fullmatch(settings.name):
+        yield f"{where}.name: expected at most {MAX_NAME} letters, digits, `-` and single `_`, got {settings.name!r}"
+    elif settings.name == _PREFIX:
+        yield f"{where}.name: expected another than {_PREFIX!r}, which models write before the name of any server"
+    if bool(settings.command) == bool(settings.url):
+        came = "both" if settings.url else "neither"
+        yield f"{where}: expected `command` or `url` for the server {settings.name!r}, got {came}"
+    elif settings.command:
+        for key in ("headers", "headers_from", "oauth"):
+            if getattr(settings, key):
+                yield f"{where}.{key}: has no meaning beside `command`"
+        yield from _child_problems(settings, where)
+    else:
+        for key in ("env", "env_from", "cwd"):
+            if getattr(settings, key):
+                yield f"{where}.{key}: has no meaning beside `url`"
+        yield from _url_problems(settings, where)
 
 
 def settings_from_values(values: Mapping[str, object], where: str = "mcp") -> McpServerSettings:
@@ -191,118 +191,70 @@ def _expand(value: object, environ: Mapping[str, str], where: str) -> object:
     return _VARIABLE.sub(variable, value)
 
 
-_CHILD_FIELDS = ("env", "env_from", "cwd")
-_HTTP_FIELDS = ("headers", "headers_from", "oauth")
-
-
 def _table(value: object, where: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: expected a table, got {described(value)}")
     return cast("dict[str, object]", value)
 
 
-def _transport(settings: McpServerSettings) -> str:
-    return "command" if settings.command else "url"
-
-
-def _foreign_fields(settings: McpServerSettings) -> list[str]:
-    values = {
-        "env": settings.env,
-        "env_from": settings.env_from,
-        "cwd": settings.cwd,
-        "headers": settings.headers,
-        "headers_from": settings.headers_from,
-        "oauth": settings.oauth,
-    }
-    return [key for key in (_HTTP_FIELDS if settings.command else _CHILD_FIELDS) if values[key]]
-
-
-def _check_child(settings: McpServerSettings, where: str) -> None:
+def _child_problems(settings: McpServerSettings, where: str) -> Iterator[str]:
     if not settings.command[0].strip():
-        raise ConfigError(f"{where}.command: expected a program, got an empty string")
+        yield f"{where}.command: expected a program, got an empty string"
     texts = (*settings.command, *settings.env, *settings.env.values(), settings.cwd or "")
     if any("\0" in text for text in texts):
-        raise ConfigError(f"{where}: a command or its environment holds a NUL character")
+        yield f"{where}: a command or its environment holds a NUL character"
     if any("=" in name or not name for name in (*settings.env, *settings.env_from)):
-        raise ConfigError(f"{where}.env: expected names of environment variables")
+        yield f"{where}.env: expected names of environment variables"
 
 
-def _check_url(settings: McpServerSettings, where: str) -> None:
-    parts = urlsplit(settings.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or port_of(settings.url) == -1:
-        raise ConfigError(f"{where}.url: expected an address that begins with http:// or https://")
-    for name in (*settings.headers, *settings.headers_from):
+def _url_problems(settings: McpServerSettings, where: str) -> Iterator[str]:
+    if not _is_url(settings.url, "http", "https"):
+        yield f"{where}.url: expected an address that begins with http:// or https://"
+    names = (*settings.headers, *settings.headers_from)
+    for name in names:
         if not _HEADER.fullmatch(name):
-            raise ConfigError(f"{where}.headers: expected the name of a header, got {name!r}")
+            yield f"{where}.headers: expected the name of a header, got {name!r}"
     for name, value in settings.headers.items():
-        check_header_value(name, value, where)
+        try:
+            check_header_value(name, value, where)
+        except ConfigError as error:
+            yield error.message
     if settings.oauth is not None:
-        if any(
-            name.lower() == "authorization" for name in (*settings.headers, *settings.headers_from)
-        ):
-            raise ConfigError(
-                f"{where}.oauth: has no meaning beside a header `authorization`, which holds a token already"
-            )
-        _check_oauth(settings.oauth, f"{where}.oauth")
+        if any(name.lower() == "authorization" for name in names):
+            yield f"{where}.oauth: has no meaning beside a header `authorization`, which holds a token already"
+        yield from _oauth_problems(settings.oauth, f"{where}.oauth")
 
 
-def _check_oauth(oauth: OAuthSettings, where: str) -> None:
-    for key, kind in (
-        ("grant", Grant),
-        ("token_endpoint_auth_method", ClientAuthentication),
-        ("signing_algorithm", SigningAlgorithm),
-    ):
-        value: str = getattr(oauth, key)
-        if value not in get_args(kind):
-            raise ConfigError(
-                f"{where}.{key}: expected one of {', '.join(get_args(kind))}, got {value!r}"
-            )
-    if not 0 <= oauth.redirect_port < 65536:
-        raise ConfigError(
-            f"{where}.redirect_port: expected a port, or 0 for any, got {oauth.redirect_port}"
-        )
+def _oauth_problems(oauth: OAuthSettings, where: str) -> Iterator[str]:
     if oauth.scope and not _SCOPE.fullmatch(oauth.scope):
-        raise ConfigError(f"{where}.scope: expected scopes with one space between them")
+        yield f"{where}.scope: expected scopes with one space between them"
     if oauth.issuer and not _is_url(oauth.issuer, "http", "https"):
-        raise ConfigError(f"{where}.issuer: expected an address that begins with https://")
-    if oauth.client_metadata_url and not (
-        _is_url(oauth.client_metadata_url, "https")
-        and urlsplit(oauth.client_metadata_url).path.strip("/")
-    ):
-        raise ConfigError(f"{where}.client_metadata_url: expected an https:// address with a path")
+        yield f"{where}.issuer: expected an address that begins with https://"
+    url = oauth.client_metadata_url
+    if url and not (_is_url(url, "https") and urlsplit(url).path.strip("/")):
+        yield f"{where}.client_metadata_url: expected an https:// address with a path"
     if oauth.grant == "client_credentials":
-        _check_credentials(oauth, where)
+        yield from _credential_problems(oauth, where)
     elif oauth.private_key_from:
-        raise ConfigError(
-            f'{where}.private_key_from: has no meaning without grant = "client_credentials"'
-        )
+        yield f'{where}.private_key_from: has no meaning without grant = "client_credentials"'
     elif oauth.client_secret_from and not oauth.client_id:
-        raise ConfigError(
-            f"{where}.client_id: expected the client that the secret belongs to, it is missing"
-        )
+        yield f"{where}.client_id: expected the client that the secret belongs to, it is missing"
 
 
-def _check_credentials(oauth: OAuthSettings, where: str) -> None:
+def _credential_problems(oauth: OAuthSettings, where: str) -> Iterator[str]:
     if not oauth.client_id:
-        raise ConfigError(
-            f"{where}.client_id: expected a string for client_credentials, it is missing"
-        )
+        yield f"{where}.client_id: expected a string for client_credentials, it is missing"
     if bool(oauth.client_secret_from) == bool(oauth.private_key_from):
         came = "both" if oauth.client_secret_from else "neither"
-        raise ConfigError(
-            f"{where}: expected `client_secret_from` or `private_key_from` for client_credentials, got {came}"
-        )
-    if not oauth.issuer:
-        # else the MCP server would say who is sent the credentials
-        raise ConfigError(
+        yield f"{where}: expected `client_secret_from` or `private_key_from` for client_credentials, got {came}"
+    if not oauth.issuer:  # else the MCP server would say who is sent the credentials
+        yield (
             f"{where}.issuer: expected the address of the authorization server, the only one that is sent the"
             " credentials; it is missing"
         )
     for key in ("client_metadata_url", "redirect_port"):
         if getattr(oauth, key):
-            raise ConfigError(
-                f"{where}.{key}: has no meaning with client_credentials: nobody is sent to a browser"
-            )
+            yield f"{where}.{key}: has no meaning with client_credentials: nobody is sent to a browser"
 
 
 def _is_url(text: str, *schemes: str) -> bool:
@@ -319,24 +271,3 @@ def check_header_value(name: str, value: str, where: str) -> None:
     """
     if not value.isascii() or any(character in value for character in "\r\n\0"):
         raise ConfigError(f"{where}: the value of the header {name!r} is not one line of ASCII")
-
-
-def _check_times(settings: McpServerSettings, where: str) -> None:
-    restart = settings.restart
-    positive = {
-        "start_timeout": settings.start_timeout,
-        "call_timeout": settings.call_timeout,
-        "restart.attempts": restart.attempts,
-        "restart.again_after": restart.again_after,
-    }
-    others = {
-        "restart.first_delay": restart.first_delay,
-        "restart.max_delay": restart.max_delay,
-        "restart.stable_after": restart.stable_after,
-    }
-    for name, value in positive.items():
-        if not 0 < value < float("inf"):
-            raise ConfigError(f"{where}.{name}: expected a number above 0, got {value}")
-    for name, value in others.items():
-        if not 0 <= value < float("inf"):
-            raise ConfigError(f"{where}.{name}: expected a number from 0 on, got {value}")

@@ -156,18 +156,12 @@ def _overrides_of(flags: Flags) -> list[Override]:
 
 
 def _overridden(settings: Settings, overrides: list[Override], problems: list[str]) -> Settings:
-    server, log, chat = settings.server, settings.log, settings.chat
-    store = settings.store or StoreSettings()
+    settings = structs.replace(settings, store=settings.store or StoreSettings())
     for each in overrides:
-        if each.section == "server":
-            server = _changed(server, each, problems)
-        elif each.section == "chat":
-            chat = _changed(chat, each, problems)
-        elif each.section == "store":
-            store = _changed(store, each, problems)
-        else:
-            log = _changed(log, each, problems)
-    return structs.replace(settings, server=server, log=log, chat=chat, store=store)
+        section: Struct = getattr(settings, each.section)
+        changed = {each.section: _changed(section, each, problems)}
+        settings = structs.replace(settings, **changed)
+    return settings
 
 
 def _changed(section: _S, override: Override, problems: list[str]) -> _S:

@@ -24,8 +24,6 @@ from dragoman.config.settings import (
 )
 from dragoman.core.secrets import Secrets, header_credentials, url_credentials, url_others
 
-__all__ = ("MASK", "hidden_from_clients", "mask_command", "mask_url", "masked", "mcp_secrets", "secrets_of", "upstream_secrets")  # fmt: skip
-
 MASK = "***"
 # All before the last `@`: a password may hold anything, and an address that is not valid is shown too, in complaints.
 _USER = re.compile(r"^([^/?#]*//)?.*@", re.DOTALL)

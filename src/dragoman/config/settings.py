@@ -1,10 +1,11 @@
 """What an operator may say: of the gateway, its upstreams and routes, the store and MCP servers. Values only.
 
-`read.py` fills them from a file, the environment and flags; `check.py` completes them and says what cannot work. Every
-limit has its reason here; `docs/configuration.md` lists the same keys for readers.
+`read.py` fills them from a file, the environment and flags; `check.py` completes them and says what cannot work. A field's
+annotation says all that is checked of it alone: its type, its words, its range. Every limit has its reason here;
+`docs/configuration.md` lists the same keys for readers.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -56,6 +57,23 @@ CONNECTION_HEADERS = frozenset(
 )  # fmt: skip
 """Headers that belong to one connection, or that the sender of a body makes; a configured one would break it."""
 
+
+class Range(Struct, frozen=True, kw_only=True):
+    """Which numbers a key takes: more than 0, unless 0 is allowed, and at most `most`. `what`: the word for them in messages."""
+
+    may_be_zero: bool = False
+    most: float | None = None
+    what: str = ""
+
+
+Count = Annotated[int, Range()]
+Seconds = Annotated[float, Range()]
+Delay = Annotated[float, Range(may_be_zero=True)]
+Port = Annotated[int, Range(may_be_zero=True, most=65535, what="a port")]
+
+LONGEST_WAIT = 3600.0
+"""An hour: longer waits are mistakes of unit."""
+
 Synchronous = Literal["full", "normal"]
 """When SQLite waits for the disk: at every commit, or when it writes its journal back."""
 
@@ -74,8 +92,8 @@ class DumpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     path: str | None = None
-    max_bytes: int = 16 * 1024 * 1024
-    files: int = 3
+    max_bytes: Count = 16 * 1024 * 1024
+    files: Count = 3
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,23 +114,25 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     host: str = "127.0.0.1"
-    port: int = 8787
-    workers: int = 1
+    port: Port = 8787
+    workers: Count = 1
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
-    max_body_bytes: int = 64 * 1024 * 1024
-    max_header_bytes: int = 64 * 1024
-    max_tools: int = 2048
-    max_depth: int = 256
-    max_values: int = MAX_VALUES
-    max_streams: int = 4096
-    head_timeout: float = 30.0
-    body_timeout: float = 30.0
-    idle_timeout: float = 75.0
-    send_timeout: float = 60.0
-    keep_alive_interval: float = 15.0
-    shutdown_grace: float = 10.0
+    max_body_bytes: Count = 64 * 1024 * 1024
+    max_header_bytes: Count = 64 * 1024
+    max_tools: Count = 2048
+    max_depth: Count = 256
+    max_values: Annotated[int, Range(most=MAX_VALUES)] = MAX_VALUES
+    max_streams: Count = 4096
+    head_timeout: Seconds = 30.0
+    body_timeout: Seconds = 30.0
+    idle_timeout: Seconds = 75.0
+    send_timeout: Seconds = 60.0
+    keep_alive_interval: Seconds = 15.0
+    shutdown_grace: Annotated[float, Range(may_be_zero=True, most=LONGEST_WAIT, what="seconds")] = (
+        10.0
+    )
     metrics: bool = True
     responses_profile: Literal["default", "required_action"] = "default"
 
@@ -134,9 +154,9 @@ class HostedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     servers: tuple[str, ...] = ()
     calls: Literal["hidden", "note"] = "hidden"
-    max_turns: int = 20
-    max_seconds: float = 600.0
-    max_parallel: int = 8
+    max_turns: Count = 20
+    max_seconds: Seconds = 600.0
+    max_parallel: Count = 8
 
 
 UpstreamKind = Literal["chat", "responses", "messages", "codex", "chatgpt-codex", "rehearsal"]
@@ -145,14 +165,14 @@ UpstreamKind = Literal["chat", "responses", "messages", "codex", "chatgpt-codex"
 class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an upstream, or one model of it, accepts where that differs from its dialect's default. None: the default."""
 
-    max_name_length: int | None = None
+    max_name_length: Count | None = None
     name_pattern: str | None = None
-    max_id_length: int | None = None
+    max_id_length: Count | None = None
     id_pattern: str | None = None
     drop_schema_keywords: tuple[str, ...] | None = None
     inline_schema_refs: bool | None = None
     strict_tools: bool | None = None
-    default_max_tokens: int | None = None
+    default_max_tokens: Count | None = None
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = None
     builtin_tools: tuple[str, ...] | None = None
     user_first: bool | None = None
@@ -165,10 +185,10 @@ class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     enabled: bool = True
-    attempts: int = 3
-    base_delay: float = 0.2
-    max_delay: float = 5.0
-    max_wait: float = 10.0
+    attempts: Count = 3
+    base_delay: Delay = 0.2
+    max_delay: Delay = 5.0
+    max_wait: Delay = 10.0
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -200,17 +220,17 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     command: tuple[str, ...] = ("codex", "app-server")
     env: dict[str, str] = field(default_factory=dict[str, str])
     codex_home: str | None = None
-    children: int = 1
-    held_ttl: float = 900.0
-    held_max: int = 256
+    children: Count = 1
+    held_ttl: Seconds = 900.0
+    held_max: Count = 256
     headers: dict[str, str] = field(default_factory=dict[str, str])
     query: dict[str, str] = field(default_factory=dict[str, str])
     ca_file: str | None = None
     proxy: str | None = None
-    connect_timeout: float = 10.0
-    first_byte_timeout: float = 300.0
-    idle_timeout: float = 300.0
-    max_connections: int | None = None
+    connect_timeout: Seconds = 10.0
+    first_byte_timeout: Seconds = 300.0
+    idle_timeout: Seconds = 300.0
+    max_connections: Count | None = None
     always_stream: bool = False
     passthrough: Literal["repair", "exact"] = "repair"
     name_fallback: Literal["schema", "positional"] = "schema"
@@ -265,10 +285,10 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     url: str = "sqlite:"
     policy: Literal["default", "asked", "off"] = "default"
-    ttl: float = DEFAULT_TTL
-    max_bytes: int = 4 * 1024 * 1024 * 1024
-    max_record_bytes: int = 128 * 1024 * 1024
-    pool_size: int = 8
+    ttl: Seconds = DEFAULT_TTL
+    max_bytes: Count = 4 * 1024 * 1024 * 1024
+    max_record_bytes: Count = 128 * 1024 * 1024
+    pool_size: Count = 8
 
     def __repr__(self) -> str:
         """Without the address, which may hold a password: traces show this."""
@@ -284,11 +304,11 @@ class RestartSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     again_after: seconds between the starts of one that is down. A call of its tools does not wait for that.
     """
 
-    first_delay: float = 0.2
-    max_delay: float = 10.0
-    attempts: int = 5
-    stable_after: float = 30.0
-    again_after: float = 60.0
+    first_delay: Delay = 0.2
+    max_delay: Delay = 10.0
+    attempts: Count = 5
+    stable_after: Delay = 30.0
+    again_after: Seconds = 60.0
 
 
 Grant = Literal["authorization_code", "client_credentials"]
@@ -320,7 +340,7 @@ class OAuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     client_metadata_url: str = ""
     issuer: str = ""
     scope: str = ""
-    redirect_port: int = 0
+    redirect_port: Port = 0
 
 
 class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -347,8 +367,8 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     oauth: OAuthSettings | None = None
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
-    start_timeout: float = 30.0
-    call_timeout: float = 300.0
+    start_timeout: Seconds = 30.0
+    call_timeout: Seconds = 300.0
     restart: RestartSettings = field(default_factory=RestartSettings)
 
     def __repr__(self) -> str:

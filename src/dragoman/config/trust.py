@@ -40,16 +40,6 @@ from dragoman.config.settings import (
 from dragoman.config.values import key_path
 from dragoman.errors import ConfigError, MalformedJson
 
-__all__ = (
-    "Claim",
-    "FoundFile",
-    "Trusted",
-    "claims_of",
-    "plain_http",
-    "refusal",
-    "refuse_untrusted",
-)
-
 # The vendors' own addresses, and the variable that holds a key for each.
 _VENDORS = {
     OPENAI_HOST: "OPENAI_API_KEY",

@@ -1,18 +1,21 @@
-"""Reads plain values, as TOML and JSON give them, into the settings structs, and reports what does not fit by its path.
+"""Plain values, as TOML and JSON give them, read into the settings structs; checked for their ranges; and written as TOML.
 
-The structs' own annotations drive it: a field that is added there is read here. All problems are collected, so that an
-operator corrects a file in one go. A problem never quotes a value, which could be a secret, except a word that should be
-one of a few. `check.py` judges what the values mean together.
+The structs' own annotations drive all three: a field that is added there is known here. All problems are collected, each with
+its path, so that an operator corrects a file in one go. A problem never quotes a value, which could be a secret, except a number
+and a word that should be one of a few. `check.py` judges what the values mean together.
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from math import isfinite
 from types import NoneType, UnionType
-from typing import Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from msgspec import Struct, structs
 
+from dragoman._json import dumps
+from dragoman.config.settings import Range
 from dragoman.errors import ConfigError
 
 _S = TypeVar("_S", bound=Struct)
@@ -83,6 +86,8 @@ def _flat(name: str) -> str:
 def _read(kind: object, value: object, path: str, problems: Problems) -> object:
     """The value as `kind`, an annotation; BAD after a problem."""
     origin = cast("object", get_origin(kind))
+    if origin is Annotated:
+        return _read(get_args(kind)[0], value, path, problems)
     if origin is UnionType or origin is Union:
         # TOML has no null: the settings' only unions are with None, and that is said by leaving the key out.
         kind = next(each for each in get_args(kind) if each is not NoneType)
@@ -201,6 +206,8 @@ _MEANINGS: Mapping[object, str] = {
 
 def _meaning(kind: object) -> str:
     origin = get_origin(kind)
+    if origin is Annotated:
+        return _meaning(get_args(kind)[0])
     if origin is Literal:
         return f"one of {words(get_args(kind))}"
     if origin is tuple:
@@ -212,3 +219,128 @@ def _meaning(kind: object) -> str:
 def described(value: object) -> str:
     """What came, without repeating what may be secret."""
     return _MEANINGS.get(type(value), "a date or time")
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def range_problems(settings: Struct, path: str = "") -> Iterator[str]:
+    """Each number outside of the range that its field's annotation gives it, in these settings and those below them."""
+    for info in structs.fields(settings):
+        where = key_path(path, info.name)
+        value: object = getattr(settings, info.name)
+        if isinstance(value, int | float):
+            limits = _range_of(info.type)
+            if limits is not None and not _is_within(limits, value):
+                yield f"{where}: expected {_range_words(limits, value)}, got {value}"
+        elif isinstance(value, Struct):
+            yield from range_problems(value, where)
+        elif isinstance(value, tuple):
+            for index, item in enumerate(cast("tuple[object, ...]", value)):
+                if isinstance(item, Struct):
+                    yield from range_problems(item, f"{where}[{index}]")
+        elif isinstance(value, dict):
+            for key, item in cast("dict[str, object]", value).items():
+                if isinstance(item, Struct):
+                    yield from range_problems(item, key_path(where, key))
+
+
+def _range_of(kind: object) -> Range | None:
+    """That of a field, or of what it is if it is not None."""
+    if get_origin(kind) is Annotated:
+        return next(each for each in get_args(kind) if isinstance(each, Range))
+    return next(filter(None, map(_range_of, get_args(kind))), None)
+
+
+def _is_within(limits: Range, value: float) -> bool:
+    is_enough = value >= 0 if limits.may_be_zero else value > 0
+    return isfinite(value) and is_enough and (limits.most is None or value <= limits.most)
+
+
+def _range_words(limits: Range, value: float) -> str:
+    if limits.what:
+        return f"{limits.what} from 0 to {limits.most:.0f}"
+    if limits.most is not None and value > limits.most:
+        return f"at most {limits.most}"
+    return "0 or more" if limits.may_be_zero else "more than 0"
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def to_toml(settings: Struct) -> str:
+    """Settings as the TOML that would give them, defaults too; what is empty or not set is left out. Mask them first."""
+    return "\n".join(_struct_lines(settings, "")).lstrip("\n") + "\n"
+
+
+def _struct_lines(value: Struct, path: str) -> Iterator[str]:
+    return _table_lines({name: getattr(value, name) for name in value.__struct_fields__}, path)
+
+
+def _table_lines(fields: Mapping[str, object], path: str) -> Iterator[str]:
+    """Plain values first: in TOML they belong to the table whose head came last."""
+    lines = list(_plain_lines(fields))
+    if lines and path:
+        yield f"\n[{path}]"
+    yield from lines
+    yield from _below(fields, path)
+
+
+def _plain_lines(
+    fields: Mapping[str, object], unsaid: frozenset[str] = frozenset()
+) -> Iterator[str]:
+    """`unsaid`: those that mean something else where they are left out, also when they are empty."""
+    for name, each in fields.items():
+        is_empty = each in ((), {}, "") and name not in unsaid
+        if not _holds_structs(each) and each is not None and not is_empty:
+            yield f"{key_path('', name)} = {_toml_value(each)}"
+
+
+def _below(fields: Mapping[str, object], path: str) -> Iterator[str]:
+    """What has heads of its own."""
+    for name, each in fields.items():
+        below = key_path(path, name)
+        if isinstance(each, Struct):
+            yield from _struct_lines(each, below)
+        elif _holds_structs(each) and isinstance(each, dict):
+            yield from _table_lines(cast("dict[str, object]", each), below)
+        elif _holds_structs(each) and isinstance(each, tuple):
+            for item in cast("tuple[Struct, ...]", each):
+                yield f"\n[[{below}]]"
+                members = structs.asdict(item)
+                yield from _plain_lines(members, _nullable(item))
+                yield from _below(members, below)
+
+
+def _nullable(value: Struct) -> frozenset[str]:
+    return frozenset(info.name for info in structs.fields(value) if info.default is None)
+
+
+def _holds_structs(value: object) -> bool:
+    """Whether it needs heads of its own: a struct, a list of them or a table of them."""
+    match value:
+        case Struct():
+            return True
+        case tuple():
+            return any(isinstance(each, Struct) for each in cast("tuple[object, ...]", value))
+        case dict():
+            items = cast("dict[str, object]", value).values()
+            return any(isinstance(each, Struct) for each in items)
+        case _:
+            return False
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return (
+            "{ "
+            + ", ".join(f"{key_path('', key)} = {_toml_value(each)}" for key, each in pairs)
+            + " }"
+        )
+    if isinstance(value, tuple):
+        return (
+            "[" + ", ".join(_toml_value(each) for each in cast("tuple[object, ...]", value)) + "]"
+        )
+    # JSON's strings, numbers and booleans are TOML's.
+    return dumps(value).decode()

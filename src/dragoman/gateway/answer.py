@@ -17,7 +17,6 @@ from dragoman.core.usage import Tally
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.interpret import (
     BodyCollector,
-    Change,
     Interpreter,
     StreamInterpreter,
     interpret_body,
@@ -38,7 +37,6 @@ from dragoman.gateway.obsidian import (
 from dragoman.gateway.plan import AnswerPlan
 from dragoman.gateway.reply import (
     MAX_BODY_BYTES,
-    SHORT,
     feed_slice,
     is_one_step,
     is_stream,
@@ -253,12 +251,12 @@ class AnswerWriter:
         client.keep_alive = interpreter.keep_alive
         tally = self.tally = interpreter.tally
         try:
-            is_taken = not pieces[0] or self._take_together(pieces)
+            is_taken = not pieces[0] or self._take(pieces)
             pieces.clear()  # the caller holds the list until the end
             if not is_taken:
                 await self._catch_up()
             while not self._is_done:
-                if await reply.pour(self._take, self._take_together):
+                if await reply.forward(self._take):
                     self._last = interpreter.close()
                     break
                 await self._catch_up()
@@ -279,33 +277,18 @@ class AnswerWriter:
         await settle(client.finish(await self._store_end()))
         return None
 
-    def _take(self, data: bytes) -> bool:
+    def _take(self, pieces: list[bytes]) -> bool:
         """Write what one read of a stream means, at once. False: `_catch_up` has something to do."""
         interpreter = self._interpreter
         if interpreter is None:
             return False
-        # Asked of every read, and nearly all are short.
-        if len(data) + self._waiting > SHORT and not is_one_step([data], self._waiting):
-            self._rest = [data]
-            return False
-        try:
-            return self._pass(interpreter, interpreter.feed(data))
-        except Exception as error:
-            # The event loop, which calls this, could do nothing with it: `_catch_up` raises it again.
-            self._error = error
-            return False
-
-    def _take_together(self, pieces: list[bytes]) -> bool:
-        """The same for a read that came in several pieces."""
-        interpreter = self._interpreter
-        if interpreter is None or len(pieces) == 1:
-            return self._take(b"".join(pieces))
         if not is_one_step(pieces, self._waiting):
             self._rest = pieces.copy()  # they are the caller's
             return False
         try:
-            return self._pass(interpreter, interpreter.feed_together(pieces))
-        except Exception as error:  # as above
+            return self._pass(interpreter, self._feed(pieces))
+        except Exception as error:
+            # The event loop, which calls this, could do nothing with it: `_catch_up` raises it again.
             self._error = error
             return False
 
@@ -562,17 +545,9 @@ def _restore_by(plan: AnswerPlan) -> Callable[[Sequence[Event]], Sequence[Event]
     if scan is not None:
         return Scanning(scan, change or _same).feed
     if change is None:
-        return _all_the_same
-    return lambda events: _changed(change, events)
-
-
-def _changed(change: Change, events: Sequence[Event]) -> Sequence[Event]:
-    return list(chain.from_iterable(map(change, events)))
+        return lambda events: events
+    return lambda events: list(chain.from_iterable(map(change, events)))
 
 
 def _same(event: Event) -> tuple[Event]:
     return (event,)
-
-
-def _all_the_same(events: Sequence[Event]) -> Sequence[Event]:
-    return events

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from functools import partial
 from random import getrandbits, random
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from msgspec import Struct, field, structs
 
@@ -75,38 +75,25 @@ class AttemptFailed(Exception):
         self.failure = failure_without_answer(error) if failure is None else failure
 
 
-class AttemptObserver(Protocol):
-    """Is called with what happens in the attempts, for a log and for counters."""
+class AttemptObserver:
+    """Is called with what happens in the attempts, for a log and for counters. This one ignores everything."""
+
+    __slots__ = ()
 
     def started(self, target: AttemptTarget) -> None:
         """An attempt begins."""
-        ...
 
     def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
         """The request is planned, and is sent next."""
-        ...
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
         """The attempt failed; `decision` follows."""
-        ...
 
     def replied(self, target: AttemptTarget, reply: Reply) -> None:
         """The upstream replied, perhaps with an error."""
-        ...
 
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
         """The answer is over, complete or not."""
-        ...
-
-
-class NoObserver:
-    """An `AttemptObserver` that ignores everything."""
-
-    def started(self, target: AttemptTarget) -> None: ...
-    def sent(self, target: AttemptTarget, request: PlannedRequest) -> None: ...
-    def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None: ...
-    def replied(self, target: AttemptTarget, reply: Reply) -> None: ...
-    def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None: ...
 
 
 class Sender(Struct, frozen=True, kw_only=True):
@@ -247,7 +234,7 @@ class UpstreamModel:
         self._upstreams = upstreams
         self._client_dialect: Dialect = client_dialect
         self._sender = sender
-        self._observer = NoObserver() if observer is None else observer
+        self._observer = AttemptObserver() if observer is None else observer
         self._prepare = prepare
         self._is_hosted = is_hosted
         self._requests = 0

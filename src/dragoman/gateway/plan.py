@@ -3,7 +3,7 @@
 The plan follows from the client's request, and from the upstream's settings and limits (`targets`). Callers act on it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol
 
@@ -11,15 +11,12 @@ from msgspec import Struct, structs
 
 from dragoman.config.settings import UpstreamSettings
 from dragoman.core.aliases import NameMap
-from dragoman.core.memo import made_of
 from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.interpret import Change, change_of
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
-from dragoman.dialects.staging import Debt
 from dragoman.gateway.targets import AttemptTarget
-from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
@@ -31,18 +28,13 @@ from dragoman.state.escrow import FAMILIES, Escrow, seen_by
 from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
 from dragoman.store.codec import weigh_request
-from dragoman.textcalls.offers import Offers, offers_of
-from dragoman.textcalls.openers import openers_of
 from dragoman.textcalls.prompting import needs_prompting, prompt_tools
-from dragoman.textcalls.registry import PATTERNS, ChosenPatterns, patterns_for
-from dragoman.textcalls.stage import StageSettings, TextCallStage, stage_for
+from dragoman.textcalls.stage import TextCallStage, stage_for
 from dragoman.textcalls.tail import TailPolicy
 from dragoman.upstream.chatgpt_codex.request import shape_request
 
 _NO_REPAIRS: tuple[Repair, ...] = ()
 _AUTO = ("auto",)
-# Clients choose the names of models: longer ones are not kept.
-_LONGEST_KNOWN = 256
 
 
 Profile = Literal["default", "required_action"]
@@ -75,114 +67,6 @@ class PlannedRequest(Struct, frozen=True, gc=False):
     tools: tuple[Tool, ...]
     losses: tuple[Loss, ...]
     structured: frozenset[str] = frozenset()
-
-    @property
-    def written(self) -> tuple[Tool, ...]:
-        """The tools whose calls may be written as text; the very tuple of all tools if `structured` is empty."""
-        if not self.structured:
-            return self.tools
-        return tuple(tool for tool in self.tools if tool.name not in self.structured)
-
-
-class TextCallSearch(Struct, frozen=True, gc=False):
-    """What is searched for in the text of a model that was offered some tools."""
-
-    offers: Offers
-    looking: ChosenPatterns
-    begins_in: Callable[[str], object]
-    begins: Mapping[str, bool]
-    is_thinking: bool
-
-
-def search_for(
-    tools: tuple[Tool, ...], formats: str | tuple[str, ...], model: str
-) -> TextCallSearch | None:
-    """What is searched for; None where no tool may be called, so that text is text. Remembered with the tools.
-
-    Raises:
-        ConfigError: `formats` names one that does not exist.
-    """
-    if len(model) > _LONGEST_KNOWN:
-        return _make(tools, formats, model)
-    key = (_make, formats, model, PATTERNS.changes)
-    return made_of(tools, key, lambda: _make(tools, formats, model))
-
-
-def _make(
-    tools: tuple[Tool, ...], formats: str | tuple[str, ...], model: str
-) -> TextCallSearch | None:
-    offers = offers_of(tools)
-    if not offers:
-        return None
-    looking = patterns_for(formats, model)
-    openers = openers_of(looking.patterns, offers)
-    return TextCallSearch(
-        offers, looking, openers.begins_in, openers.begins, bool(looking.reasoning)
-    )
-
-
-class LazyTextCallStage:
-    """Finds calls in the text of a whole answer, as a `TextCallStage`, which it makes only when there is something to find.
-
-    That is seldom. Whether a call begins in a text is known without a stage: it is prepared once for the tools and the model.
-    """
-
-    __slots__ = (
-        *("_seed", "_search", "_stage"),
-        *("begins_in", "has_changed", "is_thinking", "problems"),
-    )
-
-    def __init__(self, search: TextCallSearch, seed: str) -> None:
-        self.begins_in = search.begins_in
-        self.is_thinking = search.is_thinking
-        self.has_changed = False
-        self._search = search
-        self._seed = seed
-        self._stage: TextCallStage | None = None
-        self.problems: Sequence[Problem] = ()
-
-    @property
-    def is_reading(self) -> bool:
-        return self._stage is not None and self._stage.is_reading
-
-    @property
-    def begins(self) -> Mapping[str, bool]:
-        return self._search.begins
-
-    def feed(self, event: Event) -> tuple[Event, ...]:
-        stage = self._made()
-        emitted = stage.feed(event)
-        self.has_changed = stage.has_changed
-        return emitted
-
-    def lane(self, part: int) -> Callable[[str], None] | None:
-        return self._made().lane(part)
-
-    def debt(self, part: int) -> Debt | None:
-        return self._made().debt(part)
-
-    def owed(self, part: int) -> int:
-        return self._made().owed(part)
-
-    def is_paid(self, debt: Debt) -> bool:
-        return self._made().is_paid(debt)
-
-    def number_of(self, part: int) -> int | None:
-        return self._made().number_of(part)
-
-    def _made(self) -> TextCallStage:
-        if self._stage is None:
-            search = self._search
-            self._stage = TextCallStage(
-                StageSettings(
-                    offers=search.offers,
-                    patterns=search.looking.patterns,
-                    reasoning=search.looking.reasoning,
-                    seed=self._seed,
-                )
-            )
-            self.problems = self._stage.problems
-        return self._stage
 
 
 class AnswerKeeper(Protocol):
@@ -227,7 +111,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     encode: EncodeContext
     names: NameMap | None
     stage: Change | None
-    written: TextCallStage | LazyTextCallStage | None = None
+    written: TextCallStage | None = None
     relay: Literal["none", "repair", "exact"]
     obsidian: ObsidianAnswer | None = None
     grace: float = 0.0
@@ -236,7 +120,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     renamed: "Callable[[], AnswerPlan] | None" = None
 
     @property
-    def scan(self) -> TextCallStage | LazyTextCallStage | None:
+    def scan(self) -> TextCallStage | None:
         """The stage, where it does nothing but find calls in the text: then it need not see all of it."""
         return self.written if self.obsidian is None else None
 
@@ -350,17 +234,13 @@ def plan_answer(
     names: NameMap | None = planned.names
     wants_stream = request.stream is True
     obsidian = change = None
-    written: TextCallStage | LazyTextCallStage | None = None
+    written: TextCallStage | None = None
     if target.obsidian is not None:
         written = stage = _stage(request, planned, target, seed)
         obsidian = _obsidian_answer(target.obsidian, request, planned, target, stage)
         change, names = obsidian.feed, None  # it restores the names itself
     elif not is_exact:
-        is_lazy = not wants_stream and request.tool_choice is None
-        if is_lazy and settings.prompted_tools is None:
-            written = _lazy_stage(planned, target, seed)
-        else:
-            written = _stage(request, planned, target, seed)
+        written = _stage(request, planned, target, seed)
         change = None if written is None else written.feed
     return AnswerPlan(
         client_dialect=target.client_dialect,
@@ -407,17 +287,6 @@ def _obsidian_answer(
         losses=target.settings.losses,
         choices=request.choices or 1,
     )
-
-
-def _lazy_stage(
-    planned: PlannedRequest, target: AttemptTarget, seed: str
-) -> LazyTextCallStage | None:
-    """What finds calls in the text of a whole answer, where nothing narrows what may be called."""
-    formats = target.settings.text_calls
-    if not (planned.tools and formats):
-        return None
-    search = search_for(planned.written, "auto" if formats == _AUTO else formats, target.model)
-    return None if search is None else LazyTextCallStage(search, seed)
 
 
 def _stage(

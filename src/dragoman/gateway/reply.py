@@ -15,7 +15,7 @@ MAX_BODY_BYTES = MAX_FRAME_BYTES
 """Largest answer that is no stream. The last frame of a stream holds the same, and is held to the same limit."""
 # Bytes and lines of a stream that are read at once: one or two hundred of the usual frames, or a thousand comments, which
 # take ten microseconds each. What is short has no more, whatever it says.
-SHORT = 4 * 1024
+_SHORT = 4 * 1024
 _SLICE = 32 * 1024
 _MAX_LINES = 2048
 # A body that inflates to much more than came would otherwise be read without a pause.
@@ -80,8 +80,8 @@ async def feed_slice(reader: Reader, feed: Callable[[list[bytes]], T], pieces: l
 
 def is_one_step(pieces: list[bytes], waiting: int) -> bool:
     """Whether a read of a stream may be read at once. `waiting`: bytes of the frame that it may complete."""
-    size = sum(map(len, pieces)) + waiting
-    return size <= SHORT or (size <= _SLICE and _lines(b"".join(pieces)) <= _MAX_LINES)
+    size = (len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))) + waiting
+    return size <= _SHORT or (size <= _SLICE and _lines(b"".join(pieces)) <= _MAX_LINES)
 
 
 def slices(pieces: list[bytes]) -> Iterator[list[bytes]]:

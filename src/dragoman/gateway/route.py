@@ -8,6 +8,7 @@ the next attempt is decided by `upstream.retry`.
 
 import os
 import re
+from collections.abc import Mapping
 from fnmatch import translate
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -114,13 +115,13 @@ class Upstreams:
             if isinstance(upstream, Supervised):
                 upstream.start()
 
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """The upstreams that cannot answer now, with the reasons."""
         found: dict[str, str] = {}
         for name, upstream in self.by_name.items():
-            trouble = upstream.trouble if isinstance(upstream, Supervised) else None
-            if trouble is not None:
-                found[name] = upstream.secrets.hide(trouble)
+            problem = upstream.problem if isinstance(upstream, Supervised) else None
+            if problem is not None:
+                found[name] = upstream.secrets.hide(problem)
         return found
 
     async def close(self) -> None:
@@ -147,7 +148,9 @@ class Upstreams:
         )
 
 
-def make_upstream(name: str, settings: UpstreamSettings) -> Upstream:
+def make_upstream(
+    name: str, settings: UpstreamSettings, environ: Mapping[str, str] = os.environ
+) -> Upstream:
     """The upstream an operator described.
 
     Raises:
@@ -161,13 +164,13 @@ def make_upstream(name: str, settings: UpstreamSettings) -> Upstream:
     from dragoman.upstream.http.upstream import HttpUpstream  # noqa: PLC0415
 
     if settings.kind == "codex":
-        return CodexUpstream(name, settings)
+        return CodexUpstream(name, settings, environ)
     if settings.kind == "chatgpt-codex":
-        auth_file = auth_path(settings.auth_file, os.environ)
+        auth_file = auth_path(settings.auth_file, environ)
         return ChatGptCodexUpstream(name, settings, auth_file=auth_file)
     key = settings.api_key
     if settings.api_key_env is not None:
-        key = os.environ.get(settings.api_key_env)
+        key = environ.get(settings.api_key_env)
         if not key:
             raise ConfigError(
                 f"upstreams.{name}.api_key_env: expected a key in the environment variable "

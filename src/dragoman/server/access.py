@@ -16,7 +16,7 @@ from hmac import compare_digest
 from msgspec import Struct
 from starlette.types import Send
 
-from dragoman.server.refusals import Forbidden, Unauthorized
+from dragoman.server.limits import Forbidden, Unauthorized
 from dragoman.store.contract import owner_of
 
 _CACHED_GUESTS = 256  # callers of a gateway without keys, at a time

@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from starlette.applications import Starlette
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.config.check import complete
 from dragoman.config.read import load_settings
 from dragoman.config.settings import Settings
-from dragoman.server.doors import COUNT_TOKENS_PATH, DOORS, Door
+from dragoman.server.doors import DOORS, Door
 from dragoman.server.gateway import Gateway
 from dragoman.server.http.connection import AsgiConnection
 from dragoman.server.http.protocol import Serve
@@ -30,9 +29,6 @@ _DOORS: dict[str, Door] = {
     for plain in (path, path.removeprefix("/v1"))
     for spelling in (plain, f"{plain}/")
 }
-
-
-_RESPONSES = _DOORS["/v1/responses"]
 
 
 def create_app(settings: Settings | None = None) -> "App":
@@ -69,8 +65,8 @@ class App:
                     return
                 submits = find_submitted(scope["path"])
                 if submits is not None and self.gateway.store.is_on:
-                    line = AsgiConnection(scope, receive, send)
-                    await self.gateway.serve(_RESPONSES, line, submits)
+                    connection = AsgiConnection(scope, receive, send)
+                    await self.gateway.serve(_DOORS["/v1/responses"], connection, submits)
                     return
             elif method == "OPTIONS" and self.gateway.cors.is_on:
                 await self.gateway.cors.preflight(scope["headers"], send)
@@ -79,8 +75,6 @@ class App:
 
 
 def _pages(gateway: Gateway) -> Starlette:
-    pages = Pages(gateway)
-
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         gateway.start()
@@ -89,29 +83,4 @@ def _pages(gateway: Gateway) -> Starlette:
         finally:
             await gateway.close()
 
-    routes = [
-        Route("/healthz", pages.health, methods=["GET"]),
-        Route("/readyz", pages.ready, methods=["GET"]),
-        Route("/metrics", pages.metrics, methods=["GET"]),
-    ]
-    for prefix in ("/v1", ""):
-        routes += [
-            Route(f"{prefix}/limits", pages.limits, methods=["GET"]),
-            *_stored_routes(f"{prefix}/responses/{{response_id}}", pages),
-            Route(f"{prefix}/models", pages.models, methods=["GET"]),
-            Route(f"{prefix}/models/{{model:path}}", pages.model, methods=["GET"]),
-            Route(
-                COUNT_TOKENS_PATH.replace("/v1", prefix, 1), pages.count_tokens, methods=["POST"]
-            ),
-        ]
-    any_method = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-    routes.append(Route("/{path:path}", pages.other, methods=any_method))
-    return Starlette(routes=routes, lifespan=lifespan)
-
-
-def _stored_routes(path: str, pages: Pages) -> list[Route]:
-    return [
-        Route(path, pages.response, methods=["GET", "DELETE"]),
-        Route(f"{path}/input_items", pages.input_items, methods=["GET"]),
-        Route(f"{path}/cancel", pages.cancel, methods=["POST"]),
-    ]
+    return Starlette(routes=Pages(gateway).routes(), lifespan=lifespan)

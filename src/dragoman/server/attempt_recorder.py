@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from dragoman.gateway.attempt import AttemptObserver
 from dragoman.gateway.plan import PlannedRequest
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
@@ -12,7 +13,7 @@ from dragoman.server.http.connection import Headers
 from dragoman.server.http.headers import loss_header
 from dragoman.server.observe.metrics import ACTIONS
 from dragoman.server.observe.record import RequestRecord
-from dragoman.server.ratelimits.headers import limit_headers
+from dragoman.server.rate_limits import limit_headers
 from dragoman.upstream.base import Reply
 from dragoman.upstream.http.headers import response_headers_for
 from dragoman.upstream.retry import Decision
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AttemptRecorder:
-    """An `AttemptObserver` of one request.
+class AttemptRecorder(AttemptObserver):
+    """Of one request.
 
     losses: those of the requests that were sent, but for failed attempts that another one followed.
     problems: those of the answers. error_limits: the rate limits of the last error reply.

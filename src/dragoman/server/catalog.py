@@ -24,7 +24,7 @@ _UNKNOWN_DATE = "1970-01-01T00:00:00Z"
 _MAX_PAGE = 1000
 
 
-class Model(Struct, frozen=True):
+class ListedModel(Struct, frozen=True):
     """A name, and the upstream that answers to it."""
 
     name: str
@@ -45,17 +45,17 @@ def dialect_of_caller(headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
     return "messages" if has_key and is_anthropic else "chat"
 
 
-def known_models(settings: Settings) -> tuple[Model, ...]:
+def known_models(settings: Settings) -> tuple[ListedModel, ...]:
     """The names for a picker, in the order of the routes and of the upstreams."""
     router = Router(settings)
-    found: dict[str, Model] = {}
+    found: dict[str, ListedModel] = {}
     for name, wanted in _candidates(settings):
         if name in found or _WILD & set(name):
             continue
         candidate = _first(router, name)
         # A name out of an upstream's own table is only known if asking for it leads to that upstream.
         if candidate is not None and (wanted is None or candidate == Candidate(wanted, name)):
-            found[name] = Model(name, candidate.upstream)
+            found[name] = ListedModel(name, candidate.upstream)
     return tuple(found.values())
 
 
@@ -88,7 +88,7 @@ def find_model(settings: Settings, dialect: str, name: str) -> bytes:
     candidate = Router(settings).candidates(name)[0]
     if settings.upstreams[candidate.upstream].kind == "rehearsal":
         find_scenario(candidate.model)
-    model = Model(name, candidate.upstream)
+    model = ListedModel(name, candidate.upstream)
     return dumps_document(_anthropic(model) if dialect == "messages" else _openai(model))
 
 
@@ -113,7 +113,9 @@ def _first(router: Router, name: str) -> Candidate | None:
         return None
 
 
-def _page(models: tuple[Model, ...], query: Mapping[str, str]) -> tuple[tuple[Model, ...], bool]:
+def _page(
+    models: tuple[ListedModel, ...], query: Mapping[str, str]
+) -> tuple[tuple[ListedModel, ...], bool]:
     """The part of the list that is asked for, and whether it goes on in that direction."""
     size = _limit(query.get("limit"))
     names = [model.name for model in models]
@@ -137,11 +139,11 @@ def _limit(text: str | None) -> int:
     return int(text)
 
 
-def _openai(model: Model) -> dict[str, object]:
+def _openai(model: ListedModel) -> dict[str, object]:
     return {"id": model.name, "object": "model", "created": 0, "owned_by": model.upstream}
 
 
-def _anthropic(model: Model) -> dict[str, object]:
+def _anthropic(model: ListedModel) -> dict[str, object]:
     return {
         "type": "model",
         "id": model.name,

@@ -1,7 +1,7 @@
 """The client's end of one exchange: an answer is started once, written as it comes, and finished once.
 
 Nothing piles up here: what is left of a step that the client holds up by not reading is returned, to be awaited before the
-next one (see `line`). Knows no dialect.
+next one (see `http.connection`). Knows no dialect.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ class Client:
 
     __slots__ = (
         "_clock",
-        "_line",
+        "_connection",
         "bytes_out",
         "finished",
         "first_write",
@@ -39,7 +39,10 @@ class Client:
     )
 
     def __init__(
-        self, line: ClientConnection, headers: list[tuple[bytes, bytes]], clock: Callable[[], float]
+        self,
+        connection: ClientConnection,
+        headers: list[tuple[bytes, bytes]],
+        clock: Callable[[], float],
     ) -> None:
         self.headers = headers
         self.reply_headers: Headers = ()  # those of the upstream's reply, if there is one
@@ -52,7 +55,7 @@ class Client:
         self.last_write = clock()
         self.keep_alive: Callable[[], bytes] | None = None  # what may be written into a silence
         self.on_start: Callable[[], None] | None = None
-        self._line = line
+        self._connection = connection
         self._clock = clock
 
     def write(self, data: bytes) -> Pending:
@@ -60,11 +63,11 @@ class Client:
         self.last_write = now = self._clock()
         self.bytes_out += len(data)
         if self.started:
-            pending = self._line.write(data)
+            pending = self._connection.write(data)
         else:
             self._start(200, now)
             headers = [*_STREAM_HEADERS, *self.headers, *self.reply_headers]
-            pending = self._line.begin(headers, data)
+            pending = self._connection.begin(headers, data)
         return None if pending is None else partial(self._wait, pending)
 
     def finish(self, data: bytes = b"") -> Pending:
@@ -76,7 +79,7 @@ class Client:
         self.finished = True
         self.keep_alive = None
         self.bytes_out += len(data)
-        return self._line.finish(data)
+        return self._connection.finish(data)
 
     def respond(self, status: int, body: bytes, headers: Headers = ()) -> Pending:
         """A whole answer in JSON."""
@@ -87,7 +90,7 @@ class Client:
             self.on_start()
         self.bytes_out += len(body)
         more = self.reply_headers if status == 200 else ()
-        return self._line.respond(status, [_JSON, *headers, *self.headers, *more], body)
+        return self._connection.respond(status, [_JSON, *headers, *self.headers, *more], body)
 
     async def keep_open(self) -> None:
         """Break a silence, if the stream is one that may be written into."""

@@ -5,7 +5,8 @@ or piped, as it is; what a person must know besides stands in comments.
 """
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from string import Template
 from typing import Literal
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ UNKNOWN_MODEL = "your-model"
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to connect if all of them are listened on
 
 
-class Connection(Struct, frozen=True, kw_only=True):
+class GatewayAccess(Struct, frozen=True, kw_only=True):
     """url: without `/v1` and without a slash at the end. key: whose key the client must send."""
 
     url: str
@@ -36,21 +37,26 @@ class Connection(Struct, frozen=True, kw_only=True):
         return words[self.key]
 
 
-class Client(Struct, frozen=True):
-    """One client: its name for people, the language of its text, and the text."""
+class ClientGuide(Struct, frozen=True):
+    """One client: its name for people, the language of its text, and the text, with `$` before what is filled in.
+
+    without_obsidian, with_key: lines at its end where the gateway does not allow Obsidian's pages, and where it needs a key.
+    """
 
     title: str
     language: str
-    write: Callable[[Connection], str]
+    text: str
+    without_obsidian: str = ""
+    with_key: str = ""
 
 
-def connection_of(
+def access_of(
     settings: Settings, url: str | None = None, model: str | None = None
-) -> Connection:
+) -> GatewayAccess:
     """How to reach the gateway that these settings make; `url` and `model` as given, if they are."""
     passes_on = any(upstream.api_key == PASS_ON for upstream in settings.upstreams.values())
     origins = settings.server.cors_origins
-    return Connection(
+    return GatewayAccess(
         url=_bare(url) if url else gateway_url(settings.server),
         model=model or default_model(settings) or UNKNOWN_MODEL,
         key="gateway" if settings.server.api_keys else "upstream" if passes_on else "none",
@@ -58,9 +64,23 @@ def connection_of(
     )
 
 
-def snippet(client: str, connection: Connection) -> str:
+def snippet(client: str, access: GatewayAccess) -> str:
     """The text for a client of `CLIENTS`."""
-    return CLIENTS[client].write(connection)
+    guide = CLIENTS[client]
+    text = guide.text
+    if not access.allows_obsidian:
+        text += guide.without_obsidian
+    if access.key != "none":
+        text += guide.with_key
+    # A string of JSON is one of TOML, Python and TypeScript too.
+    values = {"url": access.url, "model": access.model, "key": access.placeholder}
+    quoted = {f"{name}_json": dumps(value).decode() for name, value in values.items()}
+    shell = {f"{name}_shell": shlex.quote(value) for name, value in values.items()}
+    base = dumps(f"{access.url}/v1").decode()
+    cors = "off (the gateway allows Obsidian, and answers are streamed)"
+    if not access.allows_obsidian:
+        cors = "on (answers then come whole)"
+    return Template(text).substitute(values | quoted | shell, base_json=base, cors=cors)
 
 
 def gateway_url(server: ServerSettings) -> str:
@@ -74,131 +94,104 @@ def _bare(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-def _quoted(text: str) -> str:
-    """A string of JSON is one of TOML, Python and TypeScript too."""
-    return dumps(text).decode()
+CLIENTS: Mapping[str, ClientGuide] = {
+    "codex": ClientGuide(
+        "Codex CLI",
+        "toml",
+        """\
+# ~/.codex/config.toml (these two lines above its first [table])
+model = $model_json
+model_provider = "dragoman"
 
+[model_providers.dragoman]
+name = "Dragoman"
+base_url = $base_json
+wire_api = "responses"
+""",
+        with_key=f"""\
+env_key = "{KEY_VARIABLE}"
 
-def _codex(connection: Connection) -> str:
-    lines = [
-        "# ~/.codex/config.toml (these two lines above its first [table])",
-        f"model = {_quoted(connection.model)}",
-        'model_provider = "dragoman"',
-        "",
-        "[model_providers.dragoman]",
-        'name = "Dragoman"',
-        f"base_url = {_quoted(connection.url + '/v1')}",
-        'wire_api = "responses"',
-    ]
-    if connection.key != "none":
-        lines += [
-            f'env_key = "{KEY_VARIABLE}"',
-            "",
-            f"# and in the shell: export {KEY_VARIABLE}={connection.placeholder}",
-        ]
-    return _text(lines)
+# and in the shell: export {KEY_VARIABLE}=$key
+""",
+    ),
+    "claude-code": ClientGuide(
+        "Claude Code",
+        "sh",
+        """\
+# in the shell that starts claude
+unset ANTHROPIC_API_KEY  # it would be sent instead of the token
+export ANTHROPIC_BASE_URL=$url_shell
+export ANTHROPIC_AUTH_TOKEN=$key
+export ANTHROPIC_MODEL=$model_shell
+export ANTHROPIC_DEFAULT_HAIKU_MODEL=$model_shell  # for its small requests in the background
+""",
+    ),
+    "openai": ClientGuide(
+        "OpenAI SDK",
+        "python",
+        """\
+from openai import OpenAI
 
+client = OpenAI(base_url=$base_json, api_key=$key_json)
+response = client.responses.create(model=$model_json, input="Say hello.")
+print(response.output_text)
 
-def _claude_code(connection: Connection) -> str:
-    model = shlex.quote(connection.model)
-    return _text(
-        [
-            "# in the shell that starts claude",
-            "unset ANTHROPIC_API_KEY  # it would be sent instead of the token",
-            f"export ANTHROPIC_BASE_URL={shlex.quote(connection.url)}",
-            f"export ANTHROPIC_AUTH_TOKEN={connection.placeholder}",
-            f"export ANTHROPIC_MODEL={model}",
-            f"export ANTHROPIC_DEFAULT_HAIKU_MODEL={model}  # for its small requests in the background",
-        ]
-    )
+# client.chat.completions works alike
+""",
+    ),
+    "anthropic": ClientGuide(
+        "Anthropic SDK",
+        "python",
+        """\
+from anthropic import Anthropic
 
+client = Anthropic(base_url=$url_json, api_key=$key_json)
+message = client.messages.create(
+    model=$model_json,
+    max_tokens=1024,
+    messages=[{"role": "user", "content": "Say hello."}],
+)
+print(message.content)
+""",
+    ),
+    "obsidian": ClientGuide(
+        "Obsidian Copilot",
+        "text",
+        """\
+Obsidian: Settings > Copilot > Model > Add Model
 
-def _openai(connection: Connection) -> str:
-    base_url, model = _quoted(f"{connection.url}/v1"), _quoted(connection.model)
-    return _text(
-        [
-            "from openai import OpenAI",
-            "",
-            f"client = OpenAI(base_url={base_url}, api_key={_quoted(connection.placeholder)})",
-            f'response = client.responses.create(model={model}, input="Say hello.")',
-            "print(response.output_text)",
-            "",
-            "# client.chat.completions works alike",
-        ]
-    )
+  Model Name   $model
+  Provider     OpenAI Format
+  Base URL     $url/v1
+  API Key      $key
+  Enable CORS  $cors
+""",
+        without_obsidian=f"""
+To have them streamed, switch it off and allow Obsidian in dragoman.toml:
 
+  [server]
+  cors_origins = ["{OBSIDIAN_ORIGIN}"]
+""",
+    ),
+    "vercel": ClientGuide(
+        "Vercel AI SDK",
+        "ts",
+        """\
+// npm install ai @ai-sdk/openai-compatible
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText } from "ai";
 
-def _anthropic(connection: Connection) -> str:
-    base_url = _quoted(connection.url)
-    return _text(
-        [
-            "from anthropic import Anthropic",
-            "",
-            f"client = Anthropic(base_url={base_url}, api_key={_quoted(connection.placeholder)})",
-            "message = client.messages.create(",
-            f"    model={_quoted(connection.model)},",
-            "    max_tokens=1024,",
-            '    messages=[{"role": "user", "content": "Say hello."}],',
-            ")",
-            "print(message.content)",
-        ]
-    )
-
-
-def _obsidian(connection: Connection) -> str:
-    lines = [
-        "Obsidian: Settings > Copilot > Model > Add Model",
-        "",
-        f"  Model Name   {connection.model}",
-        "  Provider     OpenAI Format",
-        f"  Base URL     {connection.url}/v1",
-        f"  API Key      {connection.placeholder}",
-    ]
-    if connection.allows_obsidian:
-        lines.append("  Enable CORS  off (the gateway allows Obsidian, and answers are streamed)")
-    else:
-        lines += [
-            "  Enable CORS  on (answers then come whole)",
-            "",
-            "To have them streamed, switch it off and allow Obsidian in dragoman.toml:",
-            "",
-            "  [server]",
-            f'  cors_origins = ["{OBSIDIAN_ORIGIN}"]',
-        ]
-    return _text(lines)
-
-
-def _vercel(connection: Connection) -> str:
-    return _text(
-        [
-            "// npm install ai @ai-sdk/openai-compatible",
-            'import { createOpenAICompatible } from "@ai-sdk/openai-compatible";',
-            'import { generateText } from "ai";',
-            "",
-            "const dragoman = createOpenAICompatible({",
-            '  name: "dragoman",',
-            f"  baseURL: {_quoted(connection.url + '/v1')},",
-            f"  apiKey: {_quoted(connection.placeholder)},",
-            "});",
-            "const { text } = await generateText({",
-            f"  model: dragoman({_quoted(connection.model)}),",
-            '  prompt: "Say hello.",',
-            "});",
-            "console.log(text);",
-        ]
-    )
-
-
-def _text(lines: list[str]) -> str:
-    return "\n".join(lines) + "\n"
-
-
-CLIENTS: Mapping[str, Client] = {
-    "codex": Client("Codex CLI", "toml", _codex),
-    "claude-code": Client("Claude Code", "sh", _claude_code),
-    "openai": Client("OpenAI SDK", "python", _openai),
-    "anthropic": Client("Anthropic SDK", "python", _anthropic),
-    "obsidian": Client("Obsidian Copilot", "text", _obsidian),
-    "vercel": Client("Vercel AI SDK", "ts", _vercel),
+const dragoman = createOpenAICompatible({
+  name: "dragoman",
+  baseURL: $base_json,
+  apiKey: $key_json,
+});
+const { text } = await generateText({
+  model: dragoman($model_json),
+  prompt: "Say hello.",
+});
+console.log(text);
+""",
+    ),
 }
 """Every client that has a text, by the word for it on the command line."""

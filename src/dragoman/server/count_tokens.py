@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from math import ceil
 from typing import assert_never
 
-from msgspec import Struct, structs
+from msgspec import structs
+from starlette.responses import Response
 
 from dragoman._json import dumps
 from dragoman.config.settings import ServerSettings
@@ -28,18 +29,12 @@ from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.retry import retry_after
 
 _MAX_COUNT_BYTES = 1024 * 1024  # the answer is one number
-_ESTIMATED = {"x-dragoman-estimate": "true"}
-
-
-class Counted(Struct, frozen=True):
-    status: int
-    body: bytes
-    headers: dict[str, str]
+_JSON = "application/json"
 
 
 async def count_tokens(
     gateway: Gateway, headers: list[tuple[bytes, bytes]], body: bytes
-) -> Counted:
+) -> Response:
     """How many tokens a Messages request has.
 
     Raises:
@@ -86,7 +81,7 @@ async def count_tokens(
         info = secrets.hide_error(info)
         after = retry_after(reply.headers, now=gateway.wall_clock())
         return _failed(structs.replace(info, retry_after=after))
-    return Counted(200, data, {})
+    return Response(data, media_type=_JSON)
 
 
 def _decode(body: bytes, server: ServerSettings) -> Request:
@@ -96,15 +91,16 @@ def _decode(body: bytes, server: ServerSettings) -> Request:
     return request
 
 
-async def _estimated(request: Request, size: int) -> Counted:
+async def _estimated(request: Request, size: int) -> Response:
     """`size`: of the body that the request was read from."""
     count = await offload(size, estimate_tokens, request)
-    return Counted(200, dumps({"input_tokens": count}), _ESTIMATED)
+    estimated = {"x-dragoman-estimate": "true"}
+    return Response(dumps({"input_tokens": count}), 200, estimated, _JSON)
 
 
-def _failed(error: ErrorInfo) -> Counted:
+def _failed(error: ErrorInfo) -> Response:
     headers = {name.decode("ascii"): value.decode("ascii") for name, value in error_headers(error)}
-    return Counted(status_of(error), codec("messages").encode_error(error), headers)
+    return Response(codec("messages").encode_error(error), status_of(error), headers, _JSON)
 
 
 # English and code have 3.5 to 4.5 characters per token with the vendors' current tokenizers.

@@ -44,18 +44,16 @@ from dragoman.gateway.reply import let_go
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
-from dragoman.offload import LARGE, offload
+from dragoman.offload import offload
 from dragoman.server.attempt_recorder import AttemptRecorder
 from dragoman.server.client import Client
-from dragoman.server.codex import is_codex, is_sent_in_stream, patient
 from dragoman.server.doors import Door, stopping_error
 from dragoman.server.hosted_answer import HostedAnswer, HostedRequest
 from dragoman.server.http.bodies import ClientGone, read_body
 from dragoman.server.http.connection import ClientConnection, Headers
 from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_headers, loss_header
-from dragoman.server.limits import check_head, check_json, check_tools
+from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
 from dragoman.server.observe.record import RequestRecord
-from dragoman.server.refusals import Refusal
 from dragoman.state.continuation import (
     Caller,
     Continuation,
@@ -73,6 +71,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Codex waits as long as `Retry-After` says, an hour if need be, silently; a longer wait than this is better reported as an error.
+_LONGEST_CODEX_WAIT = 60
+
 
 class Exchange:
     """One request and its answer."""
@@ -81,13 +82,13 @@ class Exchange:
         "_answer",
         "_began",
         "_caller_key",
+        "_connection",
         "_continuation",
         "_door",
         "_gateway",
         "_headers",
         "_is_new",
         "_keeper",
-        "_line",
         "_native",
         "_owner",
         "_raw_headers",
@@ -105,17 +106,23 @@ class Exchange:
     )
 
     def __init__(
-        self, gateway: "Gateway", door: Door, line: ClientConnection, submits: str | None = None
+        self,
+        gateway: "Gateway",
+        door: Door,
+        connection: ClientConnection,
+        submits: str | None = None,
     ) -> None:
         """`submits`: the response whose calls have the outputs that are sent."""
         self._gateway = gateway
         self._door = door
-        self._line = line
-        self._raw_headers = line.take_headers()
+        self._connection = connection
+        self._raw_headers = connection.take_headers()
         self._headers = dict(self._raw_headers)
         self.request_id = gateway.mint_request_id(self._headers)
         self.client = Client(
-            line, gateway.response_headers(door, self.request_id, self._raw_headers), gateway.clock
+            connection,
+            gateway.response_headers(door, self.request_id, self._raw_headers),
+            gateway.clock,
         )
         self.client.on_start = self._forget_request
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
@@ -140,21 +147,21 @@ class Exchange:
     async def run(self) -> None:
         """Serve the request, whatever it is; only a cancellation from outside comes back out."""
         gateway = self._gateway
-        line = self._line
-        self._task = line.task()
-        is_called = line.on_leave(self._client_left)
+        connection = self._connection
+        self._task = connection.task()
+        is_called = connection.on_leave(self._client_left)
         try:
             gateway.begin(self)
             self._check_head()
-            body = line.take_body()
+            body = connection.take_body()
             limit = gateway.settings.server.max_body_bytes
             if body is None or len(body) > limit or b"content-encoding" in self._headers:
-                body = await read_body(line.receive, self._raw_headers, limit, whole=body)
+                body = await read_body(connection.receive, self._raw_headers, limit, whole=body)
             gateway.take_slot(self)
             if not is_called:
                 gateway.watch_soon(self)
             self.record.bytes_in = len(body)
-            continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
+            continuing = await self._read(body)
             # Streams last: nothing but `_request`, which goes with the first byte, may hold the request meanwhile.
             del body
             if continuing is not None:
@@ -177,7 +184,7 @@ class Exchange:
             self.record.client_gone = True
         except asyncio.CancelledError:
             await self._end_cancelled()
-        except Refusal as refusal:
+        except GatewayRefusal as refusal:
             await self._refuse(error_info(refusal), refusal.headers)
         except GatewayError as error:
             await self._refuse(error_info(error))
@@ -200,19 +207,12 @@ class Exchange:
     def _check_head(self) -> None:
         gateway = self._gateway
         limit = gateway.settings.server.max_header_bytes
-        check_head(self._raw_headers, limit, self._line.line_bytes)
+        check_head(self._raw_headers, limit, self._connection.line_bytes)
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
-    def _read(self, body: bytes) -> Awaitable[Continuation] | None:
+    async def _read(self, body: bytes) -> Awaitable[Continuation] | None:
         """Read the request. Returns what finds the response that it continues, if it continues one."""
-        if self._submits is None:
-            return self._note_request(body, self._decode(body))
-        self._check_body(body)
-        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
-
-    async def _read_large(self, body: bytes) -> Awaitable[Continuation] | None:
-        """The same, without holding up the others."""
         size = len(body)
         if self._submits is None:
             return self._note_request(body, await offload(size, self._decode, body))
@@ -281,7 +281,7 @@ class Exchange:
 
     async def _watch(self) -> None:
         """Cancel the exchange when its client leaves."""
-        while (await self._line.receive())["type"] != "http.disconnect":
+        while (await self._connection.receive())["type"] != "http.disconnect":
             pass
         self._client_left()
 
@@ -391,11 +391,7 @@ class Exchange:
         request = asked.request
         self.record.stream = request.stream is True
         stream = self.record.stream or target.settings.always_stream
-        size = asked.size
-        if size < LARGE:
-            planned = plan_request(asked, target, stream=stream)
-        else:
-            planned = await offload(size, plan_request, asked, target, stream=stream)
+        planned = await offload(asked.size, plan_request, asked, target, stream=stream)
         self._recorder.sent(target, planned)
         plan = plan_answer(
             request,
@@ -442,9 +438,11 @@ class Exchange:
                 await self._answer.fail(error)
             return
         limits = self._recorder.error_limits
-        if self._door.dialect == "responses" and is_codex(self._headers):
-            error, limits = patient(error, limits)
-            if self.record.stream and is_sent_in_stream(error):
+        # Codex and its app-server send this header; its value is the embedding client's name.
+        if self._door.dialect == "responses" and b"originator" in self._headers:
+            error, limits = _without_long_wait(error, limits)
+            # As HTTP 400 Codex does not recognise a conversation that has become too long, and does not compact it.
+            if self.record.stream and error.kind == "context_length":
                 stream = failed_stream(self._door.dialect, error, self.record.model)
                 await settle(client.finish(stream))
                 return
@@ -469,7 +467,7 @@ class Exchange:
     def _end(self) -> None:
         """Whatever became of it: it is over."""
         self.is_over = True
-        self._line.on_leave(None)
+        self._connection.on_leave(None)
         if self._watcher is not None:
             self._watcher.cancel()
         self._gateway.forget(self)
@@ -529,3 +527,12 @@ def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> 
     record.problems = answer.all_problems()
     if answer.obsidian is not None:
         record.obsidian = answer.obsidian.report()
+
+
+def _without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, Headers]:
+    """An error and its headers without a wait that Codex should not be asked for."""
+    if error.retry_after is None or error.retry_after <= _LONGEST_CODEX_WAIT:
+        return error, limits
+    kept = tuple(pair for pair in limits if not pair[0].startswith(b"retry-after"))
+    message = f"{error.message} (to be tried again in {error.retry_after:.0f} s)"
+    return structs.replace(error, message=message, retry_after=None, raw=None), kept

@@ -25,7 +25,7 @@ from dragoman.server.limits import StreamSlots
 from dragoman.server.observe.dump import Dump, DumpingUpstream
 from dragoman.server.observe.metrics import Telemetry
 from dragoman.server.observe.record import RequestRecord
-from dragoman.server.ratelimits.latest import LatestLimits
+from dragoman.server.rate_limits import LatestLimits
 from dragoman.state.managed_store import ManagedStore
 from dragoman.upstream.base import Supervised
 
@@ -70,12 +70,12 @@ class Gateway:
         self._sweeper: asyncio.Task[None] | None = None
 
     def serve(
-        self, door: Door, line: ClientConnection, submits: str | None = None
+        self, door: Door, connection: ClientConnection, submits: str | None = None
     ) -> Coroutine[object, object, None]:
         """One request at a door. `submits`: the response whose calls have the outputs that are sent."""
         if self._sweeper is None:
             self.start()
-        return Exchange(self, door, line, submits).run()
+        return Exchange(self, door, connection, submits).run()
 
     def _start_dump(self) -> Dump | None:
         """Have the streams of all upstreams seen by the dump, if there is one."""
@@ -128,14 +128,9 @@ class Gateway:
         Raises:
             TooManyStreams: every slot is taken.
         """
-        slots, telemetry = self.slots, self.telemetry
-        if slots.open >= slots.limit:
-            raise slots.refusal()
+        self.slots.check()
         self.exchanges.add(exchange)
-        if telemetry.is_shared:
-            telemetry.opened()
-        else:
-            telemetry.open += 1
+        self.telemetry.opened()
 
     def take_slot(self, exchange: Exchange) -> None:
         """The request of an exchange is here. Until then it has no slot, so that clients that stall cannot take them all.
@@ -152,10 +147,7 @@ class Gateway:
             self.slots.release()
         if exchange in self.exchanges:
             self.exchanges.remove(exchange)
-            if self.telemetry.is_shared:
-                self.telemetry.closed()
-            else:
-                self.telemetry.open -= 1
+            self.telemetry.closed()
         if self.is_stopping and not self.exchanges:
             self._is_empty.set()
 

@@ -1,7 +1,17 @@
-"""How much is served: size of a head, number of tools, nesting depth, number of values, open streams. Each has an error of its own.
+"""What the gateway itself refuses before an upstream is asked, each with its status, code and headers; and how much it serves.
 
-The size of a body is limited where it is read (`bodies`). Everything here is a pure check but `StreamSlots`, which
-counts; it belongs to one event loop.
+    RequestRefused
+      GatewayRefusal
+        BodyTooLarge       413  the body, as sent or inflated, exceeds the ceiling
+        UnknownEncoding    415  a content-encoding that is not read here
+        CorruptBody        400  a body that is not what its content-encoding says
+        HeadersTooLarge    431  the head exceeds the ceiling
+        Unauthorized       401  no key, or not one of the operator's
+        Forbidden          403  a web page of another site, which nobody allowed
+        TooManyStreams     429  every slot is taken; come back in a second
+
+The size of a body is limited where it is read (`http.bodies`). Everything here is pure but `StreamSlots`, which counts; it
+belongs to one event loop.
 """
 
 from collections.abc import Collection
@@ -10,7 +20,52 @@ from itertools import chain
 from dragoman._json import shape_of
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
-from dragoman.server.refusals import BodyTooLarge, HeadersTooLarge, TooManyStreams
+
+_Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class GatewayRefusal(RequestRefused):
+    """A request the gateway does not serve. `headers` belong on the answer."""
+
+    headers: _Headers = ()
+
+
+class BodyTooLarge(GatewayRefusal):
+    kind = "too_large"
+    status = 413
+
+
+class UnknownEncoding(GatewayRefusal):
+    status = 415
+    # RFC 9110 §12.5.3: a 415 for the content-encoding says in this header which ones would do.
+    headers: _Headers = ((b"accept-encoding", b"gzip, deflate, br, zstd"),)
+
+
+class CorruptBody(GatewayRefusal):
+    pass
+
+
+class HeadersTooLarge(GatewayRefusal):
+    kind = "too_large"
+    status = 431
+
+
+class Unauthorized(GatewayRefusal):
+    kind = "authentication"
+    status = 401
+    headers: _Headers = ((b"www-authenticate", b"Bearer"),)
+
+
+class Forbidden(GatewayRefusal):
+    kind = "permission"
+    status = 403
+
+
+class TooManyStreams(GatewayRefusal):
+    kind = "rate_limit"
+    status = 429
+    headers: _Headers = ((b"retry-after", b"1"),)
+
 
 # Behind a header's name and value: a colon, a space and a line end.
 _SEPARATORS = 4
@@ -65,7 +120,7 @@ def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
 
 
 class StreamSlots:
-    """Counts open exchanges. `with slots:` takes a slot and gives it back; any number of blocks may be open."""
+    """Counts open exchanges."""
 
     __slots__ = ("limit", "open")
 
@@ -73,24 +128,19 @@ class StreamSlots:
         self.limit = limit
         self.open = 0
 
-    def acquire(self) -> None:
-        """Raises TooManyStreams: all are taken."""
+    def check(self) -> None:
+        """Raises TooManyStreams: every slot is taken."""
         if self.open >= self.limit:
-            raise self.refusal()
-        self.open += 1
+            raise TooManyStreams(
+                f"expected fewer than {self.limit} requests at a time (server.max_streams); "
+                "every slot is taken, try again in 1 s",
+                code="too_many_streams",
+            )
 
-    def refusal(self) -> TooManyStreams:
-        return TooManyStreams(
-            f"expected fewer than {self.limit} requests at a time (server.max_streams); "
-            "every slot is taken, try again in 1 s",
-            code="too_many_streams",
-        )
+    def acquire(self) -> None:
+        """Raises TooManyStreams: every slot is taken."""
+        self.check()
+        self.open += 1
 
     def release(self) -> None:
         self.open -= 1
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()

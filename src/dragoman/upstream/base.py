@@ -31,6 +31,18 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
     request_id: str = ""
 
 
+class CheckResult(Struct, frozen=True):
+    """What a look at an upstream found. `status` is None when nothing answered."""
+
+    ok: bool
+    status: int | None
+    detail: str
+
+
+Take = Callable[[list[bytes]], bool]
+"""Takes one read of an answer, in the pieces it came in. False: it wants no more for now. It may not raise."""
+
+
 class Reply(ABC):
     """An upstream's answer while it arrives. Whoever got it closes it, however the exchange ends.
 
@@ -59,21 +71,14 @@ class Reply(ABC):
             UpstreamError: kind `timeout` (nothing came for the idle time) or `truncated` (the connection was cut).
         """
 
-    async def pour(
-        self,
-        take: Callable[[bytes], bool],
-        take_together: Callable[[list[bytes]], bool] | None = None,
-    ) -> bool:
+    async def forward(self, take: Take) -> bool:
         """Pass each read to `take` when it comes, until `take` returns False. True: the answer has ended.
-
-        take_together: takes a read that came in several pieces; without it they are joined. Neither may raise.
 
         Raises:
             UpstreamError: as `read`.
         """
-        del take_together
         while data := await self.read():
-            if not take(data):
+            if not take([data]):
                 return False
         return True
 
@@ -105,6 +110,10 @@ class Upstream(Protocol):
         """
         ...
 
+    async def check(self) -> CheckResult:
+        """Whether it can be reached and takes its key, found out by the cheapest request there is."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -113,7 +122,7 @@ class Supervised(Protocol):
     """An upstream that is kept running here, and may be down."""
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why it cannot answer now; None if it can, or has not been tried."""
         ...
 

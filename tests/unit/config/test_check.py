@@ -364,8 +364,8 @@ def test_all_faults_are_told_at_once() -> None:
     )
     assert [line.split(":")[0] for line in found] == [
         "server.port",
-        "upstreams.a.base_url",
         "upstreams.a.idle_timeout",
+        "upstreams.a.base_url",
         "routes[0].upstream",
     ]
 

@@ -31,7 +31,7 @@ from dragoman.config.settings import (
 )
 from dragoman.config.values import read_struct
 from dragoman.obsidian.settings import ChatSettings
-from dragoman.server.connect import CLIENTS, connection_of, snippet
+from dragoman.server.connect import CLIENTS, access_of, snippet
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "configuration.md").read_text(encoding="utf-8")
@@ -130,5 +130,5 @@ def test_the_example_can_be_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_page_about_clients_shows_what_is_printed(client: str) -> None:
     page = (DOCS / "connect.md").read_text(encoding="utf-8")
-    text = snippet(client, connection_of(complete(Settings())))
+    text = snippet(client, access_of(complete(Settings())))
     assert f"\n## {CLIENTS[client].title}\n\n```{CLIENTS[client].language}\n{text}```\n" in page

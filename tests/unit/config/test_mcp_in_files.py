@@ -17,11 +17,10 @@ from dragoman.config.settings import (
     Settings,
     UpstreamSettings,
 )
-from dragoman.config.values import read_struct
-from dragoman.config.write import to_toml
+from dragoman.config.values import read_struct, to_toml
 from dragoman.errors import ConfigError
 from dragoman.gateway.route import Router
-from dragoman.server.probe import probe_mcp
+from dragoman.server.reachability import check_mcp
 
 WORKSHOP = Path(__file__).parents[2] / "support" / "mcp_servers" / "workshop.py"
 FILES = McpServerSettings(name="files", command=("server",))
@@ -183,8 +182,8 @@ def test_servers_are_tried() -> None:
         McpServerSettings(name="workshop", command=(sys.executable, str(WORKSHOP)), allow=("ec*",)),
         McpServerSettings(name="absent", command=(sys.executable, "-c", "raise SystemExit(3)")),
     )
-    there, absent = asyncio.run(probe_mcp(servers))
+    there, absent = asyncio.run(check_mcp(servers))
     assert (there.upstream, there.is_ok, there.detail) == ("mcp workshop", True, "1 tool: echo")
     assert not absent.is_ok
     assert absent.detail
-    assert asyncio.run(probe_mcp(())) == []
+    assert asyncio.run(check_mcp(())) == []

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from dragoman.config.secrets import mask_url, masked
 from dragoman.config.settings import ServerSettings, Settings, UpstreamSettings
-from dragoman.config.write import to_toml
+from dragoman.config.values import to_toml
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1")
 

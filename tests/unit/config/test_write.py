@@ -16,7 +16,7 @@ from dragoman.config.settings import (
     Settings,
     UpstreamSettings,
 )
-from dragoman.config.write import to_toml
+from dragoman.config.values import to_toml
 
 FULL = Settings(
     server=ServerSettings(api_keys=('q"uote', "back\\slash"), cors_origins=("*",), metrics=False),

@@ -11,7 +11,7 @@ from dragoman.core.failures import ToldError, error_info
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.errors import GatewayError, RequestRefused
-from dragoman.gateway.attempt import AttemptFailed, NoObserver, UpstreamModel, try_targets
+from dragoman.gateway.attempt import AttemptFailed, AttemptObserver, UpstreamModel, try_targets
 from dragoman.gateway.route import Upstreams
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Completed, Event, Failed, TextDelta
@@ -329,7 +329,7 @@ def test_calls_without_ids_get_others_in_every_answer() -> None:
     assert len(asyncio.run(ask())) == 2
 
 
-class Recorded(NoObserver):
+class Recorded(AttemptObserver):
     """Remembers which upstreams were tried, and what was decided."""
 
     def __init__(self) -> None:

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dragoman.cli.serve import start_message
 from dragoman.config.check import check_surroundings, complete
 from dragoman.config.read import Flags, load_settings
 from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.errors import ConfigError
-from dragoman.server.banner import banner
 from dragoman.server.catalog import known_models
-from dragoman.server.connect import connection_of
+from dragoman.server.connect import access_of
 from dragoman.upstream.base import Supervised
 from dragoman.upstream.codex.upstream import CodexUpstream
 from dragoman.upstream.http.upstream import HttpUpstream
@@ -67,9 +67,9 @@ def test_losses_of_codex_may_be_decided() -> None:
 
 def test_banner_and_snippets_know_it() -> None:
     settings = complete(with_codex())
-    shown = "\n".join("".join(span.text for span in line) for line in banner(settings))
+    shown = "\n".join("".join(span.text for span in line) for line in start_message(settings))
     assert "started here: codex app-server" in shown
-    assert connection_of(settings).model == "codex"
+    assert access_of(settings).model == "codex"
     assert [model.name for model in known_models(settings)] == ["codex"]
 
 

@@ -8,16 +8,16 @@ import pytest
 
 from dragoman.config.check import complete
 from dragoman.config.settings import Route, ServerSettings, Settings, UpstreamSettings
-from dragoman.server.connect import CLIENTS, Connection, connection_of, gateway_url, snippet
+from dragoman.server.connect import CLIENTS, GatewayAccess, access_of, gateway_url, snippet
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1")
 ODD = 'odd "model\'s" \\ name'
-OPEN = Connection(url="http://127.0.0.1:8787", model="m")
-LOCKED = Connection(url="https://gateway.example", model=ODD, key="gateway")
+OPEN = GatewayAccess(url="http://127.0.0.1:8787", model="m")
+LOCKED = GatewayAccess(url="https://gateway.example", model=ODD, key="gateway")
 
 
-def of_upstream(upstream: UpstreamSettings, **fields: str) -> Connection:
-    return connection_of(complete(Settings(upstreams={"a": upstream})), **fields)
+def of_upstream(upstream: UpstreamSettings, **fields: str) -> GatewayAccess:
+    return access_of(complete(Settings(upstreams={"a": upstream})), **fields)
 
 
 # --- how to reach the gateway -----------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def test_the_key_is_the_gateways_or_the_upstreams_or_nobodys() -> None:
     passing = UpstreamSettings(kind="chat", base_url=LOCAL.base_url, api_key="client")
     assert (of_upstream(LOCAL).key, of_upstream(passing).key) == ("none", "upstream")
     locked = Settings(server=ServerSettings(api_keys=("k",)), upstreams={"a": passing})
-    assert connection_of(complete(locked)).key == "gateway"
+    assert access_of(complete(locked)).key == "gateway"
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_the_model_is_one_the_upstream_knows(upstream: UpstreamSettings, model: 
 
 def test_a_model_that_is_routed_by_its_name_is_preferred() -> None:
     routes = (Route(model="x-*", upstream="a"), Route(model="coder", upstream="a"))
-    assert connection_of(Settings(upstreams={"a": LOCAL}, routes=routes)).model == "coder"
-    assert connection_of(Settings(upstreams={"a": LOCAL}, routes=routes[:1])).model == "your-model"
+    assert access_of(Settings(upstreams={"a": LOCAL}, routes=routes)).model == "coder"
+    assert access_of(Settings(upstreams={"a": LOCAL}, routes=routes[:1])).model == "your-model"
 
 
 # --- the texts --------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def test_codex_gets_a_provider() -> None:
 
 
 @pytest.mark.parametrize(("connection", "token"), [(OPEN, "unused"), (LOCKED, "YOUR-GATEWAY-KEY")])
-def test_claude_code_gets_its_variables(connection: Connection, token: str) -> None:
+def test_claude_code_gets_its_variables(connection: GatewayAccess, token: str) -> None:
     lines = [
         shlex.split(line, comments=True) for line in snippet("claude-code", connection).splitlines()
     ]
@@ -113,7 +113,7 @@ def test_claude_code_gets_its_variables(connection: Connection, token: str) -> N
     ("client", "path"), [("openai", "/v1"), ("anthropic", "")], ids=["openai", "anthropic"]
 )
 @pytest.mark.parametrize("connection", [OPEN, LOCKED])
-def test_the_sdks_get_python(client: str, path: str, connection: Connection) -> None:
+def test_the_sdks_get_python(client: str, path: str, connection: GatewayAccess) -> None:
     given = {
         keyword.arg: keyword.value.value
         for node in ast.walk(ast.parse(snippet(client, connection)))
@@ -135,7 +135,7 @@ def test_obsidian_is_told_about_cors() -> None:
     for origin in ("*", "app://obsidian.md"):
         server = ServerSettings(cors_origins=(origin,), api_keys=("a-key-of-some-length",))
         settings = complete(Settings(server=server))
-        assert "Enable CORS  off" in snippet("obsidian", connection_of(settings))
+        assert "Enable CORS  off" in snippet("obsidian", access_of(settings))
 
 
 def test_vercel_gets_typescript() -> None:
@@ -151,4 +151,4 @@ def test_no_text_holds_a_key_of_the_gateway(client: str) -> None:
         server=ServerSettings(api_keys=("SECRET",)),
         upstreams={"a": UpstreamSettings(kind="chat", base_url=LOCAL.base_url, api_key="SECRET")},
     )
-    assert "SECRET" not in snippet(client, connection_of(complete(settings)))
+    assert "SECRET" not in snippet(client, access_of(complete(settings)))

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.core.failures import error_info, status_of
 from dragoman.server.access import Cors, Hosts, check_source
-from dragoman.server.refusals import Forbidden
+from dragoman.server.limits import Forbidden
 
 Headers = list[tuple[bytes, bytes]]
 OBSIDIAN = b"app://obsidian.md"

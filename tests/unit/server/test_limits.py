@@ -7,8 +7,15 @@ import pytest
 from dragoman.core.failures import error_info, status_of
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request, Tool
-from dragoman.server.limits import StreamSlots, check_head, check_json, check_tools
-from dragoman.server.refusals import BodyTooLarge, HeadersTooLarge, TooManyStreams
+from dragoman.server.limits import (
+    BodyTooLarge,
+    HeadersTooLarge,
+    StreamSlots,
+    TooManyStreams,
+    check_head,
+    check_json,
+    check_tools,
+)
 
 
 def check(body: bytes, *, max_depth: int = 256, max_values: int = 500_000) -> None:
@@ -79,19 +86,3 @@ def test_one_stream_more_than_allowed_is_told_to_come_back() -> None:
     slots.release()
     slots.acquire()
     assert slots.open == 2
-
-
-def test_slot_is_given_back_however_the_exchange_ends() -> None:
-    slots = StreamSlots(1)
-
-    def fail() -> None:
-        with slots:
-            assert slots.open == 1
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert slots.open == 0
-    with slots, pytest.raises(TooManyStreams), slots:
-        pass
-    assert slots.open == 0

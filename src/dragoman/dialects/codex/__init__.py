@@ -4,6 +4,7 @@ from dragoman.dialects.codex.decode import ANSWER, PAUSE, CodexReader, read_body
 from dragoman.dialects.codex.errors import decode_error
 from dragoman.dialects.codex.losses import DEFAULT_TARGET, LOSSES
 from dragoman.dialects.codex.request import SWITCHED_OFF, encode_request
+from dragoman.dialects.codex.wire import CodexRequest, decode_codex_request, decode_envelope
 
 __all__ = (
     "ANSWER",
@@ -12,6 +13,9 @@ __all__ = (
     "PAUSE",
     "SWITCHED_OFF",
     "CodexReader",
+    "CodexRequest",
+    "decode_codex_request",
+    "decode_envelope",
     "decode_error",
     "encode_request",
     "read_body",

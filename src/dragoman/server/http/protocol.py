@@ -170,7 +170,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if not self._end_reading():
             return False
         self._is_half_closed = True
-        return self._probe()
+        return self._nudge()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -479,9 +479,9 @@ class GatewayProtocol(HttpToolsProtocol):
         is_silent = running is not None and not running.response_started
         if is_silent and now - self._since >= self._limits.keep_alive_interval:
             self._since = now
-            self._probe()
+            self._nudge()
 
-    def _probe(self) -> bool:
+    def _nudge(self) -> bool:
         """Send a half-closed client bytes that mean nothing: one that is gone answers them with a reset.
 
         False: no answer is due, so the connection may be closed.
@@ -491,7 +491,7 @@ class GatewayProtocol(HttpToolsProtocol):
             return False
         if not self.flow.write_paused:  # otherwise enough is on its way
             if not running.response_started:
-                # An HTTP/1.0 client may not get an interim answer (RFC 9110, section 15.2): its own answer is the probe.
+                # An HTTP/1.0 client may not get an interim answer (RFC 9110, section 15.2): its own answer shows it.
                 if isinstance(running, Cycle) or running.scope["http_version"] != "1.0":
                     self.transport.write(_CONTINUE)
             elif running.chunked_encoding:

@@ -24,7 +24,7 @@ from dragoman.errors import FrameTooLarge
 from dragoman.model.parts import Dialect
 from dragoman.server.observe.dump_events import EventPicker
 from dragoman.sse import FrameParser
-from dragoman.upstream.base import Reply, Upstream, UpstreamRequest
+from dragoman.upstream.base import CheckResult, Reply, Upstream, UpstreamRequest
 
 logger = logging.getLogger(__name__)
 
@@ -255,6 +255,9 @@ class DumpingUpstream:
         if not is_answer or "json" in reply.headers.get("content-type", ""):
             return reply
         return _TappedReply(reply, self._dump.begin(request, self.name, self.secrets))
+
+    async def check(self) -> CheckResult:
+        return await self._upstream.check()
 
     async def close(self) -> None:
         await self._upstream.close()

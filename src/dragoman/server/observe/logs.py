@@ -28,13 +28,6 @@ MAX_LINE = 4000
 # Of a request with a hundred losses the first say what the matter is; metrics count all.
 MAX_LISTED = 8
 
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-
 
 class RequestLog:
     """Writes the lines of requests. `settings.format` counts where no handler of ours is installed."""
@@ -285,7 +278,7 @@ def configure_logging(
     is_json = settings.format == "json" or (settings.format == "auto" and not target.isatty())
     root = logging.getLogger()
     root.handlers[:] = [LineHandler(target, json_line if is_json else console_line, secrets)]
-    level = _LEVELS[settings.level]
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
     # Libraries have little to say to an operator below a warning, unless something is being hunted.
     root.setLevel(level if level == logging.DEBUG else max(level, logging.WARNING))
     logging.getLogger("dragoman").setLevel(level)

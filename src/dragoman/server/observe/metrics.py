@@ -9,7 +9,7 @@ With several workers each writes its numbers to files, and any of them renders t
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import translate
 from functools import lru_cache
@@ -44,6 +44,7 @@ ACTIONS: Mapping[type[Decision], AttemptAction] = {
     GiveUp: "give_up",
 }
 _Count = Callable[[float], None]
+_GaugeMode = Literal["livesum", "max", "mostrecent"]
 
 # Loss codes, repair rules and problem kinds are ours and number some dozens; this is against a mistake.
 MAX_VALUES = 200
@@ -67,6 +68,14 @@ class _Meters:
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"dragoman_{name}", meaning, labels, registry=registry)
 
+        def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            full = f"dragoman_{name}_seconds"
+            return Histogram(full, meaning, labels, buckets=buckets, registry=registry)
+
+        def gauge(name: str, meaning: str, mode: _GaugeMode, *labels: str) -> Gauge:
+            full = f"dragoman_{name}"
+            return Gauge(full, meaning, labels, registry=registry, multiprocess_mode=mode)
+
         self.requests = counter(
             "requests", "Requests answered", "door", "upstream", "status", "stream"
         )
@@ -85,74 +94,27 @@ class _Meters:
         self.problems = counter(
             "problems", "Irregularities in upstreams' answers", "upstream", "kind"
         )
-        self.upstream_errors = counter(
-            "upstream_errors",
-            "Attempts that failed, and what was done",
-            "upstream",
-            "kind",
-            "action",
+        attempts = "Attempts that failed, and what was done"
+        self.upstream_errors = counter("upstream_errors", attempts, "upstream", "kind", "action")
+        labels = ("door", "upstream", "stream")
+        first = "From a request's head to the first byte of its answer"
+        self.first_byte = histogram("first_byte", first, FIRST_BYTE_BUCKETS, *labels)
+        last = "From a request's head to the last byte of its answer"
+        self.duration = histogram("duration", last, DURATION_BUCKETS, *labels)
+        self.open = gauge("open_streams", "Requests being served", "livesum")
+        self.build = gauge("build_info", "1, labelled with the version", "max", "version")
+        # What upstreams say of their own limits. Of several workers the one that heard last is right.
+        used = "How much of a limit is used, of 1"
+        self.limit_used = gauge("limit_used_ratio", used, "mostrecent", "upstream", "window")
+        resets = "When a limit begins anew"
+        self.limit_resets = gauge(
+            "limit_reset_timestamp_seconds", resets, "mostrecent", "upstream", "window"
         )
-        self.first_byte = Histogram(
-            "dragoman_first_byte_seconds",
-            "From a request's head to the first byte of its answer",
-            ("door", "upstream", "stream"),
-            buckets=FIRST_BYTE_BUCKETS,
-            registry=registry,
-        )
-        self.duration = Histogram(
-            "dragoman_duration_seconds",
-            "From a request's head to the last byte of its answer",
-            ("door", "upstream", "stream"),
-            buckets=DURATION_BUCKETS,
-            registry=registry,
-        )
-        self.open = Gauge(
-            "dragoman_open_streams",
-            "Requests being served",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.build = Gauge(
-            "dragoman_build_info",
-            "1, labelled with the version",
-            ("version",),
-            registry=registry,
-            multiprocess_mode="max",
-        )
-
-
-class _LimitMeters:
-    """What upstreams say of their own limits. Of several workers the one that heard last is right."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
-            return Gauge(
-                f"dragoman_limit_{name}",
-                meaning,
-                ("upstream", *labels),
-                registry=registry,
-                multiprocess_mode="mostrecent",
-            )
-
-        self.used = gauge("used_ratio", "How much of a limit is used, of 1", "window")
-        self.resets = gauge("reset_timestamp_seconds", "When a limit begins anew", "window")
-        self.credits = gauge("credits", "The credits that an upstream reports")
-
-
-class _StoreMeters:
-    """What the store was asked for."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.operations = Histogram(
-            "dragoman_store_seconds",
-            "Operations on the store, by what became of them",
-            ("operation", "outcome"),
-            buckets=STORE_BUCKETS,
-            registry=registry,
-        )
-        self.swept = Counter(
-            "dragoman_store_swept", "Stored responses removed by age or size", registry=registry
-        )
+        reported = "The credits that an upstream reports"
+        self.credits = gauge("limit_credits", reported, "mostrecent", "upstream")
+        asked = "Operations on the store, by what became of them"
+        self.store = histogram("store", asked, STORE_BUCKETS, "operation", "outcome")
+        self.swept = counter("store_swept", "Stored responses removed by age or size")
 
 
 class _Usual:
@@ -178,8 +140,6 @@ class Telemetry:
         if not self.is_shared:
             ProcessCollector(registry=self._registry)
         self._meters = _Meters(self._registry)
-        self._limits = _LimitMeters(self._registry)
-        self._store = _StoreMeters(self._registry)
         self._meters.build.labels(version("dragoman")).set(1)
         self.open = 0
         if not self.is_shared:
@@ -211,13 +171,13 @@ class Telemetry:
 
     def note_limits(self, upstream: str, limits: Limits) -> None:
         """An upstream has said what is left of its limits."""
-        meters, name = self._limits, self._upstream(upstream)
+        meters, name = self._meters, self._upstream(upstream)
         for window in limits.windows:
             labels = (name, self._value("window", window.name))
             if window.used_percent is not None:
-                meters.used.labels(*labels).set(window.used_percent / 100)
+                meters.limit_used.labels(*labels).set(window.used_percent / 100)
             if window.resets_at is not None:
-                meters.resets.labels(*labels).set(window.resets_at)
+                meters.limit_resets.labels(*labels).set(window.resets_at)
         balance = number_of(limits.balance or "")
         if balance is not None:
             meters.credits.labels(name).set(balance)
@@ -229,7 +189,7 @@ class Telemetry:
     def store_swept(self, swept: Swept) -> None:
         """What has expired was removed."""
         if swept.responses:
-            self._store.swept.inc(swept.responses)
+            self._meters.swept.inc(swept.responses)
 
     def record(self, *records: RequestRecord) -> None:
         """Requests are over: count them, and write their log lines. Those that are alike are counted together."""
@@ -307,7 +267,7 @@ class Telemetry:
         )
 
     def _find_asked(self, operation: str, outcome: str) -> _Count:
-        return self._store.operations.labels(operation, outcome).observe
+        return self._meters.store.labels(operation, outcome).observe
 
     def _find_tokens(self, upstream: str, model: str) -> tuple[_Count, _Count]:
         find = self._meters.tokens.labels

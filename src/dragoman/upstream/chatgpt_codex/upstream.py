@@ -15,9 +15,9 @@ from dragoman.config.settings import CHATGPT_CODEX_URL, UpstreamSettings
 from dragoman.core.secrets import Secrets
 from dragoman.errors import MalformedJson, UpstreamError
 from dragoman.model.parts import Dialect
-from dragoman.upstream.base import Reply, UpstreamRequest
+from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
 from dragoman.upstream.chatgpt_codex.credentials import Login, LoginFile, login_error
-from dragoman.upstream.http.upstream import HttpUpstream, Probe
+from dragoman.upstream.http.upstream import HttpUpstream
 
 _API_URL = "https://api.openai.com/v1"
 
@@ -76,19 +76,19 @@ class ChatGptCodexUpstream:
             raise self._refused(renewed)
         return reply
 
-    async def probe(self) -> Probe:
+    async def check(self) -> CheckResult:
         """Whether there is a login, and whether the backend takes it."""
         try:
             login = self._logins.current()
         except UpstreamError as error:
-            return Probe(ok=False, status=None, detail=error.message)
-        found = await self._place(login).probe(self._credentials(login))
+            return CheckResult(ok=False, status=None, detail=error.message)
+        found = await self._place(login).check(self._credentials(login))
         if found.status in (401, 403):
             return structs.replace(found, detail=self._refused(login).message)
         if (
             found.status == 400
         ):  # it wants to know the version of a client that it does not ask others for
-            return Probe(ok=True, status=400, detail="reached; it does not list its models")
+            return CheckResult(ok=True, status=400, detail="reached; it does not list its models")
         return found
 
     async def close(self) -> None:

@@ -28,11 +28,13 @@ from dragoman.upstream.codex.jsonrpc import (
     LineSplitter,
     Message,
     answer,
+    object_of,
     read_message,
     refusal,
+    text_of,
 )
 from dragoman.upstream.codex.process import GRACE_SECONDS, Process, StderrLog, spawn
-from dragoman.upstream.codex.turn import TOOL_CALL, Turn
+from dragoman.upstream.codex.turn import TOOL_CALL, CodexTurn
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class Child:
     """Made by `Child.start`. `ended` is set when it is gone; `turns` are those that go on or wait, by their thread."""
 
     def __init__(self, launch: Launch, process: Process) -> None:
-        self.turns: dict[str, Turn] = {}
+        self.turns: dict[str, CodexTurn] = {}
         self.ended = asyncio.Event()
         self.limits: bytes | None = None
         self.agent = ""
@@ -74,12 +76,12 @@ class Child:
         self._numbers = 0
         self._asked: dict[int, asyncio.Future[Message]] = {}
         self._late: dict[int, Callable[[Message], None]] = {}
-        self._murmur = StderrLog()
+        self._stderr = StderrLog()
         self._garbage = 0
         self._tasks = [
-            asyncio.create_task(self._listen()),
-            asyncio.create_task(self._log_errors()),
-            asyncio.create_task(self._mind()),
+            asyncio.create_task(self._read_output()),
+            asyncio.create_task(self._log_stderr()),
+            asyncio.create_task(self._watch_process()),
         ]
 
     @classmethod
@@ -91,17 +93,17 @@ class Child:
         """
         process = await spawn(launch.name, launch.command, launch.environment, launch.folder)
         child = cls(launch, process)
-        is_greeted = False
+        is_ready = False
         try:
             async with asyncio.timeout(launch.patience):
-                await child._greet()
-            is_greeted = True
+                await child._handshake()
+            is_ready = True
         except TimeoutError as error:
             raise child._fault(
                 f"did not answer the handshake within {launch.patience:g} s", "timeout"
             ) from error
         finally:
-            if not is_greeted:
+            if not is_ready:
                 await child.close(0.0)
         return child
 
@@ -152,12 +154,12 @@ class Child:
 
     def interrupt(self, thread_id: str, turn_id: str) -> None:
         """Stop a turn; how that goes does not matter any more."""
-        self._tell("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
+        self._notify("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
 
     def release(self, thread_id: str) -> None:
         """Forget a thread; with nobody listening the child does so too."""
         self.turns.pop(thread_id, None)
-        self._tell("thread/unsubscribe", {"threadId": thread_id})
+        self._notify("thread/unsubscribe", {"threadId": thread_id})
 
     async def close(self, grace: float | None = None) -> None:
         """End it, and wait until it is gone."""
@@ -166,15 +168,15 @@ class Child:
 
     # --- what it says ------------------------------------------------------------------------------------------------
 
-    async def _listen(self) -> None:
+    async def _read_output(self) -> None:
         splitter = LineSplitter(MAX_LINE_BYTES)
         try:
             while data := await self._process.read():
                 for line in splitter.feed(data):
                     try:
-                        self._hear(line)
+                        self._on_line(line)
                     except MalformedJson:  # deep inside, where only whoever it concerns has looked
-                        self._hear_damaged(line)
+                        self._on_damaged(line)
         except FrameTooLarge as error:
             logger.error("%s: %s", self._command_words(), error.message)  # noqa: TRY400 - the message says all
             self._process.kill()
@@ -185,26 +187,26 @@ class Child:
             await self._process.wait()
             self._end()
 
-    def _hear(self, line: bytes) -> None:
+    def _on_line(self, line: bytes) -> None:
         message = read_message(line)
         if message is None and _is_damaged(line):
-            self._hear_damaged(line)
+            self._on_damaged(line)
         elif message is None:
-            self._hear_garbage(line)
+            self._on_garbage(line)
         elif not message.method:
-            self._hear_answer(message)
+            self._on_answer(message)
         elif message.id:
-            self._hear_request(message)
+            self._on_request(message)
         elif message.thread:
             turn = self.turns.get(message.thread)
             if turn is not None:
                 turn.deliver(message)
         elif message.method == "account/rateLimits/updated":
-            self._hear_limits(message)
+            self._on_limits(message)
 
-    def _hear_damaged(self, line: bytes) -> None:
+    def _on_damaged(self, line: bytes) -> None:
         """A message that cannot be read. It may have been a call, or a piece of an answer: of its thread, or of any."""
-        self._hear_garbage(line)
+        self._on_garbage(line)
         message = read_message(line)
         turns = [*self.turns.values()]
         if message is not None:
@@ -212,13 +214,13 @@ class Child:
         for turn in turns:
             turn.fail(self._fault("sent a message that cannot be read", "protocol"))
 
-    def _hear_garbage(self, line: bytes) -> None:
+    def _on_garbage(self, line: bytes) -> None:
         self._garbage += 1
         if self._garbage <= _GARBAGE_SHOWN:
             shown = line[:_EXCERPT].decode("utf-8", "replace")
             logger.warning("%s: expected JSON-RPC, got %r", self._command_words(), shown)
 
-    def _hear_answer(self, message: Message) -> None:
+    def _on_answer(self, message: Message) -> None:
         if not message.id.isdigit():
             return
         number = int(message.id)
@@ -229,7 +231,7 @@ class Child:
         elif late is not None:
             late(message)
 
-    def _hear_request(self, message: Message) -> None:
+    def _on_request(self, message: Message) -> None:
         turn = self.turns.get(message.thread)
         if message.method == TOOL_CALL and turn is not None and not turn.is_released:
             turn.deliver(message)
@@ -239,19 +241,19 @@ class Child:
             logger.info("%s asked for %s; declined", self._command_words(), message.method[:100])
             self.write(decline(message.method, message.id))
 
-    def _hear_limits(self, message: Message) -> None:
+    def _on_limits(self, message: Message) -> None:
         """The account's: they concern whoever is being answered."""
         if has_limits(message.line):
             self.limits = message.line
             for turn in tuple(self.turns.values()):
                 turn.deliver(message)
 
-    async def _log_errors(self) -> None:
+    async def _log_stderr(self) -> None:
         while data := await self._process.read_errors():
-            for line in self._murmur.feed(data, time.monotonic()):
+            for line in self._stderr.feed(data, time.monotonic()):
                 logger.info("%s: %s", self._command_words(), line)
 
-    async def _mind(self) -> None:
+    async def _watch_process(self) -> None:
         """A launcher that is gone leaves the program behind, whose input is closed then; what still lives is killed."""
         await self._process.wait()
         self._process.close_input()
@@ -273,17 +275,16 @@ class Child:
 
     # --- what we say -------------------------------------------------------------------------------------------------
 
-    async def _greet(self) -> None:
+    async def _handshake(self) -> None:
         params = {"clientInfo": _CLIENT_INFO, "capabilities": _CAPABILITIES}
         greeting = await self.request("initialize", params)
-        agent = loads(bytes(greeting.get("userAgent", b'""')))
-        self.agent = agent if isinstance(agent, str) else ""
+        self.agent = text_of(greeting, "userAgent")
         self.write(jsonrpc.notification("initialized"))
         # Without it the operator's MCP servers could not be switched off: then nothing is served.
         config = await self.request("config/read", {"includeLayers": False})
         self.overrides = overrides_of(as_object(bytes(config.get("config", b"{}"))))
 
-    def _tell(self, method: str, params: object) -> None:
+    def _notify(self, method: str, params: object) -> None:
         """A request whose answer nobody waits for."""
         if not self.ended.is_set():
             self._numbers += 1
@@ -306,7 +307,7 @@ class Child:
 
     def _last_said(self) -> str:
         """For the log alone: it may be anything, also what stands in its environment."""
-        said = " | ".join(self._murmur.last)
+        said = " | ".join(self._stderr.last)
         return f"it said last: {said}" if said else ""
 
     def _refused(self, method: str, code: int, message: str) -> UpstreamError:
@@ -401,10 +402,12 @@ def overrides_of(config: Mapping[str, Raw]) -> _Json:
     """The settings of every thread of a child, by their dotted names. `config`: the answer to `config/read`."""
     overrides: _Json = dict(SWITCHED_OFF)
     # As tables, which are merged with the operator's: a name may have dots.
-    overrides["mcp_servers"] = {name: {"enabled": False} for name in _object(config, "mcp_servers")}
-    provider = cast("object", loads(bytes(config.get("model_provider", b"null"))))
+    overrides["mcp_servers"] = {
+        name: {"enabled": False} for name in object_of(config, "mcp_servers")
+    }
+    provider = text_of(config, "model_provider")
     # Only providers that the operator has described may be changed; the one for OpenAI itself may not.
-    if isinstance(provider, str) and provider in _object(config, "model_providers"):
+    if provider in object_of(config, "model_providers"):
         off = {"request_max_retries": 0, "stream_max_retries": 0}
         overrides["model_providers"] = {provider: off}
     return overrides
@@ -413,7 +416,7 @@ def overrides_of(config: Mapping[str, Raw]) -> _Json:
 def thread_params(thread: Raw, overrides: Mapping[str, object], folder: str) -> _Json:
     """The parameters of `thread/start`. `thread`: what the request asks for; `folder`: an empty one."""
     asked = as_object(bytes(thread))
-    own = _object(asked, "config")
+    own = object_of(asked, "config")
     return {
         **asked,
         "cwd": folder,
@@ -432,8 +435,3 @@ def tool_names(thread: Raw) -> list[str]:
     tools = as_object(bytes(thread)).get("dynamicTools")
     entries = cast("list[_Json]", loads(bytes(tools)) if tools is not None else [])
     return [str(entry["name"]) for entry in entries]
-
-
-def _object(fields: Mapping[str, Raw], key: str) -> dict[str, Raw]:
-    data = bytes(fields.get(key, b""))
-    return as_object(data) if data.startswith(b"{") else {}

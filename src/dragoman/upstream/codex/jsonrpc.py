@@ -3,17 +3,17 @@
 Of a message only the envelope is read here, and whose thread it is; the line itself is kept for whoever reads the rest.
 """
 
+from collections.abc import Mapping
 from typing import cast
 
 from msgspec import Struct
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, loads, typed_decoder
+from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, loads
+from dragoman.dialects.codex import decode_envelope
 from dragoman.errors import FrameTooLarge, MalformedJson
 
 # Images that a client sends come back in the child's reports as base64; a body of ours may have 64 MiB.
 MAX_LINE_BYTES = 128 * 1024 * 1024
-
-_NOTHING = Raw(b"")
 
 
 class LineSplitter:
@@ -42,21 +42,6 @@ class LineSplitter:
         return [line for line in lines if line.strip()]
 
 
-class _Params(Struct, frozen=True, gc=False, rename="camel"):
-    thread_id: str | None = None
-
-
-class _Envelope(Struct, frozen=True, gc=False):
-    method: str | None = None
-    id: Raw = _NOTHING
-    params: _Params | None = None
-    result: Raw = _NOTHING
-    error: Raw = _NOTHING
-
-
-_read_envelope = typed_decoder(_Envelope)
-
-
 class Message(Struct, frozen=True, gc=False):
     """One message. `id` is the JSON of it, as it came, and is there for requests and answers.
 
@@ -70,24 +55,23 @@ class Message(Struct, frozen=True, gc=False):
     is_error: bool = False
 
     def params(self) -> dict[str, Raw]:
-        return _object(as_object(self.line), "params")
+        return object_of(as_object(self.line), "params")
 
     def result(self) -> dict[str, Raw]:
         """What an answer brought; empty if that is no object."""
-        return _object(as_object(self.line), "result")
+        return object_of(as_object(self.line), "result")
 
     def error(self) -> tuple[int, str]:
         """Code and words of a refusal."""
-        error = _object(as_object(self.line), "error")
+        error = object_of(as_object(self.line), "error")
         code = cast("object", loads(error["code"])) if "code" in error else 0
-        text = cast("object", loads(error["message"])) if "message" in error else ""
-        return (code if isinstance(code, int) else 0), (text if isinstance(text, str) else "")
+        return (code if isinstance(code, int) else 0), text_of(error, "message")
 
 
 def read_message(line: bytes) -> Message | None:
     """The message in a line; None if it is none: a program may print what it likes."""
     try:
-        envelope = _read_envelope(line)
+        envelope = decode_envelope(line)
     except FAST_FAILURES:
         return _read_slowly(line)
     thread = envelope.params.thread_id if envelope.params is not None else None
@@ -98,18 +82,12 @@ def _read_slowly(line: bytes) -> Message | None:
     """For what the fast reader refuses: half a surrogate pair, a field of an odd type."""
     try:
         fields = as_object(line)
-        params = _object(fields, "params")
-        method = cast("object", loads(bytes(fields.get("method", b"null"))))
-        thread = cast("object", loads(bytes(params.get("threadId", b"null"))))
+        method = text_of(fields, "method")
+        thread = text_of(object_of(fields, "params"), "threadId")
     except MalformedJson:
         return None
-    return _message(
-        line,
-        method if isinstance(method, str) else None,
-        bytes(fields.get("id", b"")),
-        thread if isinstance(thread, str) else None,
-        bytes(fields.get("error", b"")),
-    )
+    number, error = bytes(fields.get("id", b"")), bytes(fields.get("error", b""))
+    return _message(line, method, number, thread, error)
 
 
 def _message(
@@ -121,9 +99,20 @@ def _message(
     return Message(line, method or "", number, thread or "", error not in (b"", b"null"))
 
 
-def _object(fields: dict[str, Raw], key: str) -> dict[str, Raw]:
+def object_of(fields: Mapping[str, Raw], key: str) -> dict[str, Raw]:
+    """The fields of an object; none if it is anything else.
+
+    Raises:
+        MalformedJson: the object is damaged. Of `core.fields` none does: there a damaged value is an absent one.
+    """
     data = bytes(fields.get(key, b""))
     return as_object(data) if data.startswith(b"{") else {}
+
+
+def text_of(fields: Mapping[str, Raw], key: str) -> str:
+    """A string; empty if it is anything else. Raises MalformedJson: it is damaged."""
+    value = cast("object", loads(bytes(fields.get(key, b"null"))))
+    return value if isinstance(value, str) else ""
 
 
 def request(number: int, method: str, params: object) -> bytes:

@@ -14,7 +14,8 @@ from typing import Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from dragoman._json import Raw, as_object, loads, typed_decoder
+from dragoman._json import Raw, as_object, loads
+from dragoman.dialects.codex import CodexRequest
 
 T = TypeVar("T")
 
@@ -23,27 +24,16 @@ _Json = dict[str, object]
 _DIGEST_BYTES = 16
 
 
-class Asked(Struct, frozen=True):
-    """A request, as `dialects.codex.request` writes it."""
-
-    thread: Raw
-    turn: Raw
-    items: list[Raw]
-
-    @property
-    def settings(self) -> bytes:
-        """What cannot change while a turn goes on."""
-        return _digest(bytes(self.thread) + b"\0" + bytes(self.turn))
-
-
-class Continuation(Struct, frozen=True):
+class TurnContinuation(Struct, frozen=True):
     """Results by the ids of their calls, as `item/tool/call` is answered; and what `turn/steer` gets first."""
 
     results: dict[str, _Json]
     steer: list[_Json]
 
 
-read_asked = typed_decoder(Asked)
+def settings_digest(asked: CodexRequest) -> bytes:
+    """Distinguishes what cannot change while a turn goes on."""
+    return _digest(bytes(asked.thread) + b"\0" + bytes(asked.turn))
 
 
 def digests(items: Sequence[Raw]) -> tuple[bytes, ...]:
@@ -51,7 +41,7 @@ def digests(items: Sequence[Raw]) -> tuple[bytes, ...]:
     return tuple(_digest(bytes(item)) for item in items)
 
 
-def continuation(tail: Sequence[Raw], waiting: Collection[str]) -> Continuation | None:
+def continuation(tail: Sequence[Raw], waiting: Collection[str]) -> TurnContinuation | None:
     """What `tail`, the items after those of the earlier request, brings; None if a turn cannot be given that."""
     results: dict[str, _Json] = {}
     steer: list[_Json] = []
@@ -71,7 +61,7 @@ def continuation(tail: Sequence[Raw], waiting: Collection[str]) -> Continuation 
             steer += said
         elif results or (kind == "message" and role != "assistant"):
             return None  # the assistant had gone on, or somebody else has spoken
-    return Continuation(results, steer) if len(results) == len(waiting) else None
+    return TurnContinuation(results, steer) if len(results) == len(waiting) else None
 
 
 def _result(output: object) -> _Json | None:
@@ -109,7 +99,7 @@ def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
-class Waiting(Struct, Generic[T], frozen=True):
+class PausedTurn(Struct, Generic[T], frozen=True):
     """A held turn: what it waits for, and what was said before. `since` is the caller's clock."""
 
     turn: T
@@ -125,14 +115,14 @@ class PausedTurns(Generic[T]):
     def __init__(self, ttl: float, most: int) -> None:
         self._ttl = ttl
         self._most = most
-        self._held: dict[int, Waiting[T]] = {}
+        self._held: dict[int, PausedTurn[T]] = {}
         self._by_call: dict[str, list[int]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, waiting: Waiting[T]) -> list[T]:
+    def hold(self, waiting: PausedTurn[T]) -> list[T]:
         """Keep a turn. Those that must go for it come back."""
         self._count += 1
         self._held[self._count] = waiting
@@ -144,12 +134,15 @@ class PausedTurns(Generic[T]):
             gone.append(self._remove(next(iter(self._held))).turn)
         return gone
 
-    def take(self, asked: Asked) -> tuple[T, Continuation] | None:
+    def take(self, asked: CodexRequest) -> tuple[T, TurnContinuation] | None:
         """The turn that a request continues, which is held no longer, and what it gets."""
         for number in self._candidates(asked):
             waiting = self._held[number]
             size = len(waiting.said)
-            if waiting.settings != asked.settings or digests(asked.items[:size]) != waiting.said:
+            if (
+                waiting.settings != settings_digest(asked)
+                or digests(asked.items[:size]) != waiting.said
+            ):
                 continue
             more = continuation(asked.items[size:], waiting.calls)
             if more is not None:
@@ -170,7 +163,7 @@ class PausedTurns(Generic[T]):
     def clear(self) -> list[T]:
         return [self._remove(number).turn for number in tuple(self._held)]
 
-    def _candidates(self, asked: Asked) -> list[int]:
+    def _candidates(self, asked: CodexRequest) -> list[int]:
         """The turns that wait for the last result of a request, the latest first."""
         for raw in reversed(asked.items):
             item = as_object(bytes(raw))
@@ -179,7 +172,7 @@ class PausedTurns(Generic[T]):
                 return self._by_call.get(call_id, [])[::-1]
         return []
 
-    def _remove(self, number: int) -> Waiting[T]:
+    def _remove(self, number: int) -> PausedTurn[T]:
         waiting = self._held.pop(number)
         for call_id in waiting.calls:
             numbers = self._by_call[call_id]

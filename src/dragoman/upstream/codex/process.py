@@ -118,8 +118,8 @@ def _unusable(message: str) -> UpstreamError:
 
 # A log line of Codex has some 200 characters; a backtrace a few hundred lines.
 MAX_LINE = 1000
-LINES_PER_SPELL = 100
-SPELL_SECONDS = 10.0
+LINES_PER_PERIOD = 100
+PERIOD_SECONDS = 10.0
 # The last words of a child that dies are in the error message.
 REMEMBERED = 3
 
@@ -130,7 +130,7 @@ class StderrLog:
     def __init__(self) -> None:
         self.last: deque[str] = deque(maxlen=REMEMBERED)
         self._rest = b""
-        self._spell = float("-inf")
+        self._period = float("-inf")
         self._count = 0
         self._unsaid = 0
 
@@ -144,12 +144,12 @@ class StderrLog:
         text = line[:MAX_LINE].decode("utf-8", "replace").strip()
         self.last.append(text)
         said: list[str] = []
-        if now - self._spell >= SPELL_SECONDS:
+        if now - self._period >= PERIOD_SECONDS:
             if self._unsaid:
                 said.append(f"({self._unsaid} lines are not shown)")
-            self._spell, self._count, self._unsaid = now, 0, 0
+            self._period, self._count, self._unsaid = now, 0, 0
         self._count += 1
-        if self._count > LINES_PER_SPELL:
+        if self._count > LINES_PER_PERIOD:
             self._unsaid += 1
             return said
         return [*said, text]

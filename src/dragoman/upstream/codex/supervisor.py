@@ -24,7 +24,7 @@ class Supervisor:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._child: Child | None = None
-        self._trouble: UpstreamError | None = None
+        self._problem: UpstreamError | None = None
         self._resting_until: float | None = None
         self._failures = 0  # in all
         self._changed = asyncio.Event()
@@ -36,9 +36,9 @@ class Supervisor:
         return len(self._child.turns) if self._child is not None else 0
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why there is no child, if there should be one."""
-        return None if self._child is not None or not self._trouble else self._trouble.message
+        return None if self._child is not None or not self._problem else self._problem.message
 
     def start(self) -> None:
         if self._keeper is None:
@@ -59,7 +59,7 @@ class Supervisor:
             if until is not None and (
                 self._failures > failures or until - time.monotonic() > SHORT_REST
             ):
-                raise _unavailable(self._trouble)
+                raise _unavailable(self._problem)
             # The keeper wakes us in any case: a start has a time limit of its own.
             changed = self._changed
             await changed.wait()
@@ -79,7 +79,7 @@ class Supervisor:
                 failures = 1 if lived >= SETTLED_SECONDS else failures + 1
                 self._failures += 1
                 wait = wait_before(failures)
-                why = "there is no app-server" if self._trouble is None else self._trouble.whole
+                why = "there is no app-server" if self._problem is None else self._problem.whole
                 logger.warning("%s; started again in %g s", why, wait)
                 if wait:
                     self._resting_until = time.monotonic() + wait
@@ -96,13 +96,13 @@ class Supervisor:
         try:
             child = await Child.start(self._launch)
         except UpstreamError as error:
-            self._trouble = error
+            self._problem = error
             return 0.0
         began = time.monotonic()
         self._child = child
         self._wake()
         await child.ended.wait()
-        self._child, self._trouble = None, child.end
+        self._child, self._problem = None, child.end
         await child.close()
         return time.monotonic() - began
 
@@ -111,9 +111,9 @@ class Supervisor:
         self._changed = asyncio.Event()
 
 
-def _unavailable(trouble: UpstreamError | None) -> UpstreamError:
-    error = UpstreamError("there is no app-server" if trouble is None else trouble.message)
-    error.detail = "" if trouble is None else trouble.detail
+def _unavailable(problem: UpstreamError | None) -> UpstreamError:
+    error = UpstreamError("there is no app-server" if problem is None else problem.message)
+    error.detail = "" if problem is None else problem.detail
     error.status = 503
     return error
 

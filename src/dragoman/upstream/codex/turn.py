@@ -22,20 +22,20 @@ the names that were offered, as `dialects.codex` does.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import Protocol
 
-from dragoman._json import Raw, as_object, dumps, is_strict, loads
+from dragoman._json import Raw, dumps, is_strict
 from dragoman.core.failures import error_info
 from dragoman.dialects.codex import ANSWER, PAUSE
 from dragoman.errors import GatewayError, UpstreamError
 from dragoman.upstream.base import Reply
-from dragoman.upstream.codex.jsonrpc import Message
+from dragoman.upstream.codex.jsonrpc import Message, object_of, text_of
 from dragoman.upstream.errors import gone_silent, no_answer
 
 # What may wait for a client that reads slowly. Codex's pipe is shared: it cannot be made to wait for one of them.
 MAX_BUFFERED = 64 * 1024 * 1024
 
-_TOLD = ("turn/", "item/", "rawResponse", "thread/tokenUsage/", "account/rateLimits/", "error")
+_FORWARDED = ("turn/", "item/", "rawResponse", "thread/tokenUsage/", "account/rateLimits/", "error")
 
 TOOL_CALL = "item/tool/call"
 _INJECTED_TURN = "auto-compact-"
@@ -48,7 +48,7 @@ _STREAMED = frozenset({"agentMessage", "reasoning"})
 SETTLE_SECONDS = 10.0
 
 
-class Line(Protocol):
+class TurnChild(Protocol):
     """What a turn needs of its child."""
 
     def write(self, line: bytes) -> None: ...
@@ -58,7 +58,7 @@ class Line(Protocol):
     def release(self, thread_id: str) -> None: ...
 
 
-class Turn:
+class CodexTurn:
     """A turn and its thread, which lives only as long.
 
     model, tools: what the answer is announced with. on_pause: the turn waits for results from now on.
@@ -66,13 +66,13 @@ class Turn:
 
     def __init__(
         self,
-        line: Line,
+        child: TurnChild,
         thread_id: str,
         *,
         model: str,
         tools: list[str],
-        on_pause: Callable[["Turn"], None],
-        on_end: Callable[["Turn"], None],
+        on_pause: Callable[["CodexTurn"], None],
+        on_end: Callable[["CodexTurn"], None],
     ) -> None:
         self.thread_id = thread_id
         self.watch = PauseDetector(frozenset(tools))
@@ -80,7 +80,7 @@ class Turn:
         self.is_released = False
         self.changed = asyncio.Event()
         self.failure: GatewayError | None = None
-        self._line = line
+        self._child = child
         self._model = model
         self._tools = tools
         self._on_pause = on_pause
@@ -142,7 +142,7 @@ class Turn:
         self.watch.answered()
         self.announce(limits)
         for line in lines:
-            self._line.write(line)
+            self._child.write(line)
         later, self._later = self._later, []
         for message in later:
             self.deliver(message)
@@ -187,8 +187,8 @@ class Turn:
             return
         self._is_let_go = True
         if self.turn_id and not self.watch.is_over:
-            self._line.interrupt(self.thread_id, self.turn_id)
-        self._line.release(self.thread_id)
+            self._child.interrupt(self.thread_id, self.turn_id)
+        self._child.release(self.thread_id)
 
     def _deliver_late(self, message: Message) -> None:
         """A turn that was abandoned before it had a name is stopped when it gets one."""
@@ -223,7 +223,7 @@ class Turn:
                 )
             )
             return
-        if not message.method.startswith(_TOLD):
+        if not message.method.startswith(_FORWARDED):
             return
         frame = _frame(message.line)
         self._grow(len(frame))
@@ -310,70 +310,60 @@ class PauseDetector:
             case "rawResponse/completed":
                 self._is_response_open = self.is_text_open = False
             case "item/started" | "item/completed":
-                self._item(message.method, _object(message.params(), "item"))
+                self._item(message.method, object_of(message.params(), "item"))
             case "item/tool/call":
                 self._call(message)
             case "error":
                 self.is_retrying = bytes(message.params().get("willRetry", b"")) == b"true"
             case "turn/started":
-                self.turn_id = _text(_object(message.params(), "turn"), "id")
+                self.turn_id = text_of(object_of(message.params(), "turn"), "id")
             case "turn/completed":
                 self.is_over = True
-                self.is_failed = _text(_object(message.params(), "turn"), "status") == "failed"
+                self.is_failed = text_of(object_of(message.params(), "turn"), "status") == "failed"
             case _:
                 pass
 
     def _raw_item(self, params: dict[str, Raw]) -> None:
-        if _text(params, "turnId").startswith(_INJECTED_TURN):
+        if text_of(params, "turnId").startswith(_INJECTED_TURN):
             return
-        item = _object(params, "item")
-        kind = _text(item, "type")
+        item = object_of(params, "item")
+        kind = text_of(item, "type")
         if kind == "function_call_output":
-            name = self._expected.pop(_text(item, "call_id"), None)
+            name = self._expected.pop(text_of(item, "call_id"), None)
             if name is not None:
                 # Answered, and nobody was asked: Codex has a tool of that name itself.
                 self.dropped = name
-        elif kind in _SPOKEN and not (kind == "message" and _text(item, "role") != "assistant"):
+        elif kind in _SPOKEN and not (kind == "message" and text_of(item, "role") != "assistant"):
             self.is_heard = self._is_response_open = True
             if kind == "function_call":
                 self._expect(item)
 
     def _expect(self, item: dict[str, Raw]) -> None:
-        name, call_id = _text(item, "name"), _text(item, "call_id")
-        is_plain = _text(item, "namespace") in ("", "functions")
-        if is_plain and name in self._offered and is_strict(_text(item, "arguments")):
+        name, call_id = text_of(item, "name"), text_of(item, "call_id")
+        is_plain = text_of(item, "namespace") in ("", "functions")
+        if is_plain and name in self._offered and is_strict(text_of(item, "arguments")):
             if call_id not in self.waiting:
                 self._expected[call_id] = name
             self.announced.add(call_id)
 
     def _item(self, method: str, item: dict[str, Raw]) -> None:
-        kind = _text(item, "type")
+        kind = text_of(item, "type")
         if kind in _ECHOES:
             return
         if kind == "dynamicToolCall" and method == "item/completed":
-            self.waiting.pop(_text(item, "id"), None)
-            self._expected.pop(_text(item, "id"), None)
+            self.waiting.pop(text_of(item, "id"), None)
+            self._expected.pop(text_of(item, "id"), None)
             return
         self.is_heard = True
         if kind in _STREAMED:
             self.is_text_open = self._is_response_open = True
 
     def _call(self, message: Message) -> None:
-        call_id = _text(message.params(), "callId")
+        call_id = text_of(message.params(), "callId")
         self.is_heard = True
         self.waiting[call_id] = message.id
         self.announced.add(call_id)
         self._expected.pop(call_id, None)
-
-
-def _object(fields: dict[str, Raw], key: str) -> dict[str, Raw]:
-    data = bytes(fields.get(key, b""))
-    return as_object(data) if data.startswith(b"{") else {}
-
-
-def _text(fields: dict[str, Raw], key: str) -> str:
-    value = cast("object", loads(bytes(fields.get(key, b"null"))))
-    return value if isinstance(value, str) else ""
 
 
 class CodexReply(Reply):
@@ -384,7 +374,7 @@ class CodexReply(Reply):
     def __init__(
         self,
         name: str,
-        turn: Turn,
+        turn: CodexTurn,
         headers: Mapping[str, str],
         *,
         first_timeout: float,
@@ -393,7 +383,7 @@ class CodexReply(Reply):
     ) -> None:
         self.headers = headers
         self._name = name
-        self._turn: Turn | None = turn
+        self._turn: CodexTurn | None = turn
         self._first_timeout = first_timeout
         self._idle_timeout = idle_timeout
         self._settle = settle
@@ -414,7 +404,7 @@ class CodexReply(Reply):
             await self._wait(turn)
         return b""
 
-    async def _wait(self, turn: Turn) -> None:
+    async def _wait(self, turn: CodexTurn) -> None:
         patience = self._idle_timeout if self._has_read else self._first_timeout
         is_settling = turn.watch.is_waiting and self._settle < patience
         try:

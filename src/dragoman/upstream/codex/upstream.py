@@ -14,26 +14,25 @@ import tempfile
 import time
 from collections.abc import Mapping
 
-from dragoman._json import Raw, as_object, loads
+from dragoman._json import Raw, as_object
 from dragoman.config.secrets import hidden_from_clients
 from dragoman.config.settings import UpstreamSettings
+from dragoman.dialects.codex import CodexRequest, decode_codex_request
 from dragoman.errors import UpstreamError
 from dragoman.model.parts import Dialect
-from dragoman.upstream.base import UpstreamRequest
+from dragoman.upstream.base import CheckResult, UpstreamRequest
 from dragoman.upstream.codex import jsonrpc
 from dragoman.upstream.codex.child import Child, Launch, limit_headers, thread_params, tool_names
-from dragoman.upstream.codex.jsonrpc import Message
+from dragoman.upstream.codex.jsonrpc import Message, object_of, text_of
 from dragoman.upstream.codex.paused_turns import (
-    Asked,
-    Continuation,
+    PausedTurn,
     PausedTurns,
-    Waiting,
+    TurnContinuation,
     digests,
-    read_asked,
+    settings_digest,
 )
 from dragoman.upstream.codex.supervisor import Supervisor
-from dragoman.upstream.codex.turn import SETTLE_SECONDS, CodexReply, Turn
-from dragoman.upstream.http.upstream import Probe
+from dragoman.upstream.codex.turn import SETTLE_SECONDS, CodexReply, CodexTurn
 
 # Keys of this gateway's own callers, which are none of the child's business.
 _PRIVATE = frozenset({"DRAGOMAN_API_KEYS", "DRAGOMAN_UPSTREAM_KEY"})
@@ -41,7 +40,7 @@ _STREAM = "text/event-stream"
 
 
 class CodexUpstream:
-    """One or several children, and the turns that wait. `settle`: see `reply.SETTLE_SECONDS`."""
+    """One or several children, and the turns that wait. `settle`: see `turn.SETTLE_SECONDS`."""
 
     settle = SETTLE_SECONDS
 
@@ -53,7 +52,7 @@ class CodexUpstream:
         self._settings = settings
         self._environ = os.environ if environ is None else environ
         self._folder: str | None = None
-        self._seats: list[Supervisor] = []
+        self._supervisors: list[Supervisor] = []
         self._held: PausedTurns[_Held] = PausedTurns(settings.held_ttl, settings.held_max)
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -61,18 +60,18 @@ class CodexUpstream:
         return "codex"
 
     @property
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """Why nothing can be answered, if that is so: no child is there, and each has failed."""
-        troubles = [seat.trouble for seat in self._seats]
-        return troubles[0] if troubles and None not in troubles else None
+        problems = [supervisor.problem for supervisor in self._supervisors]
+        return problems[0] if problems and None not in problems else None
 
     def start(self) -> None:
         """Start the children, before anybody asks for them."""
-        for seat in self._all_seats():
-            seat.start()
+        for supervisor in self._all_supervisors():
+            supervisor.start()
 
     async def send(self, request: UpstreamRequest) -> CodexReply:
-        asked = read_asked(request.body)
+        asked = decode_codex_request(request.body)
         found = self._held.take(asked)
         if found is not None:
             held, more = found
@@ -80,35 +79,35 @@ class CodexUpstream:
                 return self._reply(held.child, held.turn)
         return await self._begin(asked)
 
-    async def probe(self) -> Probe:
+    async def check(self) -> CheckResult:
         """Start a child: that shows whether the program is there and speaks the protocol."""
         try:
-            child = await self._all_seats()[0].child()
+            child = await self._all_supervisors()[0].child()
         except UpstreamError as error:
-            return Probe(ok=False, status=None, detail=error.whole)
-        return Probe(ok=True, status=None, detail=f"started; {child.agent or 'it answers'}")
+            return CheckResult(ok=False, status=None, detail=error.whole)
+        return CheckResult(ok=True, status=None, detail=f"started; {child.agent or 'it answers'}")
 
     async def close(self) -> None:
         if self._sweeping is not None:
             self._sweeping.cancel()
         for held in self._held.clear():
             held.turn.abandon()
-        seats, self._seats = self._seats, []
+        supervisors, self._supervisors = self._supervisors, []
         async with asyncio.TaskGroup() as group:
-            for seat in seats:
-                group.create_task(seat.close())
+            for supervisor in supervisors:
+                group.create_task(supervisor.close())
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
             self._folder = None
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    async def _begin(self, asked: Asked) -> CodexReply:
-        seat = min(self._all_seats(), key=lambda each: each.load)
-        child = await seat.child()
+    async def _begin(self, asked: CodexRequest) -> CodexReply:
+        supervisor = min(self._all_supervisors(), key=lambda each: each.load)
+        child = await supervisor.child()
         held = _Held(child, asked)
         thread_id, model = await self._open_thread(child, asked.thread)
-        turn = held.turn = Turn(
+        turn = held.turn = CodexTurn(
             child,
             thread_id,
             model=model,
@@ -140,17 +139,16 @@ class CodexUpstream:
         """A fresh thread: its id, and the model it talks to."""
 
         def discard(late: Message) -> None:
-            child.release(_text(late.result().get("thread"), "id"))
+            child.release(text_of(object_of(late.result(), "thread"), "id"))
 
         params = thread_params(thread, child.overrides, self._empty_folder())
         result = await child.request("thread/start", params, discard)
-        thread_id = _text(result.get("thread"), "id")
+        thread_id = text_of(object_of(result, "thread"), "id")
         if not thread_id:
             raise UpstreamError(f"upstream {self.name!r}: expected a thread's id, got none")
-        model = loads(bytes(result.get("model", b'""')))
-        return thread_id, model if isinstance(model, str) else ""
+        return thread_id, text_of(result, "model")
 
-    async def _continue(self, held: "_Held", more: Continuation, asked: Asked) -> bool:
+    async def _continue(self, held: "_Held", more: TurnContinuation, asked: CodexRequest) -> bool:
         """Answer the calls of a held turn. False if that is not possible after all."""
         turn, child = held.turn, held.child
         waiting = turn.watch.waiting
@@ -180,7 +178,7 @@ class CodexUpstream:
 
     def _hold(self, held: "_Held") -> None:
         now = time.monotonic()
-        waiting = Waiting(
+        waiting = PausedTurn(
             held,
             frozenset(held.turn.watch.waiting),
             held.settings,
@@ -204,7 +202,7 @@ class CodexUpstream:
         if len(self._held):
             self._sweep_later()
 
-    def _reply(self, child: Child, turn: Turn) -> CodexReply:
+    def _reply(self, child: Child, turn: CodexTurn) -> CodexReply:
         return CodexReply(
             self.name,
             turn,
@@ -216,8 +214,8 @@ class CodexUpstream:
 
     # --- children ----------------------------------------------------------------------------------------------------
 
-    def _all_seats(self) -> list[Supervisor]:
-        if not self._seats:
+    def _all_supervisors(self) -> list[Supervisor]:
+        if not self._supervisors:
             launch = Launch(
                 name=self.name,
                 command=self._settings.command,
@@ -225,8 +223,8 @@ class CodexUpstream:
                 folder=self._empty_folder(),
                 patience=self._settings.connect_timeout,
             )
-            self._seats = [Supervisor(launch) for _ in range(self._settings.children)]
-        return self._seats
+            self._supervisors = [Supervisor(launch) for _ in range(self._settings.children)]
+        return self._supervisors
 
     def _empty_folder(self) -> str:
         if self._folder is None:
@@ -237,16 +235,16 @@ class CodexUpstream:
 class _Held:
     """A turn, its child, and what there is to know of the request that it answers: not the request, which may be large."""
 
-    turn: Turn
+    turn: CodexTurn
     settings: bytes
     said: tuple[bytes, ...]
 
-    def __init__(self, child: Child, asked: Asked) -> None:
+    def __init__(self, child: Child, asked: CodexRequest) -> None:
         self.child = child
         self.remember(asked)
 
-    def remember(self, asked: Asked) -> None:
-        self.settings, self.said = asked.settings, digests(asked.items)
+    def remember(self, asked: CodexRequest) -> None:
+        self.settings, self.said = settings_digest(asked), digests(asked.items)
 
 
 def child_environment(settings: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -260,10 +258,4 @@ def child_environment(settings: UpstreamSettings, environ: Mapping[str, str]) ->
 
 
 def _turn_id(result: Mapping[str, Raw]) -> str:
-    return _text(result.get("turn"), "id")
-
-
-def _text(holder: Raw | None, key: str) -> str:
-    fields = as_object(bytes(holder)) if holder is not None else {}
-    value = loads(bytes(fields.get(key, b'""')))
-    return value if isinstance(value, str) else ""
+    return text_of(object_of(result, "turn"), "id")

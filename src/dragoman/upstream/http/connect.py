@@ -17,7 +17,7 @@ from msgspec import Struct
 from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import ConfigError
 from dragoman.upstream import errors
-from dragoman.upstream.http.connection import Connection
+from dragoman.upstream.http.connection import UpstreamConnection
 
 # RFC 8305 recommends it: how long an address may be silent before the next is tried beside it.
 ATTEMPT_DELAY = 0.25
@@ -30,7 +30,7 @@ _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]
 
 
-class Place(Struct, frozen=True):
+class ServerAddress(Struct, frozen=True):
     """Where a URL points to, without its path. `authority` is the Host header's text."""
 
     is_tls: bool
@@ -40,7 +40,7 @@ class Place(Struct, frozen=True):
     credentials: str | None = None
 
 
-def place_of(url: str, what: str) -> Place:
+def address_of(url: str, what: str) -> ServerAddress:
     """The server of a URL. `what` names the setting it came from.
 
     Raises:
@@ -59,7 +59,7 @@ def place_of(url: str, what: str) -> Place:
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         credentials = b64encode(pair.encode()).decode()
-    return Place(
+    return ServerAddress(
         is_tls=parts.scheme == "https",
         host=parts.hostname,
         port=port or _DEFAULT_PORTS[parts.scheme],
@@ -75,16 +75,16 @@ class Dialer:
         self._name = name
         self._settings = settings
         self._tls = tls
-        self.place = place_of(settings.base_url, f"upstreams.{name}.base_url")
-        self.proxy: Place | None = None
+        self.place = address_of(settings.base_url, f"upstreams.{name}.base_url")
+        self.proxy: ServerAddress | None = None
         if settings.proxy:
-            self.proxy = place_of(settings.proxy, f"upstreams.{name}.proxy")
+            self.proxy = address_of(settings.proxy, f"upstreams.{name}.proxy")
             if self.proxy.is_tls:
                 raise ConfigError(
                     f"upstreams.{name}.proxy: expected http://…, got an https address"
                 )
 
-    async def dial(self) -> Connection:
+    async def dial(self) -> UpstreamConnection:
         """A connection that is ready for a request.
 
         Raises:
@@ -100,7 +100,9 @@ class Dialer:
         except (OSError, UnicodeError) as error:
             raise errors.unreachable(self._name, error) from error
 
-    async def _connect(self, place: Place, *, tls: ssl.SSLContext | None) -> Connection:
+    async def _connect(
+        self, place: ServerAddress, *, tls: ssl.SSLContext | None
+    ) -> UpstreamConnection:
         loop = asyncio.get_running_loop()
         with ExitStack() as undo:
             link = undo.enter_context(await _open_socket(loop, place.host, place.port))
@@ -110,7 +112,9 @@ class Dialer:
             undo.pop_all()
         return connection
 
-    async def _tunnel(self, connection: Connection, proxy: Place) -> Connection:
+    async def _tunnel(
+        self, connection: UpstreamConnection, proxy: ServerAddress
+    ) -> UpstreamConnection:
         host = self.place.host
         target = f"[{host}]:{self.place.port}" if ":" in host else f"{host}:{self.place.port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"host: {target}"]
@@ -132,9 +136,9 @@ class Dialer:
         inner.connection_made(transport)
         return inner
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> UpstreamConnection:
         settings = self._settings
-        return Connection(self._name, settings.first_byte_timeout, settings.idle_timeout)
+        return UpstreamConnection(self._name, settings.first_byte_timeout, settings.idle_timeout)
 
 
 async def resolve(host: str, port: int) -> Sequence[AddressInfo]:

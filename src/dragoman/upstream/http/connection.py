@@ -2,7 +2,7 @@
 
 What a general client does for us and what it costs was measured against this: it hands over what one read of the socket
 brought as one piece of bytes, arms one timer per idle time instead of one per read, and keeps what had arrived when the
-connection was cut. Whoever passes an answer on has each read poured out as it comes, without being woken for it. It
+connection was cut. Whoever passes an answer on is called with each read as it comes, without being woken for it. It
 knows neither addresses nor pools (`transport.py`) nor what a header means.
 
 An answer goes through HEAD, BODY and DONE; FAILED may follow HEAD or BODY. Bytes that arrive after DONE, or while nothing
@@ -10,7 +10,6 @@ was asked, belong to no answer: the connection is not used again.
 """
 
 import asyncio
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import cast
 
@@ -18,6 +17,7 @@ import httptools
 
 from dragoman.errors import UpstreamError
 from dragoman.upstream import errors
+from dragoman.upstream.base import Take
 
 # What a slow reader of an answer makes us hold, per connection: above it the socket is not read until it is taken.
 HIGH_WATER = 128 * 1024
@@ -49,7 +49,7 @@ _IDLE, _HEAD, _BODY, _DONE, _FAILED = _State
 _ANSWERING = (_HEAD, _BODY)
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """`name` is the upstream's, for messages. The times are seconds."""
 
     __slots__ = (
@@ -69,7 +69,6 @@ class Connection(asyncio.Protocol):
         "_pieces",
         "_state",
         "_take",
-        "_take_together",
         "_timer",
         "_transport",
         "_waiter",
@@ -108,8 +107,7 @@ class Connection(asyncio.Protocol):
         self._waiting_since = 0.0
         self._limit = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._take: Callable[[bytes], bool] | None = None
-        self._take_together: Callable[[list[bytes]], bool] | None = None
+        self._take: Take | None = None
         # The parser takes this instead of a method: it is called for each chunk, and events are chunks.
         self.on_body = self._pieces.append
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -212,24 +210,17 @@ class Connection(asyncio.Protocol):
             if self._error is not None:
                 raise self._error
             await self._wait(self._idle_timeout)
-        return self._collected()
+        return b"".join(self._taken())
 
-    async def pour(
-        self,
-        take: Callable[[bytes], bool],
-        take_together: Callable[[list[bytes]], bool] | None = None,
-    ) -> bool:
-        """Hand each read over in the moment it comes. False when `take` wants no more, by False; True at the end.
-
-        take_together: the same for a read that brought several chunks; without it they are joined.
-        Neither may raise: they are called by the event loop.
+    async def forward(self, take: Take) -> bool:
+        """Pass each read to `take` in the moment it comes: the event loop calls it. See `Reply.forward`.
 
         Raises:
             UpstreamError: as `read`.
         """
         while True:
             if self._pieces:
-                if not self._hand_over(take, take_together):
+                if not take(self._taken()):
                     return False
             elif self._state is _DONE:
                 return True
@@ -237,21 +228,11 @@ class Connection(asyncio.Protocol):
                 raise self._error
             else:
                 self._take = take
-                self._take_together = take_together
                 try:
                     if not await self._wait(self._idle_timeout):
                         return False
                 finally:
-                    self._take = self._take_together = None
-
-    def _hand_over(
-        self,
-        take: Callable[[bytes], bool],
-        take_together: Callable[[list[bytes]], bool] | None,
-    ) -> bool:
-        if take_together is None or len(self._pieces) == 1:
-            return take(self._collected())
-        return take_together(self._taken())
+                    self._take = None
 
     def _taken(self) -> list[bytes]:
         taken = self._pieces.copy()
@@ -260,15 +241,6 @@ class Connection(asyncio.Protocol):
         if self._is_paused:
             self._resume()
         return taken
-
-    def _collected(self) -> bytes:
-        pieces = self._pieces
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        self._held = 0
-        if self._is_paused:
-            self._resume()
-        return data
 
     def _wait(self, limit: float) -> asyncio.Future[bool]:
         """Until something happens; False if it is that nobody wants more.
@@ -349,14 +321,8 @@ class Connection(asyncio.Protocol):
         if self._state is _DONE:
             del pieces[self._whole :]
         if pieces:
-            # Written out, because it is done for every event of a stream: see `_collected`.
             self._waiting_since = self._loop.time()
-            goes_on = (
-                take(pieces.pop())
-                if len(pieces) == 1
-                else self._hand_over(take, self._take_together)
-            )
-            if not goes_on:
+            if not take(self._taken()):
                 self._take = None
                 self._wake(goes_on=False)
                 return

@@ -96,7 +96,10 @@ def header_rules(settings: UpstreamSettings, dialect: Dialect, key: str | None) 
 
 
 def usual_lines(rules: HeaderRules, request: UpstreamRequest) -> str | None:
-    """The header lines of a request whose client adds nothing to the usual; None if it does: see `request_headers`."""
+    """The header lines of a request whose client adds nothing to the usual; None if it does: see `request_headers`.
+
+    Ready-made they save 2.5 µs (Chat) to 17 µs (Responses) of the 100 µs or so that a small request takes.
+    """
     client = request.headers
     own_id = request.request_id
     if (

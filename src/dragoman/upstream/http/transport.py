@@ -8,16 +8,16 @@ import asyncio
 import ssl
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import UpstreamError
 from dragoman.upstream import errors
-from dragoman.upstream.base import Reply
+from dragoman.upstream.base import Reply, Take
 from dragoman.upstream.http.connect import Dialer
-from dragoman.upstream.http.connection import Connection
+from dragoman.upstream.http.connection import UpstreamConnection
 
 # A connection that has rested longer is not trusted: what stands between may have forgotten it without a word.
 MAX_REST_SECONDS = 60.0
@@ -26,6 +26,7 @@ MAX_PIECE = (
     256 * 1024
 )  # of inflated bytes at once: a bomb is then stopped by whoever counts what it reads
 
+_READABLE = ("gzip", "x-gzip", "deflate")
 _AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, by its first bytes
 _TELLING_BYTES = 2  # after so many it is certain whether there is a wrapper
 _BARE = -zlib.MAX_WBITS  # deflate without a wrapper, which some servers send under that name
@@ -39,8 +40,8 @@ class Transport:
         self._settings = settings
         self._dialer = Dialer(name, settings, tls)
         self._starts: dict[tuple[str, str], str] = {}
-        self._resting: list[Connection] = []
-        self._open: set[Connection] = set()
+        self._resting: list[UpstreamConnection] = []
+        self._open: set[UpstreamConnection] = set()
         self._dialing = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -64,20 +65,14 @@ class Transport:
         """
         head = self._head(method, url, lines, body)
         connection = self._take_resting() or await self._obtain()
-        is_answered = False
         try:
-            await connection.ask(head, body)
-            is_answered = True
+            return await self._ask(connection, head, body)
         except UpstreamError as error:
             is_stale = connection.has_served and not connection.has_received
             if not is_stale or error.kind != "upstream":
                 raise
-        finally:
-            if not is_answered:  # failed, or the client has left
-                self._drop(connection)
-        if is_answered:
-            return HttpReply(self, connection, self._name)
-        return await self._ask_anew(head, body)
+        # The place of the stale connection is free, so what comes is a new one.
+        return await self._ask(await self._obtain(), head, body)
 
     async def close(self) -> None:
         for connection in tuple(self._open):
@@ -85,7 +80,7 @@ class Transport:
         self._resting.clear()
         await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: UpstreamConnection) -> None:
         """The end of an exchange, however it came."""
         if connection not in self._open:
             return
@@ -99,16 +94,14 @@ class Transport:
         if self._waiting:
             self._call_next()
 
-    async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
-        """After a stale connection. Its place is free, so what comes is a new one."""
-        connection = await self._obtain()
+    async def _ask(self, connection: UpstreamConnection, head: bytes, body: bytes) -> "HttpReply":
         with ExitStack() as undo:
-            undo.callback(self._drop, connection)
+            undo.callback(self._drop, connection)  # if it fails, or the client leaves
             await connection.ask(head, body)
             undo.pop_all()
         return HttpReply(self, connection, self._name)
 
-    def _take_resting(self) -> Connection | None:
+    def _take_resting(self) -> UpstreamConnection | None:
         while self._resting:
             connection = self._resting.pop()
             if connection.is_usable(MAX_REST_SECONDS):
@@ -116,7 +109,7 @@ class Transport:
             self._drop(connection)
         return None
 
-    async def _obtain(self) -> Connection:
+    async def _obtain(self) -> UpstreamConnection:
         """A new connection as soon as there may be one more, or one that another exchange gave back meanwhile."""
         limit = self._settings.connect_timeout
         most = self._settings.max_connections
@@ -136,7 +129,7 @@ class Transport:
                 raise errors.all_taken(self._name, most, limit) from error
             raise errors.no_connection(self._name, limit) from error
 
-    async def _dial(self) -> Connection:
+    async def _dial(self) -> UpstreamConnection:
         self._dialing += 1
         try:
             connection = await self._dialer.dial()
@@ -162,7 +155,7 @@ class Transport:
                 place.set_result(None)
                 return
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)
         connection.abort()
         self._call_next()
@@ -188,10 +181,6 @@ class Transport:
             if proxy.credentials is not None:
                 lines.append(f"proxy-authorization: Basic {proxy.credentials}")
         return "\r\n".join(lines)
-
-
-def is_readable(encoding: str) -> bool:
-    return encoding.strip().lower() in ("gzip", "x-gzip", "deflate")
 
 
 class Inflater:
@@ -243,14 +232,14 @@ class HttpReply(Reply):
 
     __slots__ = ("_connection", "_inflater", "_name", "_transport", "headers", "status")
 
-    def __init__(self, transport: Transport, connection: Connection, name: str) -> None:
+    def __init__(self, transport: Transport, connection: UpstreamConnection, name: str) -> None:
         self.status = connection.status
         self.headers = connection.headers
         self._transport = transport
-        self._connection: Connection | None = connection
+        self._connection: UpstreamConnection | None = connection
         self._name = name
-        encoding = connection.headers.get("content-encoding")
-        self._inflater = Inflater() if encoding is not None and is_readable(encoding) else None
+        encoding = connection.headers.get("content-encoding", "").strip().lower()
+        self._inflater = Inflater() if encoding in _READABLE else None
 
     @property
     def is_over(self) -> bool:
@@ -270,25 +259,21 @@ class HttpReply(Reply):
             return await connection.read()
         return await self._read_inflated(connection, self._inflater)
 
-    async def pour(
-        self,
-        take: Callable[[bytes], bool],
-        take_together: Callable[[list[bytes]], bool] | None = None,
-    ) -> bool:
-        """As `Reply.pour`, called by the event loop: see `Connection.pour`. The headers are forgotten: streams last."""
+    async def forward(self, take: Take) -> bool:
+        """As `Reply.forward`; the event loop calls `take`. The headers are forgotten: streams last."""
         self.headers = {}
         connection = self._connection
         if connection is not None and self._inflater is None:
             connection.headers = {}
-            return await connection.pour(take, take_together)
-        return await super().pour(take)
+            return await connection.forward(take)
+        return await super().forward(take)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._transport.give_back(connection)
 
-    async def _read_inflated(self, connection: Connection, inflater: Inflater) -> bytes:
+    async def _read_inflated(self, connection: UpstreamConnection, inflater: Inflater) -> bytes:
         try:
             while not (data := inflater.take()):
                 packed = await connection.read()

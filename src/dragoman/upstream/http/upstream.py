@@ -9,14 +9,12 @@ import ssl
 from collections.abc import Coroutine, Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from msgspec import Struct
-
 from dragoman.config.secrets import hidden_from_clients
 from dragoman.config.settings import UpstreamSettings
 from dragoman.errors import ConfigError, UpstreamError
 from dragoman.model.parts import Dialect
-from dragoman.upstream.base import Reply, UpstreamRequest
-from dragoman.upstream.http.connect import place_of
+from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
+from dragoman.upstream.http.connect import address_of
 from dragoman.upstream.http.headers import header_rules, request_headers, usual_lines
 from dragoman.upstream.http.transport import Transport
 
@@ -30,15 +28,7 @@ _PATHS: Mapping[tuple[Dialect, str], str] = {
 _MODELS = "models"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
 # Enough to see what a server says of an unwelcome key, and no more of an endless answer.
-_PROBE_BYTES = 4096
-
-
-class Probe(Struct, frozen=True):
-    """What a look at an upstream found. `status` is None when nothing answered."""
-
-    ok: bool
-    status: int | None
-    detail: str
+_EXCERPT_BYTES = 4096
 
 
 class HttpUpstream:
@@ -95,7 +85,7 @@ class HttpUpstream:
         lines = self._transport.lines(headers)
         return await self._transport.send("POST", url, lines, request.body)
 
-    async def probe(self, more: Mapping[str, str] | None = None) -> Probe:
+    async def check(self, more: Mapping[str, str] | None = None) -> CheckResult:
         """Ask for the list of models: the cheapest request that shows whether the address and the key work."""
         look = UpstreamRequest(dialect=self._kind, body=b"", stream=False, model="")
         headers = request_headers(self._rules[self._kind], look) | dict(more or {})
@@ -103,11 +93,11 @@ class HttpUpstream:
         try:
             reply = await self._transport.send("GET", url, self._transport.lines(headers), b"")
             try:
-                excerpt = self.secrets.hide_bytes(await reply.read())[:_PROBE_BYTES]
+                excerpt = self.secrets.hide_bytes(await reply.read())[:_EXCERPT_BYTES]
             finally:
                 reply.close()
         except UpstreamError as error:
-            return Probe(ok=False, status=None, detail=error.whole)
+            return CheckResult(ok=False, status=None, detail=error.whole)
         brings_key = self._settings.api_key == "client"
         return _judge(reply.status, excerpt, brings_key=brings_key)
 
@@ -120,7 +110,7 @@ def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: 
 
     Anthropic's base has no version in its path and OpenAI's has: `/v1` is added where the other kind's is needed.
     """
-    place = place_of(settings.base_url, f"upstreams.{name}.base_url")
+    place = address_of(settings.base_url, f"upstreams.{name}.base_url")
     if place.credentials is not None:
         raise ConfigError(
             f"upstreams.{name}.base_url: expected no user and password in the address;"
@@ -158,16 +148,18 @@ def _check_header(name: str, field: str, value: str) -> None:
         )
 
 
-def _judge(status: int, excerpt: bytes, *, brings_key: bool) -> Probe:
+def _judge(status: int, excerpt: bytes, *, brings_key: bool) -> CheckResult:
     if status in (401, 403):
         if brings_key:
-            return Probe(ok=True, status=status, detail="reached; clients bring the key")
-        return Probe(ok=False, status=status, detail=f"the key was refused: {_text(excerpt)}")
+            return CheckResult(ok=True, status=status, detail="reached; clients bring the key")
+        return CheckResult(ok=False, status=status, detail=f"the key was refused: {_text(excerpt)}")
     if status in (404, 405):
-        return Probe(ok=True, status=status, detail="reached; it does not list its models")
+        return CheckResult(ok=True, status=status, detail="reached; it does not list its models")
     if status >= 400:
-        return Probe(ok=False, status=status, detail=f"it answered {status}: {_text(excerpt)}")
-    return Probe(ok=True, status=status, detail="reached")
+        return CheckResult(
+            ok=False, status=status, detail=f"it answered {status}: {_text(excerpt)}"
+        )
+    return CheckResult(ok=True, status=status, detail="reached")
 
 
 def _text(excerpt: bytes) -> str:

@@ -49,7 +49,7 @@ from dragoman.upstream.rehearsal.tools import (
     is_forced,
     rank,
 )
-from dragoman.upstream.rehearsal.words import Words, read_words
+from dragoman.upstream.rehearsal.words import UserWords, read_words
 
 # Quotations are shortened to these many characters: results may be whole files.
 MAX_QUOTE = 4000
@@ -69,7 +69,7 @@ _REFUSAL = "I rehearse a refusal: I will not help with that."
 _PREAMBLE = "Let me look that up."
 
 
-class Scene(Struct, frozen=True):
+class AnswerInput(Struct, frozen=True):
     """What an answer depends on."""
 
     request: Request
@@ -78,22 +78,22 @@ class Scene(Struct, frozen=True):
     seed: str
 
 
-class _Play:
+class _Composer:
     """One answer while it is put together."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._request = scene.request
-        self.mint = Minter(scene.seed)
-        self._situation: Situation = read_situation(scene.request)
-        self._words: Words = read_words(self._situation.said)
+    def __init__(self, asked: AnswerInput) -> None:
+        self._asked = asked
+        self._request = asked.request
+        self.mint = Minter(asked.seed)
+        self._situation: Situation = read_situation(asked.request)
+        self._words: UserWords = read_words(self._situation.said)
 
     def parts(self) -> list[Part]:
-        scenario = self._scene.scenario
+        scenario = self._asked.scenario
         thoughts = [self._thought()] if self._thinks() else []
         if scenario.refusal:
             return [*thoughts, Refusal(text=_REFUSAL)]
-        tools = callable_tools(self._request, self._scene.dialect)
+        tools = callable_tools(self._request, self._asked.dialect)
         has_called = self._situation.rounds >= scenario.steps and bool(self._situation.results)
         if not tools or (has_called and not is_forced(self._request)):
             return [*thoughts, Text(text=self._answer())]
@@ -105,19 +105,19 @@ class _Play:
 
     def _thinks(self) -> bool:
         settings = self._request.reasoning
-        return self._scene.scenario.reasoning or (settings is not None and _is_wanted(settings))
+        return self._asked.scenario.reasoning or (settings is not None and _is_wanted(settings))
 
     def _thought(self) -> Reasoning:
         if self._situation.results:
             text = f"There are {len(self._situation.results)} results to tell of."
         else:
             text = f"The user says: {_shorten(self._words.text, MAX_THOUGHT)}"
-        return sealed_thought(text, self._scene.dialect)
+        return sealed_thought(text, self._asked.dialect)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _calls(self, tools: tuple[Tool, ...]) -> list[Call]:
-        scenario = self._scene.scenario
+        scenario = self._asked.scenario
         if scenario.empty:
             # A tool that takes nothing is called as it should be; without one, a tool is called as it should not.
             tools = tuple(tool for tool in tools if not _requires(tool)) or tools
@@ -129,18 +129,18 @@ class _Play:
         return [self._call(mentioned[number % len(mentioned)], number) for number in numbers]
 
     def _call(self, tool: Tool, number: int) -> Call:
-        scene = self._scene
-        text = call_input(tool, self._words, scene.dialect, number)
-        if scene.scenario.empty and tool.kind == "function":
+        asked = self._asked
+        text = call_input(tool, self._words, asked.dialect, number)
+        if asked.scenario.empty and tool.kind == "function":
             text = ""
-        if scene.scenario.large:
+        if asked.scenario.large:
             text = grow(tool, text)
-        prefix = "toolu_" if scene.dialect == "messages" else "call_"
+        prefix = "toolu_" if asked.dialect == "messages" else "call_"
         return Call(
             call_id=self.mint(prefix),
             name=tool.name,
             input=text,
-            kind=call_kind(tool, scene.dialect),
+            kind=call_kind(tool, asked.dialect),
             namespace=tool.namespace,
         )
 
@@ -170,17 +170,17 @@ class _Play:
         return f"You said: {_shorten(said, MAX_QUOTE)}{seen}"
 
 
-def compose(scene: Scene) -> Outcome:
+def compose(asked: AnswerInput) -> Outcome:
     """The whole answer.
 
     Raises:
         RequestRefused: the tool choice demands a tool that is not there, or there are too many choices.
     """
-    request = scene.request
-    play = _Play(scene)
-    response_id = play.mint(_RESPONSE_PREFIXES[scene.dialect])
-    count = _count_choices(scene)
-    choices = tuple(_choice(play.parts(), index, scene) for index in range(count))
+    request = asked.request
+    composer = _Composer(asked)
+    response_id = composer.mint(_RESPONSE_PREFIXES[asked.dialect])
+    count = _count_choices(asked)
+    choices = tuple(_choice(composer.parts(), index, asked) for index in range(count))
     parts = [part for choice in choices for part in choice.parts]
     thoughts = sum(count_part(part) for part in parts if isinstance(part, Reasoning))
     spoken = max(1, sum(map(count_part, parts)))
@@ -196,23 +196,23 @@ def compose(scene: Scene) -> Outcome:
     )
 
 
-def _count_choices(scene: Scene) -> int:
-    count = scene.request.choices if scene.dialect == "chat" else None
+def _count_choices(asked: AnswerInput) -> int:
+    count = asked.request.choices if asked.dialect == "chat" else None
     if count is not None and not 1 <= count <= MAX_CHOICES:
         raise RequestRefused(f"n: expected 1 to {MAX_CHOICES}, got {count}", param="n")
     return count or 1
 
 
-def _choice(parts: list[Part], index: int, scene: Scene) -> Choice:
-    request = scene.request
+def _choice(parts: list[Part], index: int, asked: AnswerInput) -> Choice:
+    request = asked.request
     has_calls = any(isinstance(part, Call) for part in parts)
     finish: FinishReason = "tool_calls" if has_calls else "stop"
     kept, stop = cut_at_stop(parts, request.stop)
     if stop is not None:
         finish = "stop_sequence"
     # Clients that must name a limit name a small one, and would never see large arguments.
-    limit = None if scene.scenario.large else request.max_tokens
-    if scene.scenario.halved:
+    limit = None if asked.scenario.large else request.max_tokens
+    if asked.scenario.halved:
         limit = max(1, sum(map(count_part, kept)) // 2)
     if limit is not None:
         shorter = cut_at_tokens(kept, limit)

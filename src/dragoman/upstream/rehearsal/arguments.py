@@ -32,7 +32,7 @@ from dragoman.upstream.rehearsal.schema import (
     types_of,
 )
 from dragoman.upstream.rehearsal.strings import StringMaker, is_harmless_word, needs_care, safe_argv
-from dragoman.upstream.rehearsal.words import Words, split_name
+from dragoman.upstream.rehearsal.words import UserWords, split_name
 
 # Real schemas are three or four deep. Below the first bound null and the empty list are preferred, below the second
 # nothing is made any more.
@@ -56,13 +56,13 @@ _KEYWORD_TYPES = (
 _PLAIN = frozenset({"type", "description", "title"})
 
 
-def arguments_for(tool: Tool, words: Words, variant: int = 0) -> dict[str, object]:
+def arguments_for(tool: Tool, words: UserWords, variant: int = 0) -> dict[str, object]:
     """Arguments for a call of a function. Another `variant` begins with another of the user's names."""
     strings = StringMaker(words, tool.name, needs_care(tool), variant)
     return schema_in(_Maker(_parse(tool.schema), strings).make_root())
 
 
-def value_for(schema: Raw | None, words: Words) -> object:
+def value_for(schema: Raw | None, words: UserWords) -> object:
     """A value for the schema of an answer (`response_format`)."""
     return _Maker(_parse(schema), StringMaker(words)).make_root()
 

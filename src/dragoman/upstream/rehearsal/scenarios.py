@@ -3,7 +3,7 @@
 `rehearsal`, and every name that does not begin with `rehearsal-`, is the ordinary one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ PREFIX = "rehearsal-"
 SLOW = 0.1
 
 
-class Scenario(Struct, frozen=True, kw_only=True):
+class Scenario(Struct, frozen=True):
     """One scenario, as what it changes.
 
     calls: how many at once. steps: how often it calls before it answers. empty: calls without any argument.
@@ -46,79 +46,37 @@ class Scenario(Struct, frozen=True, kw_only=True):
     error: tuple[int, ErrorKind] | None = None
 
 
-ORDINARY = Scenario(
-    name="rehearsal", about="calls the tool the user's words mention, then quotes its results"
-)
-
-_ERRORS: Mapping[str, tuple[tuple[int, ErrorKind], str]] = {
-    "400": ((400, "invalid_request"), "HTTP 400, an invalid request"),
-    "401": ((401, "authentication"), "HTTP 401, a wrong key"),
-    "403": ((403, "permission"), "HTTP 403, no permission"),
-    "404": ((404, "not_found"), "HTTP 404, no such model"),
-    "429": ((429, "rate_limit"), "HTTP 429, a rate limit, with Retry-After"),
-    "500": ((500, "server"), "HTTP 500, a server error"),
-    "503": ((503, "overloaded"), "HTTP 503, unavailable"),
-    "529": ((529, "overloaded"), "HTTP 529, Anthropic's overload"),
-    "context": ((400, "context_length"), "HTTP 400, the conversation is too long for the model"),
-}
+ORDINARY = Scenario("rehearsal", "calls the tool the user's words mention, then quotes its results")
 
 _ALL = (
     ORDINARY,
-    Scenario(name="rehearsal-parallel", about="two calls in one answer", calls=2),
-    Scenario(
-        name="rehearsal-interleaved",
-        about="two calls whose argument deltas alternate, as some servers send them",
-        calls=2,
-        interleaved=True,
-    ),
-    Scenario(
-        name="rehearsal-steps", about="three rounds of calls before the answer, one by one", steps=3
-    ),
-    Scenario(name="rehearsal-text-then-call", about="some words, then the call", text_first=True),
-    Scenario(name="rehearsal-empty-arguments", about="a call without any argument", empty=True),
-    Scenario(name="rehearsal-large-arguments", about="a call with 300 KB of arguments", large=True),
-    Scenario(
-        name="rehearsal-text-calls",
-        about="the call written as text, in `<tool_call>` tags with JSON inside; the gateway [tells it as a call](text-calls.md)",
-        as_text=True,
-    ),
-    Scenario(
-        name="rehearsal-reasoning",
-        about="thinks before it answers, also when not asked to",
-        reasoning=True,
-    ),
-    Scenario(name="rehearsal-refusal", about="declines to answer", refusal=True),
-    Scenario(
-        name="rehearsal-length",
-        about="reaches the limit of tokens half-way through its answer or call",
-        halved=True,
-    ),
-    Scenario(
-        name="rehearsal-strict",
-        about="400 for calls without results and results without calls, as strict vendors do",
-        strict=True,
-    ),
-    Scenario(name="rehearsal-slow", about="a tenth of a second between deltas", delay=SLOW),
-    Scenario(
-        name="rehearsal-hang", about="a 200, and then not one byte", starts=False, ending="stall"
-    ),
-    Scenario(name="rehearsal-stall", about="half an answer, then silence", ending="stall"),
-    Scenario(name="rehearsal-cut", about="the connection is cut half-way", ending="cut"),
-    Scenario(
-        name="rehearsal-no-end",
-        about="the stream ends half-way, cleanly, without its last events",
-        ending="silent",
-    ),
-    Scenario(
-        name="rehearsal-error-midstream",
-        about="half an answer, then an error in the dialect's own form (503 if not streamed)",
-        ending="error",
-    ),
-    *(
-        Scenario(name=f"{PREFIX}error-{word}", about=about, error=error)
-        for word, (error, about) in _ERRORS.items()
-    ),
-)
+    Scenario("rehearsal-parallel", "two calls in one answer", calls=2),
+    Scenario("rehearsal-interleaved", "two calls whose argument deltas alternate, as some servers send them", calls=2, interleaved=True),
+    Scenario("rehearsal-steps", "three rounds of calls before the answer, one by one", steps=3),
+    Scenario("rehearsal-text-then-call", "some words, then the call", text_first=True),
+    Scenario("rehearsal-empty-arguments", "a call without any argument", empty=True),
+    Scenario("rehearsal-large-arguments", "a call with 300 KB of arguments", large=True),
+    Scenario("rehearsal-text-calls", "the call written as text, in `<tool_call>` tags with JSON inside; the gateway [tells it as a call](text-calls.md)", as_text=True),
+    Scenario("rehearsal-reasoning", "thinks before it answers, also when not asked to", reasoning=True),
+    Scenario("rehearsal-refusal", "declines to answer", refusal=True),
+    Scenario("rehearsal-length", "reaches the limit of tokens half-way through its answer or call", halved=True),
+    Scenario("rehearsal-strict", "400 for calls without results and results without calls, as strict vendors do", strict=True),
+    Scenario("rehearsal-slow", "a tenth of a second between deltas", delay=SLOW),
+    Scenario("rehearsal-hang", "a 200, and then not one byte", starts=False, ending="stall"),
+    Scenario("rehearsal-stall", "half an answer, then silence", ending="stall"),
+    Scenario("rehearsal-cut", "the connection is cut half-way", ending="cut"),
+    Scenario("rehearsal-no-end", "the stream ends half-way, cleanly, without its last events", ending="silent"),
+    Scenario("rehearsal-error-midstream", "half an answer, then an error in the dialect's own form (503 if not streamed)", ending="error"),
+    Scenario("rehearsal-error-400", "HTTP 400, an invalid request", error=(400, "invalid_request")),
+    Scenario("rehearsal-error-401", "HTTP 401, a wrong key", error=(401, "authentication")),
+    Scenario("rehearsal-error-403", "HTTP 403, no permission", error=(403, "permission")),
+    Scenario("rehearsal-error-404", "HTTP 404, no such model", error=(404, "not_found")),
+    Scenario("rehearsal-error-429", "HTTP 429, a rate limit, with Retry-After", error=(429, "rate_limit")),
+    Scenario("rehearsal-error-500", "HTTP 500, a server error", error=(500, "server")),
+    Scenario("rehearsal-error-503", "HTTP 503, unavailable", error=(503, "overloaded")),
+    Scenario("rehearsal-error-529", "HTTP 529, Anthropic's overload", error=(529, "overloaded")),
+    Scenario("rehearsal-error-context", "HTTP 400, the conversation is too long for the model", error=(400, "context_length")),
+)  # fmt: skip
 _BY_NAME: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 
 SCENARIOS: Mapping[str, str] = {scenario.name: scenario.about for scenario in _ALL}
@@ -135,14 +93,10 @@ def find_scenario(model: str) -> Scenario:
     if found is not None or not model.startswith(PREFIX):
         return found or ORDINARY
     error = RequestRefused(
-        f"model: expected one of {_listed(SCENARIOS)}, got {model!r}",
+        f"model: expected one of {', '.join(SCENARIOS)}, got {model!r}",
         param="model",
         code="model_not_found",
     )
     error.kind = "not_found"
     error.status = 404
     raise error
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)

@@ -124,22 +124,22 @@ MAX_INTEGER = 2**63
 
 
 class _Range(Struct, frozen=True):
-    """The least and the greatest allowed, whether they are themselves, and what a value must be a multiple of."""
+    """What a number may be: at least, at most, more than, less than these, and a multiple of the step."""
 
     low: Fraction | None
     high: Fraction | None
-    is_open_below: bool
-    is_open_above: bool
+    above: Fraction | None
+    below: Fraction | None
     step: Fraction | None
 
     def holds(self, value: Fraction) -> bool:
-        if self.low is not None and (value <= self.low if self.is_open_below else value < self.low):
-            return False
-        if self.high is not None and (
-            value >= self.high if self.is_open_above else value > self.high
-        ):
-            return False
-        return self.step is None or (value / self.step).denominator == 1
+        return (
+            (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+            and (self.step is None or (value / self.step).denominator == 1)
+        )
 
 
 def choose_number(
@@ -149,66 +149,46 @@ def choose_number(
     allowed = _range(schema, integer=integer)
     examples = (number_in({"n": each}, "n") for each in list_in(schema.get("examples")))
     stated = (number_in(schema, "default"), *said, *examples)
-    wanted = [value for value in stated if value is not None]
-    if not nudge:
-        for value in wanted:
-            fraction = _exact(value)
-            if (not integer or fraction.denominator == 1) and allowed.holds(fraction):
-                return _plain(fraction)
-    return _plain(_lowest(allowed) + nudge * (allowed.step or 1))
+    wanted = [_exact(value) for value in stated if value is not None]
+    found = next(filter(allowed.holds, wanted), None) if not nudge else None
+    if found is None:
+        found = _plainest(allowed) + nudge * (allowed.step or 1)
+    is_integer = found.denominator == 1 and abs(found) < MAX_INTEGER
+    return found.numerator if is_integer else float(found)
 
 
 def _range(schema: Schema, *, integer: bool) -> _Range:
-    low, high = number_in(schema, "minimum"), number_in(schema, "maximum")
-    above, below = number_in(schema, "exclusiveMinimum"), number_in(schema, "exclusiveMaximum")
+    def bound(keyword: str) -> Fraction | None:
+        value = number_in(schema, keyword)
+        return None if value is None else _exact(value)
+
+    low, high, step = bound("minimum"), bound("maximum"), bound("multipleOf")
     # In JSON Schema's fourth draft these two are flags that sharpen the bound beside them.
-    is_open_below = schema.get("exclusiveMinimum") is True
-    is_open_above = schema.get("exclusiveMaximum") is True
-    if above is not None and (low is None or above >= low):
-        low, is_open_below = above, True
-    if below is not None and (high is None or below <= high):
-        high, is_open_above = below, True
-    step = number_in(schema, "multipleOf")
-    exact = _exact(step) if step is not None and step > 0 else None
+    above = low if schema.get("exclusiveMinimum") is True else bound("exclusiveMinimum")
+    below = high if schema.get("exclusiveMaximum") is True else bound("exclusiveMaximum")
+    if step is not None and step <= 0:
+        step = None
     if integer:
         # An integer that is a multiple of p/q (in lowest terms) is a multiple of p.
-        exact = Fraction(1) if exact is None else Fraction(exact.numerator)
-    return _Range(
-        None if low is None else _exact(low),
-        None if high is None else _exact(high),
-        is_open_below,
-        is_open_above,
-        exact,
-    )
+        step = Fraction(1 if step is None else step.numerator)
+    return _Range(low, high, above, below, step)
 
 
-def _lowest(allowed: _Range) -> Fraction:
-    """The plainest number in the range: 1 if it is there, else the one nearest a bound."""
-    plain = Fraction(PLAIN)
-    if allowed.holds(plain):
-        return plain
-    low, high, step = allowed.low, allowed.high, allowed.step
+def _plainest(allowed: _Range) -> Fraction:
+    """The plainest number in the range: 1 if it is there, else one beside a bound."""
+    lower = [bound for bound in (allowed.low, allowed.above) if bound is not None]
+    upper = [bound for bound in (allowed.high, allowed.below) if bound is not None]
+    step = allowed.step
     if step is not None:
-        if low is not None:
-            count = ceil(low / step)
-            return step * (count + (allowed.is_open_below and step * count == low))
-        if high is not None:
-            count = min(floor(high / step), 1)
-            return step * (count - (allowed.is_open_above and step * count == high))
-        return step
-    if low is not None and high is not None:
-        return (low + high) / 2
-    if low is not None:
-        return low + 1 if allowed.is_open_below else low
-    bound = plain if high is None else high
-    return bound - 1 if allowed.is_open_above else bound
+        lower = [step * ceil(bound / step) for bound in lower]
+        upper = [step * min(floor(bound / step), 1) for bound in upper]
+    middle = [(low + high) / 2 for low in lower for high in upper]
+    beside = [bound + more for bound in lower for more in (0, step or 1)]
+    beside += [bound - less for bound in upper for less in (0, step or 1)]
+    near = [Fraction(PLAIN), *middle, *beside, step or Fraction(PLAIN)]
+    return next(filter(allowed.holds, near), near[-1])
 
 
 def _exact(value: float) -> Fraction:
     # Through its spelling: 0.1 means a tenth, not the double nearest to it.
     return Fraction(str(value))
-
-
-def _plain(value: Fraction) -> int | float:
-    is_integer = value.denominator == 1 and abs(value) < MAX_INTEGER
-    return value.numerator if is_integer else float(value)

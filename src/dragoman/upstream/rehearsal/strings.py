@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from dragoman.model.request import Tool
 from dragoman.upstream.rehearsal.schema import Schema, list_in, number_in
-from dragoman.upstream.rehearsal.words import Words, split_name, vocabulary
+from dragoman.upstream.rehearsal.words import UserWords, split_name, vocabulary
 
 # A schema may demand a string of any length; past this it gets a shorter one.
 MAX_STRING = 100_000
@@ -80,7 +80,7 @@ class StringMaker(Struct):
     careful: the tool changes or runs things, so it gets placeholders only.
     """
 
-    words: Words
+    words: UserWords
     tool: str = ""
     careful: bool = False
     taken: int = 0

@@ -19,7 +19,7 @@ from dragoman.upstream.rehearsal.strings import (
     needs_care,
     safe_text,
 )
-from dragoman.upstream.rehearsal.words import MAX_TEXT, Words, split_name, stems
+from dragoman.upstream.rehearsal.words import MAX_TEXT, UserWords, split_name, stems
 
 # Client-run kinds that each dialect has a call for. A patch cannot be harmless and a tool search finds nothing here.
 _KINDS: dict[Dialect, frozenset[CallKind]] = {
@@ -64,14 +64,14 @@ def is_forced(request: Request) -> bool:
     return choice.mode in ("required", "tool") or (choice.mode == "allowed" and choice.required)
 
 
-def rank(tools: Sequence[Tool], words: Words) -> list[tuple[Tool, int]]:
+def rank(tools: Sequence[Tool], words: UserWords) -> list[tuple[Tool, int]]:
     """The tools with their scores, the best first; those that change things last among equals."""
     said = words.text[:MAX_TEXT].lower()
     scored = [(tool, _score(tool, words, said)) for tool in tools]
     return sorted(scored, key=lambda pair: (-pair[1], has_effects(pair[0])))
 
 
-def _score(tool: Tool, words: Words, said: str) -> int:
+def _score(tool: Tool, words: UserWords, said: str) -> int:
     if tool.name.lower() in said and len(split_name(tool.name)) > 1:
         return _NAMED
     name = frozenset(split_name(tool.name))
@@ -128,7 +128,7 @@ def call_kind(tool: Tool, dialect: Dialect) -> CallKind:
     return "function" if dialect == "messages" else tool.kind
 
 
-def call_input(tool: Tool, words: Words, dialect: Dialect, variant: int = 0) -> str:
+def call_input(tool: Tool, words: UserWords, dialect: Dialect, variant: int = 0) -> str:
     """The input as source text: JSON, or free text for a custom tool."""
     if tool.kind == "custom":
         return _free_text(tool, words)
@@ -157,7 +157,7 @@ def grow(tool: Tool, text: str) -> str:
     return dumps({**value, name: _filler()}).decode("utf-8")
 
 
-def _free_text(tool: Tool, words: Words) -> str:
+def _free_text(tool: Tool, words: UserWords) -> str:
     names = set(split_name(tool.name))
     if "patch" in names:
         return _PATCH

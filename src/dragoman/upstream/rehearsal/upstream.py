@@ -18,8 +18,8 @@ from dragoman.errors import RequestRefused
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request
-from dragoman.upstream.base import Reply, UpstreamRequest
-from dragoman.upstream.rehearsal.answer import Scene, check_seals, compose, count_request
+from dragoman.upstream.base import CheckResult, Reply, UpstreamRequest
+from dragoman.upstream.rehearsal.answer import AnswerInput, check_seals, compose, count_request
 from dragoman.upstream.rehearsal.delivery import (
     Delivery,
     RehearsalReply,
@@ -39,11 +39,7 @@ class RehearsalUpstream:
     secrets = NO_SECRETS
 
     def __init__(self, name: str = "rehearsal") -> None:
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name = name
 
     def dialect_for(self, door: Dialect) -> Dialect:
         """The client's own: it speaks them all."""
@@ -54,6 +50,9 @@ class RehearsalUpstream:
         if len(request.body) < _LARGE:
             return RehearsalReply(perform(request))
         return RehearsalReply(await asyncio.to_thread(perform, request))
+
+    async def check(self) -> CheckResult:
+        return CheckResult(ok=True, status=None, detail="answers by itself")
 
     async def close(self) -> None:
         """There is nothing to give back."""
@@ -96,7 +95,7 @@ def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
     check_seals(asked)
     if scenario.strict:
         _check_pairs(asked)
-    outcome = compose(Scene(asked, request.dialect, scenario, seed))
+    outcome = compose(AnswerInput(asked, request.dialect, scenario, seed))
     context = EncodeContext(
         seed=f"{seed} items",
         include_usage=asked.include_usage is True or not request.stream,

@@ -55,7 +55,7 @@ _OPENERS = vocabulary(
 )
 
 
-class Words(Struct, frozen=True):
+class UserWords(Struct, frozen=True):
     """`names` are candidates for strings, the likeliest first; `mentioned` are the stems of the words that mean much."""
 
     text: str = ""
@@ -67,10 +67,10 @@ class Words(Struct, frozen=True):
     paths: tuple[str, ...] = ()
 
 
-def read_words(text: str) -> Words:
+def read_words(text: str) -> UserWords:
     """All that is found in a text."""
     head = text[:MAX_TEXT]
-    return Words(
+    return UserWords(
         text=text,
         mentioned=stems(head),
         names=_names(head),

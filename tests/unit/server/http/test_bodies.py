@@ -21,7 +21,7 @@ from dragoman.server.http.bodies import (
     inflate,
     read_body,
 )
-from dragoman.server.refusals import BodyTooLarge, CorruptBody, UnknownEncoding
+from dragoman.server.limits import BodyTooLarge, CorruptBody, UnknownEncoding
 
 JSON = b'{"model":"m","messages":[{"role":"user","content":"' + b"words and words " * 4000 + b'"}]}'
 LIMIT = 1024 * 1024

@@ -52,8 +52,8 @@ def test_missing_program_is_said_once_with_the_way_to_install_it(tmp_path: Path)
                 with pytest.raises(UpstreamError, match="npm install -g @openai/codex") as caught:
                     await upstream.send(asked(request()))
                 assert caught.value.status == 503
-            assert "no-such-codex" in (upstream.trouble or "")
-            assert not (await upstream.probe()).ok
+            assert "no-such-codex" in (upstream.problem or "")
+            assert not (await upstream.check()).ok
 
     asyncio.run(main())
 
@@ -76,7 +76,7 @@ def test_garbage_is_passed_over(tmp_path: Path) -> None:
         settings = app_server(tmp_path, [[text("Hi.")]], behaviour)
         async with running(settings, tmp_path) as upstream:
             assert text_of(await answer_of(upstream, request())) == "Hi."
-            assert (await upstream.probe()).ok
+            assert (await upstream.check()).ok
 
     asyncio.run(main())
 
@@ -91,7 +91,7 @@ def test_message_that_cannot_be_read_fails_the_turn(tmp_path: Path, line: str) -
             with pytest.raises(UpstreamError, match="a message that cannot be read") as caught:
                 await answer_of(upstream, request())
             assert caught.value.kind == "protocol"
-            assert (await upstream.probe()).ok
+            assert (await upstream.check()).ok
 
     asyncio.run(main())
 
@@ -188,10 +188,10 @@ def test_child_that_keeps_dying_is_started_ever_more_rarely(tmp_path: Path) -> N
         async with running(settings, tmp_path) as upstream:
             with pytest.raises(UpstreamError, match="ended with exit code 3") as raised:
                 await upstream.send(asked(request()))
-            assert "ended with exit code 3" in (upstream.trouble or "")
+            assert "ended with exit code 3" in (upstream.problem or "")
             # Its last words are the operator's to read.
             assert "it is all too much" in raised.value.detail
-            assert "it is all too much" not in raised.value.message + (upstream.trouble or "")
+            assert "it is all too much" not in raised.value.message + (upstream.problem or "")
             # The second was started at once, the third is half a second away.
             assert len(pids(tmp_path)) == 2
 

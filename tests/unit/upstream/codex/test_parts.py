@@ -13,7 +13,7 @@ from dragoman.upstream.codex.child import (
     thread_params,
     tool_names,
 )
-from dragoman.upstream.codex.process import LINES_PER_SPELL, MAX_LINE, SPELL_SECONDS, StderrLog
+from dragoman.upstream.codex.process import LINES_PER_PERIOD, MAX_LINE, PERIOD_SECONDS, StderrLog
 from dragoman.upstream.codex.supervisor import LONGEST_WAIT, wait_before
 from dragoman.upstream.codex.upstream import child_environment
 
@@ -46,10 +46,10 @@ def test_murmur_is_cut_counted_and_remembered() -> None:
     assert murmur.feed(b"x" * 5000, 0.0) == []
     assert murmur.feed(b"y" * 5000 + b"\n", 0.0) == ["x" * MAX_LINE]
     assert list(murmur.last) == ["one", "two", "x" * MAX_LINE]
-    said = murmur.feed(b"more\n" * LINES_PER_SPELL, 0.1)
-    assert len(said) == LINES_PER_SPELL - 3
-    assert murmur.feed(b"again\n", SPELL_SECONDS) == ["(3 lines are not shown)", "again"]
-    assert murmur.feed(b"\xff\n", SPELL_SECONDS) == ["\ufffd"]
+    said = murmur.feed(b"more\n" * LINES_PER_PERIOD, 0.1)
+    assert len(said) == LINES_PER_PERIOD - 3
+    assert murmur.feed(b"again\n", PERIOD_SECONDS) == ["(3 lines are not shown)", "again"]
+    assert murmur.feed(b"\xff\n", PERIOD_SECONDS) == ["\ufffd"]
 
 
 def line(limits: object) -> bytes:

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from dragoman._json import Raw, raw
+from dragoman.dialects.codex import CodexRequest
 from dragoman.upstream.codex.paused_turns import (
-    Asked,
-    Continuation,
+    PausedTurn,
     PausedTurns,
-    Waiting,
+    TurnContinuation,
     continuation,
     digests,
+    settings_digest,
 )
 
 Json = dict[str, Any]
@@ -34,26 +35,26 @@ def items(*entries: Json) -> list[Raw]:
     return [raw(entry) for entry in entries]
 
 
-def asked(*entries: Json, thread: str = "{}") -> Asked:
-    return Asked(Raw(thread.encode()), Raw(b"{}"), items(*entries))
+def asked(*entries: Json, thread: str = "{}") -> CodexRequest:
+    return CodexRequest(Raw(thread.encode()), Raw(b"{}"), items(*entries))
 
 
-def waiting(turn: str, before: Asked, *calls: str, since: float = 0.0) -> Waiting[str]:
-    return Waiting(turn, frozenset(calls), before.settings, digests(before.items), since)
+def waiting(turn: str, before: CodexRequest, *calls: str, since: float = 0.0) -> PausedTurn[str]:
+    return PausedTurn(turn, frozenset(calls), settings_digest(before), digests(before.items), since)
 
 
 HI = message("user", "hi")
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA=="}
 
 
-def told(*entries: Json, calls: tuple[str, ...] = ("c",)) -> Continuation | None:
+def told(*entries: Json, calls: tuple[str, ...] = ("c",)) -> TurnContinuation | None:
     return continuation(items(*entries), calls)
 
 
 def test_results_answer_their_calls() -> None:
     parts = [{"type": "input_text", "text": "see"}, IMAGE]
     found = told(message("assistant", "Ah."), call(), output(value=parts))
-    assert found == Continuation(
+    assert found == TurnContinuation(
         {
             "c": {
                 "contentItems": [

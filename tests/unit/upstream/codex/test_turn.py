@@ -11,7 +11,7 @@ import pytest
 from dragoman.errors import UpstreamError
 from dragoman.upstream.codex import turn as turn_module
 from dragoman.upstream.codex.jsonrpc import Message, read_message
-from dragoman.upstream.codex.turn import CodexReply, PauseDetector, Turn
+from dragoman.upstream.codex.turn import CodexReply, CodexTurn, PauseDetector
 
 
 class Wire:
@@ -35,7 +35,7 @@ class Made:
         self.wire = Wire()
         self.paused = 0
         self.ended = 0
-        self.turn = Turn(
+        self.turn = CodexTurn(
             self.wire,
             "t",
             model="m",

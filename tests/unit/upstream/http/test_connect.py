@@ -15,7 +15,7 @@ from dragoman.errors import UpstreamError
 from dragoman.testing import ScriptedUpstream, sse
 from dragoman.upstream.base import UpstreamRequest
 from dragoman.upstream.http import connect
-from dragoman.upstream.http.connect import Place, place_of
+from dragoman.upstream.http.connect import ServerAddress, address_of
 from dragoman.upstream.http.upstream import HttpUpstream
 from loops import LOOPS, play
 from ports import free_port
@@ -133,7 +133,7 @@ def test_a_plain_request_goes_to_the_proxy_with_its_whole_address(loop: str) -> 
 class Tunnel:
     """A proxy that connects, or says the status it was made with."""
 
-    def __init__(self, status: bytes = b"200 Connection established") -> None:
+    def __init__(self, status: bytes = b"200 UpstreamConnection established") -> None:
         self.heads: list[bytes] = []
         self._status = status
         self._server: asyncio.Server | None = None
@@ -284,7 +284,9 @@ def test_families_take_turns(loop: str) -> None:
 
 
 def test_an_address_is_read_into_its_parts(loop: str) -> None:
-    assert place_of("https://h/v1", "x") == Place(is_tls=True, host="h", port=443, authority="h")
-    assert place_of("http://[::1]:81", "x") == Place(
+    assert address_of("https://h/v1", "x") == ServerAddress(
+        is_tls=True, host="h", port=443, authority="h"
+    )
+    assert address_of("http://[::1]:81", "x") == ServerAddress(
         is_tls=False, host="::1", port=81, authority="[::1]:81"
     )

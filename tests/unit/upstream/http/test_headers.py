@@ -226,7 +226,7 @@ def test_configured_headers_win_except_those_that_would_break_the_message() -> N
         "User-Agent": "mine",
         "Accept": "x/y",
         "Content-Length": "1",
-        "Connection": "close",
+        "UpstreamConnection": "close",
         "X-Request-Id": "fixed",
     }
     headers = sent("messages", key="own", configured=configured, request_id="req_1")

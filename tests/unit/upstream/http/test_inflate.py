@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from dragoman.upstream.http.transport import MAX_PIECE, Inflater, is_readable
+from dragoman.upstream.http.transport import MAX_PIECE, Inflater
 
 TEXT = b"every good boy deserves fudge " * 200
 
@@ -78,11 +78,3 @@ def test_what_breaks_off_in_the_middle_is_an_error() -> None:
     inflater.feed(b"\xff" * 50)
     with pytest.raises(zlib.error):
         list(iter(inflater.take, b""))
-
-
-@pytest.mark.parametrize(
-    ("encoding", "known"),
-    [("gzip", True), ("X-GZIP", True), (" deflate ", True), ("identity", False), ("br", False)],
-)
-def test_only_what_is_asked_for_is_readable(encoding: str, known: bool) -> None:
-    assert is_readable(encoding) is known

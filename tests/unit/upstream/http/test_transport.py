@@ -504,25 +504,25 @@ def test_an_answer_whose_last_transfer_encoding_is_not_chunked_ends_with_its_con
     run([_raw(spelling, b"abc")], scene)
 
 
-@pytest.mark.parametrize("is_poured", [False, True])
+@pytest.mark.parametrize("is_forwarded", [False, True])
 @pytest.mark.parametrize(
     "flood",
     [b"x" * 1024, b"x-more: 1\r\n" * 100],
     ids=["one-trailer-without-end", "trailers-without-end"],
 )
 def test_trailers_without_end_are_refused_at_the_size_of_a_head(
-    run: Run, flood: bytes, is_poured: bool
+    run: Run, flood: bytes, is_forwarded: bool
 ) -> None:
     async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
         reply = await upstream.send(ASKED)
         assert isinstance(reply, transport.HttpReply)
         taken: list[bytes] = []
 
-        def take(data: bytes) -> bool:
-            taken.append(data)
+        def take(pieces: list[bytes]) -> bool:
+            taken.append(b"".join(pieces))
             return True
 
-        error = await failure_of(reply.pour(take) if is_poured else whole(reply))
+        error = await failure_of(reply.forward(take) if is_forwarded else whole(reply))
         assert error.kind == "protocol"
         assert error.message == (
             "upstream 'local' did not answer in HTTP: over 262144 bytes of trailers or chunk extensions"

@@ -9,8 +9,8 @@ from dragoman.config.settings import UpstreamKind, UpstreamSettings
 from dragoman.errors import ConfigError, UpstreamError
 from dragoman.model.parts import Dialect
 from dragoman.testing import ScriptedReply, ScriptedUpstream, json_reply
-from dragoman.upstream.base import Upstream, UpstreamRequest
-from dragoman.upstream.http.upstream import HttpUpstream, Probe, url_for
+from dragoman.upstream.base import CheckResult, Upstream, UpstreamRequest
+from dragoman.upstream.http.upstream import HttpUpstream, url_for
 from ports import free_port
 
 
@@ -150,12 +150,12 @@ def test_counting_goes_to_its_own_address_with_the_query() -> None:
 
 def probed(
     reply: ScriptedReply, settings: UpstreamSettings, key: str | None
-) -> tuple[Probe, ScriptedUpstream]:
-    async def main() -> tuple[Probe, ScriptedUpstream]:
+) -> tuple[CheckResult, ScriptedUpstream]:
+    async def main() -> tuple[CheckResult, ScriptedUpstream]:
         async with ScriptedUpstream([reply]) as server:
             pointed = structs.replace(settings, base_url=f"{server.url}/v1")
             upstream = HttpUpstream("up", pointed, key=key)
-            found = await upstream.probe()
+            found = await upstream.check()
             await upstream.close()
         return found, server
 
@@ -169,15 +169,23 @@ PASSED_ON = UpstreamSettings(kind="chat", api_key="client")
 @pytest.mark.parametrize(
     ("status", "settings", "probe"),
     [
-        (200, CHAT, Probe(ok=True, status=200, detail="reached")),
-        (401, CHAT, Probe(ok=False, status=401, detail='the key was refused: {"error":"x y"}')),
-        (403, PASSED_ON, Probe(ok=True, status=403, detail="reached; clients bring the key")),
-        (404, CHAT, Probe(ok=True, status=404, detail="reached; it does not list its models")),
-        (500, CHAT, Probe(ok=False, status=500, detail='it answered 500: {"error":"x y"}')),
+        (200, CHAT, CheckResult(ok=True, status=200, detail="reached")),
+        (
+            401,
+            CHAT,
+            CheckResult(ok=False, status=401, detail='the key was refused: {"error":"x y"}'),
+        ),
+        (403, PASSED_ON, CheckResult(ok=True, status=403, detail="reached; clients bring the key")),
+        (
+            404,
+            CHAT,
+            CheckResult(ok=True, status=404, detail="reached; it does not list its models"),
+        ),
+        (500, CHAT, CheckResult(ok=False, status=500, detail='it answered 500: {"error":"x y"}')),
     ],
 )
 def test_a_look_at_an_upstream_says_what_was_found(
-    status: int, settings: UpstreamSettings, probe: Probe
+    status: int, settings: UpstreamSettings, probe: CheckResult
 ) -> None:
     key = "client" if settings is PASSED_ON else "sk-1"
     found, server = probed(json_reply({"error": "x y"}, status), settings, key)
@@ -191,9 +199,9 @@ def test_a_look_at_an_upstream_says_what_was_found(
 def test_a_look_at_nothing_says_so() -> None:
     port = free_port()
 
-    async def main() -> Probe:
+    async def main() -> CheckResult:
         settings = UpstreamSettings(kind="messages", base_url=f"http://127.0.0.1:{port}")
-        return await HttpUpstream("up", settings, key="k").probe()
+        return await HttpUpstream("up", settings, key="k").check()
 
     found = asyncio.run(main())
     assert (found.ok, found.status) == (False, None)

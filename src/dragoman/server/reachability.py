@@ -1,4 +1,4 @@
-"""Trying the upstreams of a configuration: does each answer, and take its key? And the store and the MCP servers: are they there?"""
+"""Whether the upstreams of a configuration answer and take their keys, and whether the store and the MCP servers are there."""
 
 import asyncio
 import os
@@ -7,18 +7,16 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+import dragoman.upstream.http.upstream  # noqa: F401 - where it cannot be imported `serve` cannot run: `check` must say so
 from dragoman.config.environment import default_store_path
 from dragoman.config.secrets import upstream_secrets
-from dragoman.config.settings import PASS_ON, McpServerSettings, StoreSettings, UpstreamSettings
+from dragoman.config.settings import McpServerSettings, StoreSettings, UpstreamSettings
 from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.errors import ConfigError, StoreError
 from dragoman.gateway.hosted.servers import tokens_folder
+from dragoman.gateway.route import make_upstream
 from dragoman.store.url import open_store
-from dragoman.upstream.chatgpt_codex.credentials import auth_path
-from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
-from dragoman.upstream.codex.upstream import CodexUpstream
-from dragoman.upstream.http.upstream import HttpUpstream
 
 # A person waits for it; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
@@ -35,7 +33,7 @@ class Finding(Struct, frozen=True):
     detail: str
 
 
-async def probe_all(
+async def check_upstreams(
     upstreams: Mapping[str, UpstreamSettings],
     environ: Mapping[str, str],
     patience: float = PATIENCE,
@@ -43,13 +41,13 @@ async def probe_all(
     """Try all of them at once; one finding each, in their order."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_probe(name, settings, environ, patience))
+            group.create_task(_check_upstream(name, settings, environ, patience))
             for name, settings in upstreams.items()
         ]
     return [task.result() for task in tasks]
 
 
-async def probe_store(
+async def check_store(
     settings: StoreSettings | None, environ: Mapping[str, str], patience: float = PATIENCE
 ) -> Finding | None:
     """Open the store and close it again; None if nothing is kept. A file of the user's own is not made for that."""
@@ -73,7 +71,7 @@ async def probe_store(
     return Finding("store", is_ok=True, detail=engine)
 
 
-async def probe_mcp(
+async def check_mcp(
     settings: Sequence[McpServerSettings], patience: float = MCP_PATIENCE
 ) -> list[Finding]:
     """Start all of the MCP servers, ask for their tools, and end them; one finding each, in their order."""
@@ -109,39 +107,20 @@ def _mcp_finding(server: str, names: list[str], problem: str | None, patience: f
     )
 
 
-def _key(settings: UpstreamSettings, environ: Mapping[str, str]) -> str | None:
-    if settings.api_key_env is not None:
-        return environ.get(settings.api_key_env) or None
-    return None if settings.api_key == PASS_ON else settings.api_key
-
-
-def _upstream(
-    name: str, settings: UpstreamSettings, key: str | None, environ: Mapping[str, str]
-) -> HttpUpstream | ChatGptCodexUpstream | CodexUpstream:
-    if settings.kind == "codex":
-        return CodexUpstream(name, settings, environ)
-    if settings.kind == "chatgpt-codex":
-        auth_file = auth_path(settings.auth_file, environ)
-        return ChatGptCodexUpstream(name, settings, auth_file=auth_file)
-    return HttpUpstream(name, settings, key=key)
-
-
-async def _probe(
+async def _check_upstream(
     name: str, settings: UpstreamSettings, environ: Mapping[str, str], patience: float
 ) -> Finding:
-    if settings.kind == "rehearsal":
-        return Finding(name, is_ok=True, detail="answers by itself")
-    key = _key(settings, environ)
     try:
-        upstream = _upstream(name, settings, key, environ)
+        upstream = make_upstream(name, settings, environ)
     except ConfigError as error:
         return Finding(name, is_ok=False, detail=error.message)
     try:
         async with asyncio.timeout(patience):
-            found = await upstream.probe()
+            found = await upstream.check()
     except TimeoutError:
         return Finding(name, is_ok=False, detail=f"no answer within {patience:g} s")
     finally:
         await upstream.close()
     # What a server says of a key it refuses may repeat it, and so may what cannot be started.
-    return Finding(name, found.ok, upstream_secrets(settings, key).hide(found.detail))
+    secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
+    return Finding(name, found.ok, secrets.hide(found.detail))

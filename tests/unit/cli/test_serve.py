@@ -2,10 +2,10 @@
 
 from msgspec import structs
 
+from dragoman.cli.serve import start_message
 from dragoman.config.check import complete
 from dragoman.config.settings import Route, ServerSettings, Settings, UpstreamSettings
 from dragoman.inspection.layout import plain
-from dragoman.server.banner import banner
 from dragoman.server.connect import CLIENTS
 
 LOCAL = UpstreamSettings(kind="chat", base_url="http://127.0.0.1:8000/v1", api_key="SECRET1")
@@ -30,7 +30,7 @@ SETTINGS = Settings(
 
 
 def shown(settings: Settings, url: str | None = None) -> list[str]:
-    return plain(banner(settings, url)).splitlines()
+    return plain(start_message(settings, url)).splitlines()
 
 
 def test_it_says_where_the_gateway_is_and_where_requests_go() -> None:

@@ -1,4 +1,4 @@
-"""Replies that are poured: each read is handed over by the event loop itself, until the end or until it is enough."""
+"""Replies that are forwarded: each read is handed over by the event loop itself, until the end or until it is enough."""
 
 import asyncio
 import gzip
@@ -24,7 +24,7 @@ Scene = Callable[[ScriptedUpstream, HttpReply], Awaitable[None]]
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 
 
-def pour(loop: str, script: Script, scene: Scene, settings: UpstreamSettings = SETTINGS) -> None:
+def forward(loop: str, script: Script, scene: Scene, settings: UpstreamSettings = SETTINGS) -> None:
     async def main() -> None:
         async with ScriptedUpstream(script) as server, asyncio.timeout(5):
             pointed = structs.replace(settings, base_url=f"{server.url}/v1")
@@ -40,9 +40,9 @@ def pour(loop: str, script: Script, scene: Scene, settings: UpstreamSettings = S
     play(loop, main())
 
 
-def taking_all(came: list[bytes]) -> Callable[[bytes], bool]:
-    def take(data: bytes) -> bool:
-        came.append(data)
+def taking_all(came: list[bytes]) -> Callable[[list[bytes]], bool]:
+    def take(pieces: list[bytes]) -> bool:
+        came.append(b"".join(pieces))
         return True
 
     return take
@@ -53,37 +53,37 @@ def test_each_read_is_taken_when_it_comes_and_the_end_is_told(loop: str) -> None
     chunks: list[Chunk] = [b"one", Wait(gates[0]), b"two", Wait(gates[1]), b"three"]
     came: list[bytes] = []
 
-    def take(data: bytes) -> bool:
-        came.append(data)
+    def take(pieces: list[bytes]) -> bool:
+        came.append(b"".join(pieces))
         if len(came) <= len(gates):
             gates[len(came) - 1].set()
         return True
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
-        assert await reply.pour(take)
+        assert await reply.forward(take)
         assert came == [b"one", b"two", b"three"]
         assert reply.is_over
 
-    pour(loop, [ScriptedReply(chunks=chunks)], scene)
+    forward(loop, [ScriptedReply(chunks=chunks)], scene)
 
 
 def test_what_is_not_wanted_any_more_is_kept_for_whoever_goes_on(loop: str) -> None:
     gate = asyncio.Event()
     came: list[bytes] = []
 
-    def enough(data: bytes) -> bool:
-        came.append(data)
+    def enough(pieces: list[bytes]) -> bool:
+        came.append(b"".join(pieces))
         gate.set()
         return len(came) < 2
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
-        assert not await reply.pour(enough)
+        assert not await reply.forward(enough)
         assert came == [b"one", b"two"]
         assert await reply.read() == b"three"
-        assert await reply.pour(enough)
+        assert await reply.forward(enough)
 
     chunks: list[Chunk] = [b"one", Wait(gate), b"two", Pause(0.05), b"three"]
-    pour(loop, [ScriptedReply(chunks=chunks)], scene)
+    forward(loop, [ScriptedReply(chunks=chunks)], scene)
 
 
 @pytest.mark.parametrize("cut", [True, "reset"])
@@ -92,12 +92,12 @@ def test_answer_that_is_cut_is_taken_up_to_the_cut(loop: str, cut: bool) -> None
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
         with pytest.raises(UpstreamError) as caught:
-            await reply.pour(taking_all(came))
+            await reply.forward(taking_all(came))
         assert caught.value.kind == "truncated"
         assert b"".join(came) == b"data: 1\n\ndata: 2\n\n"
 
     chunks: list[Chunk] = [b"data: 1\n\n", Pause(0.05), b"data: 2\n\n", Pause(0.05)]
-    pour(loop, [structs.replace(sse(b""), chunks=chunks, cut=cut)], scene)
+    forward(loop, [structs.replace(sse(b""), chunks=chunks, cut=cut)], scene)
 
 
 def test_silence_ends_in_time_counted_from_the_last_read(loop: str) -> None:
@@ -107,26 +107,26 @@ def test_silence_ends_in_time_counted_from_the_last_read(loop: str) -> None:
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
         with pytest.raises(UpstreamError) as caught:
-            await reply.pour(taking_all(came))
+            await reply.forward(taking_all(came))
         assert caught.value.kind == "timeout"
         assert came == [b"one", b"two", b"three"]
         never.set()
 
     settings = structs.replace(SETTINGS, idle_timeout=0.35)
-    pour(loop, [ScriptedReply(chunks=chunks)], scene, settings)
+    forward(loop, [ScriptedReply(chunks=chunks)], scene, settings)
 
 
-def test_compressed_answer_is_poured_plainly(loop: str) -> None:
+def test_compressed_answer_is_forwarded_plainly(loop: str) -> None:
     text = b"data: 1\n\n" * 1000
     packed = ScriptedReply(body=gzip.compress(text), headers={"content-encoding": "gzip"})
     came: list[bytes] = []
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
         assert reply.take_pieces() == []
-        assert await reply.pour(taking_all(came))
+        assert await reply.forward(taking_all(came))
         assert b"".join(came) == text
 
-    pour(loop, [packed], scene)
+    forward(loop, [packed], scene)
 
 
 def test_answer_that_has_arrived_with_its_head_is_taken_whole(loop: str) -> None:
@@ -136,23 +136,23 @@ def test_answer_that_has_arrived_with_its_head_is_taken_whole(loop: str) -> None
         assert await reply.read() == b""
         assert reply.is_over
 
-    pour(loop, [ScriptedReply(body=b"all of it")], scene)
+    forward(loop, [ScriptedReply(body=b"all of it")], scene)
 
 
-def test_pouring_that_is_given_up_lets_the_connection_go(loop: str) -> None:
+def test_forwarding_that_is_given_up_lets_the_connection_go(loop: str) -> None:
     never = asyncio.Event()
 
     async def scene(server: ScriptedUpstream, reply: HttpReply) -> None:
-        pouring = asyncio.ensure_future(reply.pour(lambda _: True))
+        forwarding = asyncio.ensure_future(reply.forward(lambda _: True))
         await server.until(lambda: len(server.requests) == 1)
         await asyncio.sleep(0)
-        pouring.cancel()
+        forwarding.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await pouring
+            await forwarding
         reply.close()
         await server.until(lambda: server.open_connections == 0)
 
-    pour(loop, [ScriptedReply(chunks=[b"one", Wait(never)])], scene)
+    forward(loop, [ScriptedReply(chunks=[b"one", Wait(never)])], scene)
 
 
 def test_read_that_brings_several_chunks_is_taken_in_pieces(loop: str) -> None:
@@ -160,20 +160,17 @@ def test_read_that_brings_several_chunks_is_taken_in_pieces(loop: str) -> None:
     chunks: list[Chunk] = [b"head ", Wait(gate), *(b"%d " % number for number in range(50))]
     came: list[list[bytes]] = []
 
-    def take(data: bytes) -> bool:
+    def take(pieces: list[bytes]) -> bool:
         gate.set()
-        return together([data])
-
-    def together(pieces: list[bytes]) -> bool:
         came.append(pieces)
         return True
 
     async def scene(_server: ScriptedUpstream, reply: HttpReply) -> None:
-        assert await reply.pour(take, together)
+        assert await reply.forward(take)
         assert b"".join(chain.from_iterable(came)) == b"".join(
             [b"head ", *(b"%d " % number for number in range(50))]
         )
         assert all(pieces for pieces in came)
         assert reply.is_over
 
-    pour(loop, [ScriptedReply(chunks=chunks)], scene)
+    forward(loop, [ScriptedReply(chunks=chunks)], scene)

@@ -7,7 +7,7 @@ import pytest
 from dragoman.config.settings import Settings, UpstreamSettings
 from dragoman.model.outcome import Limits, LimitWindow
 from dragoman.server.observe.metrics import Telemetry
-from dragoman.server.ratelimits.latest import LatestLimits, Snapshot
+from dragoman.server.rate_limits import LatestLimits, Snapshot
 from dragoman.upstream.rate_limits import limits_of, share_headers
 
 NOW = 1_700_000_000.25

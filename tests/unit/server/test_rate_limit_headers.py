@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman.model.parts import Dialect
-from dragoman.server.ratelimits.headers import limit_headers
+from dragoman.server.rate_limits import limit_headers
 
 NOW = 1_700_000_000.5  # 2023-11-14T22:13:20.5Z
 

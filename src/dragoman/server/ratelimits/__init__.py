@@ -1,1 +1,0 @@
-"""Rate limits of upstreams, for clients and operators."""
