@@ -507,27 +507,21 @@ def plan_kept(
     It has our id where we encode it. It must be encoded where it continues a response that the upstream does not know, since
     the upstream would name another past; and where the upstream repeats its ids.
     """
-    keeper.upstream = target.upstream
-    keeper.family = FAMILIES.get(target.dialect, "")
+    notes = keeper.expect(target.upstream, FAMILIES.get(target.dialect, ""))
+    plan = structs.replace(plan, keeper=keeper, encode=structs.replace(plan.encode, notes=notes))
     named = partial(_plan_named, plan, keeper)
     if plan.relay == "none" or (keeper.names_itself and not is_native):
         return named()
     if target.settings.keeps_responses:  # and is asked for them by its own ids
-        return structs.replace(plan, keeper=keeper)
-    return named() if keeper.is_repeating else structs.replace(plan, keeper=keeper, renamed=named)
+        return plan
+    return named() if keeper.is_repeating else structs.replace(plan, renamed=named)
 
 
 def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
     """The plan for an answer that has our id."""
     own = keeper.response_id
-    encode = structs.replace(
-        plan.encode,
-        response_id=own,
-        previous_id=keeper.parent,
-        seed=own,
-        journal=keeper.journal,
-    )
-    return structs.replace(plan, keeper=keeper, encode=encode, relay="none")
+    encode = structs.replace(plan.encode, response_id=own, previous_id=keeper.parent, seed=own)
+    return structs.replace(plan, encode=encode, relay="none")
 
 
 def plan_escrow(plan: AnswerPlan, managed: ManagedStore, owner: str) -> AnswerPlan:

@@ -150,17 +150,12 @@ def _body(stored: Stored) -> bytes:
     match head.status:
         case "cancelled":
             return responses.change_status(body, "cancelled", cancelled_error())
-        case "failed" if not _has_ended(body):
+        case "failed" if not responses.has_failed(body):
             return responses.change_status(body, "failed", _DIED)
         case _ if head.is_settled and responses.is_waiting(body):
             return responses.change_status(body, "completed")
         case _:
             return body
-
-
-def _has_ended(body: bytes) -> bool:
-    whole = responses.read_whole(body)
-    return whole is not None and whole.status == "failed"
 
 
 def _bare(stored: Stored) -> bytes:

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman.config.settings import StoreSettings
-from dragoman.core.journal import TerminalStatus
+from dragoman.core.store_notes import TerminalStatus
 from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
 from dragoman.model.parts import Dialect
 from dragoman.store.codec import unpack_names
@@ -176,13 +176,13 @@ class NewRow(Struct, frozen=True, gc=False):
 
 
 class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row. `answer` is empty if it is to be read from `body`."""
+    """What the end of a response adds to its row. `answer`: earlier versions wrote it; now it is read from `body`."""
 
     status: TerminalStatus
     open_calls: str
     upstream: str
     family: str
-    answer: bytes
+    answer: bytes = b""
     body: bytes
     stream: bytes | None
 

@@ -7,20 +7,16 @@ from contextlib import contextmanager
 from dragoman.config.settings import StoreSettings
 from dragoman.core.surrogates import replace_lone
 from dragoman.errors import StoreDamaged
+from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
-    pack_bytes,
-    pack_ending,
     pack_escrowed,
     pack_names,
     pack_request,
-    read_answer,
-    unpack_answer,
-    unpack_bytes,
+    read_parts,
     unpack_escrowed,
+    unpack_old_answer,
     unpack_request,
-    unpack_stream,
-    weigh_ending,
     weigh_request,
 )
 from dragoman.store.contract import (
@@ -43,8 +39,8 @@ from dragoman.store.engine import (
     head_of,
     missing,
 )
+from dragoman.store.packing import pack_bytes, unpack_bytes, unpack_stream
 from dragoman.store.records import (
-    Answer,
     Draft,
     Ending,
     Escrowed,
@@ -100,7 +96,7 @@ class EngineStore:
         return frozenset([asked[key] for key in lost])
 
     async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
-        over = await offload(weigh_ending(ending), self._over, ending)
+        over = await offload(_weigh(ending), self._over, ending)
         return await self._engine.finish(_key(owner, response_id), over, self._clock())
 
     async def put(self, draft: Draft, ending: Ending) -> None:
@@ -221,7 +217,7 @@ class EngineStore:
         def entry() -> tuple[NewRow, RowEnd | None]:
             return self._fresh(draft, until), None if ending is None else self._over(ending)
 
-        weight = weigh_request(draft.request) + (0 if ending is None else weigh_ending(ending))
+        weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
         if weight < LARGE:
             await self._engine.insert(entry, now)
         else:
@@ -258,15 +254,13 @@ class EngineStore:
         return NewRow(row, packed, body)
 
     def _over(self, ending: Ending) -> RowEnd:
-        packed = pack_ending(ending)
         over = RowEnd(
             status=ending.status,
             open_calls=pack_names(ending.open_calls),
             upstream=_clean(ending.upstream),
             family=_clean(ending.family),
-            answer=packed[0],
-            body=packed[1],
-            stream=packed[2],
+            body=pack_bytes(ending.body),
+            stream=None if ending.stream is None else ending.stream.packed(),
         )
         if over.size > self._most:
             check_size(over.size, self._settings, "an answer")
@@ -292,22 +286,23 @@ def _links(shares: list[Share], now: float) -> tuple[Link, ...]:
             Link(
                 head_of(share.row, now),
                 unpack_request(share.request),
-                _answer(share),
+                _parts(share),
             )
             for share in reversed(shares)
         ]
     )
 
 
-def _answer(share: Share) -> Answer | None:
+def _parts(share: Share) -> tuple[Part, ...] | None:
     if share.body is not None:
-        answer = read_answer(share.row.door, unpack_bytes(share.body))
-        if answer.error is not None and share.row.status in ("completed", "incomplete"):
-            raise StoreDamaged(
-                f"expected the body of an answer in the store: {answer.error.message}"
-            )
-        return answer
-    return None if share.answer is None else unpack_answer(share.answer)
+        has_failed = share.row.status not in ("completed", "incomplete")
+        return read_parts(share.row.door, unpack_bytes(share.body), has_failed=has_failed)
+    return None if share.answer is None else unpack_old_answer(share.answer)
+
+
+def _weigh(ending: Ending) -> int:
+    """How many bytes of it are still to be packed."""
+    return len(ending.body) + (0 if ending.stream is None else ending.stream.loose)
 
 
 def _asked(running: Collection[Key]) -> dict[Key, Key]:
