@@ -23,9 +23,9 @@ from dragoman.config.settings import StoreSettings
 from dragoman.model.parts import Text
 from dragoman.model.request import Request, Tool, Turn
 from dragoman.store.contract import Store
+from dragoman.store.engine_store import open_store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import Draft, Ending
-from dragoman.store.url import open_store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres_server import run_postgres

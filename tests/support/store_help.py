@@ -12,9 +12,9 @@ from dragoman.config.settings import StoreSettings
 from dragoman.model.parts import Part, Text
 from dragoman.model.request import Request, Turn
 from dragoman.store.contract import Store
+from dragoman.store.engine_store import open_store
 from dragoman.store.packing import StreamBuffer
 from dragoman.store.records import Draft, Ending
-from dragoman.store.url import open_store
 
 __all__ = (
     "BOUND",

@@ -5,7 +5,7 @@ The plan follows from the client's request, and from the upstream's settings and
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct, structs
 
@@ -20,7 +20,7 @@ from dragoman.dialects.relay_request import relay_request
 from dragoman.dialects.staging import Debt
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Event
-from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
+from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
 from dragoman.obsidian.answer import ObsidianAnswer, formats_for, stage_without_tools
@@ -185,38 +185,13 @@ class LazyTextCallStage:
         return self._stage
 
 
-class AnswerKeeper(Protocol):
-    """What stores an answer while it is sent: all of it (`state.keeper`), or what a client cannot carry (`state.escrow`)."""
-
-    def take(self, sent: bytes) -> None:
-        """More of a stream is sent."""
-        ...
-
-    async def end_stream(self, last: bytes) -> bytes:
-        """Store the stream that ends with `last`. Returns what is to be sent: `last`, or a failure in place of the end."""
-        ...
-
-    async def end_body(self, body: bytes) -> bytes:
-        """The body that is to be sent: the same, or with another id. Raises StoreError: none may be."""
-        ...
-
-    def repeats(self, response_id: str) -> bool:
-        """Whether the id that an upstream gives names another answer already."""
-        ...
-
-    @property
-    def problem(self) -> ErrorInfo | None:
-        """Why `end_stream` put a failure in place of the end."""
-        ...
-
-
 class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is read, and encoded for the client.
 
     `stage`: what changes it on the way, beside its names; `written`, what of that finds calls in the text.
     `relay`: `none` where the dialects differ or more than the text is looked at.
     `obsidian`: the stage that may end the answer early; `grace`: the seconds it waits for further calls.
-    `keeper`: what keeps it; `escrow`: the same, where it must see the events before they are encoded.
+    `keeper`: what stores it, or of it what the client cannot carry; `escrow`: the same, where it must see the events.
     `renamed`: the plan under which it has our id, where it would pass with the upstream's.
     """
 
@@ -231,7 +206,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     relay: Literal["none", "repair", "exact"]
     obsidian: ObsidianAnswer | None = None
     grace: float = 0.0
-    keeper: AnswerKeeper | None = None
+    keeper: Keeper | Escrow | None = None
     escrow: Escrow | None = None
     renamed: "Callable[[], AnswerPlan] | None" = None
 

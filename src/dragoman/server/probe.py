@@ -14,7 +14,7 @@ from dragoman.core.secrets import Secrets, url_credentials
 from dragoman.engine.mcp.servers import McpServers
 from dragoman.errors import ConfigError, StoreError
 from dragoman.gateway.hosted.servers import tokens_folder
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream
 from dragoman.upstream.codex.upstream import CodexUpstream

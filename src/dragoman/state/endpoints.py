@@ -16,7 +16,7 @@ On another node nothing is known before the end: the connection is kept open, an
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from starlette.responses import Response, StreamingResponse
 
@@ -75,7 +75,7 @@ async def read_response(
     if not is_stream:
         return Response(_body(stored), media_type=_JSON)
     if stored.head.status == "in_progress":
-        live = follow(managed, (owner, response_id), after, _stream_and_body)
+        live = follow(managed, (owner, response_id), after)
         return StreamingResponse(live, media_type=_EVENTS, headers=_STREAM)
     stream = replay(_stream(stored), after)
     return Response(stream, media_type=_EVENTS, headers=_STREAM)
@@ -186,11 +186,6 @@ def _stream(stored: Stored) -> bytes:
     return made.body
 
 
-def _stream_and_body(stored: Stored) -> tuple[bytes | None, bytes]:
-    """The stream of what is over, if it got to its end, and the response object."""
-    return stored.stream, _body(stored)
-
-
 def _flag(query: Mapping[str, str], name: str) -> bool:
     value = query.get(name, "false")
     if value not in ("true", "false"):
@@ -256,13 +251,8 @@ def _limit(text: str | None) -> int:
     return int(text)
 
 
-async def follow(
-    managed: ManagedStore,
-    key: Key,
-    after: int | None,
-    read: Callable[[Stored], tuple[bytes | None, bytes]],
-) -> AsyncIterator[bytes]:
-    """The events after a number. `read`: the stream of what is stored, if it has one, and the response object."""
+async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIterator[bytes]:
+    """The events after a number of a response that runs."""
     replay = Replay(after)
     spoke = time.monotonic()
     place = 0
@@ -289,8 +279,10 @@ async def follow(
             await asyncio.sleep(POLL_SECONDS)
     except StoreError:
         return  # a stream without an end is heard as one that was cut
-    stream, body = read(stored)
-    yield replay.rest(stream) if stream is not None else failed_event(body, replay.last + 1)
+    if stored.stream is None:  # it did not get to its end
+        yield failed_event(_body(stored), replay.last + 1)
+    else:
+        yield replay.rest(stored.stream)
 
 
 def replay(stream: bytes, after: int | None) -> bytes:

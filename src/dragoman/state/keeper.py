@@ -63,6 +63,7 @@ class Keeper:
         "_buffer",
         "_draft",
         "_end",
+        "_family",
         "_has_begun",
         "_is_over",
         "_is_tried",
@@ -71,13 +72,12 @@ class Keeper:
         "_shown",
         "_stop",
         "_takes_more",
+        "_upstream",
         "_waiters",
-        "family",
         "is_begun",
         "is_ending",
         "problem",
         "since",
-        "upstream",
     )
 
     def __init__(
@@ -103,12 +103,12 @@ class Keeper:
         """Why its client is sent a failure in place of the end."""
         self.is_begun = False
         self.since = 0.0
-        self.upstream = ""
-        self.family: Family | str = ""
+        self._upstream = ""
+        self._family: Family | str = ""
 
     def expect(self, upstream: str, family: Family | str) -> StoreNotes:
         """The answer of this upstream comes next. Returns where its writer is to note what is stored."""
-        self.upstream, self.family = upstream, family
+        self._upstream, self._family = upstream, family
         self._notes = StoreNotes()
         return self._notes
 
@@ -131,6 +131,7 @@ class Keeper:
 
     @property
     def key(self) -> Key | None:
+        """None: it has no id yet, or nobody else may see it."""
         if self._draft.claims:
             return self._draft.owner, self._draft.id
         response_id = self._notes.response_id if self._has_begun else ""
@@ -259,7 +260,7 @@ class Keeper:
             await self._abandon()
 
     def begin_soon(self) -> None:
-        """Have others see that it runs."""
+        """Begin it in the store soon, so that others see that it runs."""
         if self._beginning is None and not self._is_over and self.key is not None:
             self._beginning = self._managed.spawn(self._begin())
 
@@ -270,6 +271,7 @@ class Keeper:
             await asyncio.shield(self._beginning)
 
     def lose(self) -> None:
+        """It is running no more: cancelled or deleted, perhaps on another node."""
         # One that is being stored runs no more as well, as soon as it is stored.
         if not (self.is_ending or self._is_over):
             self._stop(cancelled_error())
@@ -292,8 +294,8 @@ class Keeper:
             body=end.body,
             stream=stream,
             open_calls=end.open_calls,
-            upstream=self.upstream,
-            family=self.family,
+            upstream=self._upstream,
+            family=self._family,
         )
         self.is_ending = True
         try:
@@ -352,14 +354,14 @@ class Keeper:
             return ending.status
         self._note_repeated()
         raise RepeatedId(
-            f"expected a new id from the upstream {self.upstream!r}, a response called {draft.id!r} is stored "
+            f"expected a new id from the upstream {self._upstream!r}, a response called {draft.id!r} is stored "
             "already; from now on the gateway gives its responses ids of its own"
         )
 
     def repeats(self, response_id: str) -> bool:
         """Whether the upstream has just given the same id to the answer to another request."""
-        last = self._managed.last_named.get(self.upstream)
-        self._managed.last_named[self.upstream] = (response_id, self._draft.request)
+        last = self._managed.last_named.get(self._upstream)
+        self._managed.last_named[self._upstream] = (response_id, self._draft.request)
         if last is None or last[0] != response_id or last[1] == self._draft.request:
             return False
         self._note_repeated()
@@ -368,15 +370,15 @@ class Keeper:
     @property
     def is_repeating(self) -> bool:
         """Whether the upstream is known to give one id to several responses."""
-        return self.upstream in self._managed.repeating
+        return self._upstream in self._managed.repeating
 
     def _note_repeated(self) -> None:
         if not self.is_repeating:
             logger.warning(
                 "the upstream %s repeats the ids of responses: they get ids of the gateway from now on",
-                self.upstream,
+                self._upstream,
             )
-            self._managed.repeating.add(self.upstream)
+            self._managed.repeating.add(self._upstream)
 
     async def _abandon(self) -> None:
         if self._beginning is not None:

@@ -1,12 +1,21 @@
-"""A store made of an engine: records are packed and unpacked here, scrubbed, cleaned and held to the caps."""
+"""A store by its URL: an engine, whose records are packed and unpacked here, scrubbed, cleaned and held to the caps.
 
+memory:                                nothing survives the process
+sqlite:                                a file in the user's state directory
+sqlite:///var/lib/dragoman/store.db    that file; `sqlite:` and a path without slashes before it is relative
+sqlite:…?synchronous=normal            faster where fsync is slow; what the machine lost with its power is gone
+postgresql://user@host/database        any URL that libpq takes; `postgres://` is the same
+"""
+
+import os
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 
+from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
 from dragoman.core.surrogates import replace_lone
-from dragoman.errors import StoreDamaged
+from dragoman.errors import ConfigError, StoreDamaged
 from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
@@ -26,6 +35,7 @@ from dragoman.store.contract import (
     SWEEP_BATCH,
     ClaimResult,
     Key,
+    Store,
 )
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
@@ -39,6 +49,7 @@ from dragoman.store.engine import (
     head_of,
     missing,
 )
+from dragoman.store.memory import MemoryEngine
 from dragoman.store.packing import pack_bytes, unpack_bytes, unpack_stream
 from dragoman.store.records import (
     Draft,
@@ -51,11 +62,39 @@ from dragoman.store.records import (
     StoreStats,
     Swept,
 )
+from dragoman.store.sqlite.engine import open_sqlite
 
 # Compressed JSON grows about so much when it is read again: what decides where to read it.
 _GROWTH = 8
 # Items are kept where seals are, as those of a provider family that there is not.
 _ITEMS = "items of responses"
+
+
+async def open_store(settings: StoreSettings, *, clock: Callable[[], float] = time.time) -> Store:
+    """The store, reached and at the newest version of its tables.
+
+    Raises:
+        ConfigError: the URL names no engine, or one that is not installed.
+        StoreUnavailable: it cannot be reached. StoreDamaged: what is there is not ours, or of a version to come.
+    """
+    return EngineStore(await _open_engine(settings), settings, clock=clock)
+
+
+async def _open_engine(settings: StoreSettings) -> Engine:
+    match store_engine(settings.url):
+        case "memory":
+            return MemoryEngine(settings)
+        case "sqlite":
+            path, synchronous = sqlite_place(settings.url, os.environ)
+            return await open_sqlite(path, settings, synchronous=synchronous)
+        case _:
+            try:
+                from dragoman.store.postgres.engine import open_postgres  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                raise ConfigError(
+                    "expected psycopg for a store in PostgreSQL: install dragoman[postgres]"
+                ) from error
+            return await open_postgres(settings)
 
 
 class EngineStore:

@@ -56,7 +56,8 @@ def sequence_number(data: bytes | None) -> int | None:
 def read_opening(frame: bytes) -> bytes:
     """The response object in the first frame of a stream; nothing if it has none."""
     event = _event(frame)
-    return b"" if event is None else bytes(event.response)
+    found = b"" if event is None else bytes(event.response)
+    return found if found.startswith(b"{") else b""
 
 
 def read_end(frame: bytes) -> AnswerEnd | None:

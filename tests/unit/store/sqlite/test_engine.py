@@ -15,12 +15,12 @@ import pytest
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
 from dragoman.store.contract import Store
+from dragoman.store.engine_store import open_store
 from dragoman.store.records import Escrowed
 from dragoman.store.sqlite import thread as thread_module
 from dragoman.store.sqlite.file import SqliteFile, translated
 from dragoman.store.sqlite.schema import APPLICATION_ID, MIGRATIONS
 from dragoman.store.sqlite.thread import SqliteThread
-from dragoman.store.url import open_store
 from store_help import OWNER, Bench, bounded, draft, ending
 
 SUPPORT = Path(__file__).parents[3] / "support"
@@ -370,7 +370,7 @@ def test_errors_are_told_apart() -> None:
 
 CLAIMER = """
 import asyncio, sys
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 from dragoman.config.settings import StoreSettings
 from store_help import OWNER
 
@@ -414,7 +414,7 @@ def test_of_claims_by_two_processes_one_wins(lasting: Bench) -> None:
 def test_many_processes_may_make_the_file_at_once(path: Path) -> None:
     code = (
         "import asyncio, sys\n"
-        "from dragoman.store.url import open_store\n"
+        "from dragoman.store.engine_store import open_store\n"
         "from dragoman.config.settings import StoreSettings\n"
         "async def main():\n"
         "    store = await open_store(StoreSettings(url=sys.argv[1]))\n"
