@@ -39,11 +39,10 @@ from dragoman.store.contract import (
 )
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
+    Content,
     Engine,
-    NewRow,
     Row,
     RowEnd,
-    Share,
     broken_chain,
     check_size,
     head_of,
@@ -171,7 +170,7 @@ class EngineStore:
         if not shares:
             raise missing(response_id)
         with _readable():
-            size = sum(share.size for share in shares)
+            size = sum(map(_size, shares))
             oldest = shares[-1].row
             if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
                 raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
@@ -253,8 +252,8 @@ class EngineStore:
         now = self._clock()
         until = now + lease
 
-        def entry() -> tuple[NewRow, RowEnd | None]:
-            return self._fresh(draft, until), None if ending is None else self._over(ending)
+        def entry() -> Content:
+            return self._content(draft, ending, until)
 
         weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
         if weight < LARGE:
@@ -263,13 +262,14 @@ class EngineStore:
             made = await offload(weight, entry)
             await self._engine.insert(lambda: made, self._clock())
 
-    def _fresh(self, draft: Draft, lease: float) -> NewRow:
+    def _content(self, draft: Draft, ending: Ending | None, lease: float) -> Content:
         """`lease`: until when it may run unseen."""
-        packed = pack_request(remove_credentials(draft.request))
+        request = pack_request(remove_credentials(draft.request))
         body = pack_bytes(draft.body)
-        size = len(packed) + len(body)
+        size = len(request) + len(body)
         if size > self._most:
             check_size(size, self._settings, "a request", is_sent=True)
+        over = None if ending is None else self._over(ending)
         parent = None if draft.parent is None else _clean(draft.parent)
         row = Row(
             id=_clean(draft.id),
@@ -277,20 +277,22 @@ class EngineStore:
             parent=parent,
             created=draft.created,
             expires=0.0,
-            status="in_progress",
+            status="in_progress" if over is None else over.status,
             lease=lease,
             door=draft.door,
             model=_clean(draft.model),
-            upstream="",
-            family="",
+            upstream="" if over is None else over.upstream,
+            family="" if over is None else over.family,
             inherits=draft.inherits,
             claims=draft.claims and parent is not None,
-            open_calls="",
+            open_calls="" if over is None else over.open_calls,
             claimed_by=None,
             claimed_until=None,
-            size=size,
+            size=size if over is None else len(request) + over.size,
         )
-        return NewRow(row, packed, body)
+        if over is None:
+            return Content(row, request, body=body)
+        return Content(row, request, over.answer, over.body, over.stream)
 
     def _over(self, ending: Ending) -> RowEnd:
         over = RowEnd(
@@ -319,24 +321,26 @@ def _readable() -> Generator[None]:
         raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
 
 
-def _links(shares: list[Share], now: float) -> tuple[Link, ...]:
+def _size(content: Content) -> int:
+    return len(content.request) + len(content.answer or b"") + len(content.body)
+
+
+def _links(shares: list[Content], now: float) -> tuple[Link, ...]:
     return tuple(
         [
-            Link(
-                head_of(share.row, now),
-                unpack_request(share.request),
-                _parts(share),
-            )
+            Link(head_of(share.row, now), unpack_request(share.request), _parts(share))
             for share in reversed(shares)
         ]
     )
 
 
-def _parts(share: Share) -> tuple[Part, ...] | None:
-    if share.body is not None:
-        has_failed = share.row.status not in ("completed", "incomplete")
-        return read_parts(share.row.door, unpack_bytes(share.body), has_failed=has_failed)
-    return None if share.answer is None else unpack_old_answer(share.answer)
+def _parts(share: Content) -> tuple[Part, ...] | None:
+    if share.answer is None:
+        return None
+    if share.answer:
+        return unpack_old_answer(share.answer)
+    has_failed = share.row.status not in ("completed", "incomplete")
+    return read_parts(share.row.door, unpack_bytes(share.body), has_failed=has_failed)
 
 
 def _weigh(ending: Ending) -> int:
