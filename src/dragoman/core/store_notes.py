@@ -121,3 +121,9 @@ def open_calls(parts: Iterable[Part]) -> list[Call]:
         elif isinstance(part, Call) and part.executor == "client" and part.status == "completed":
             calls[part.call_id] = part
     return list(calls.values())
+
+
+def open_call_ids(outcome: Outcome) -> tuple[str, ...]:
+    """The ids of such calls of an answer."""
+    parts = [part for choice in outcome.choices if choice.index == 0 for part in choice.parts]
+    return tuple([call.call_id for call in open_calls(parts)])

@@ -24,7 +24,7 @@ from dragoman.core.fields import set_members
 from dragoman.core.ids import RESPONSE_PREFIX
 from dragoman.core.losses import answer_book
 from dragoman.core.seals import Family
-from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_calls
+from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids
 from dragoman.dialects import responses
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.registry import CODECS
@@ -203,12 +203,16 @@ class Keeper:
         if end is None:
             frame = notes.last_frame
             end = await offload(len(frame), responses.read_end, frame)
-            return None if end is None else _with_open_calls(end, notes.outcome())
+            return None if end is None else self._with_open_calls(end)
         if end.body:
             return end
         outcome = notes.outcome()
         size = sum([part_size(part) for choice in outcome.choices for part in choice.parts])
-        return structs.replace(end, body=await offload(size, _message_body, end.id, outcome))
+        body = await offload(size, _message_body, end.id, outcome)
+        return self._with_open_calls(structs.replace(end, body=body))
+
+    def _with_open_calls(self, end: AnswerEnd) -> AnswerEnd:
+        return structs.replace(end, open_calls=open_call_ids(self._notes.outcome()))
 
     def _fail(self, end: AnswerEnd, last: bytes, problem: ErrorInfo) -> bytes:
         """What is sent in place of an end that is not stored."""
@@ -224,11 +228,10 @@ class Keeper:
         Raises:
             StoreError: it is not stored, and must not be sent.
         """
-        notes = self._notes
-        end = notes.end
+        end = self._notes.end
         if end is None and self._draft.door == "responses":
             end = await offload(len(body), responses.read_body_end, body)
-            end = None if end is None else _with_open_calls(end, notes.outcome())
+            end = None if end is None else self._with_open_calls(end)
         if end is None:
             return body
         try:
@@ -429,11 +432,6 @@ def _unstored(error: StoreError) -> ErrorInfo:
     info = error_info(error)
     message = f"the response could not be stored: {error.message}"
     return ErrorInfo(kind=info.kind, message=message, status=info.status)
-
-
-def _with_open_calls(end: AnswerEnd, outcome: Outcome) -> AnswerEnd:
-    parts = [part for choice in outcome.choices if choice.index == 0 for part in choice.parts]
-    return structs.replace(end, open_calls=tuple([call.call_id for call in open_calls(parts)]))
 
 
 def _message_body(message_id: str, outcome: Outcome) -> bytes:

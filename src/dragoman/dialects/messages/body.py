@@ -31,7 +31,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.plain import plain_parts
 from dragoman.core.schemas import resolve_name
-from dragoman.core.store_notes import AnswerEnd
+from dragoman.core.store_notes import AnswerEnd, open_call_ids
 from dragoman.dialects.base import DecodeContext, EncodeContext, Step
 from dragoman.dialects.messages.blocks import check_block, part_from_block, part_of, type_of
 from dragoman.dialects.messages.decode import finish_extra
@@ -308,7 +308,12 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
             return encode_error(error)
         body = _write_message(outcome, context, book)
     if context.notes is not None:
-        context.notes.end = AnswerEnd(id=context.response_id, status="completed", body=body)
+        context.notes.end = AnswerEnd(
+            id=context.response_id,
+            status="completed",
+            body=body,
+            open_calls=open_call_ids(outcome),
+        )
     return body
 
 

@@ -14,7 +14,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.plain import plain_parts
 from dragoman.core.seals import seal_to_encrypted, seals_from_encrypted
-from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_calls
+from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids, open_calls
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.answer import read_end, read_extra, read_usage
 from dragoman.dialects.responses.envelope import (
@@ -187,17 +187,17 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     body = dumps(written)[:-1] + ECHO
     if context.notes is not None:
         head: JsonObject = {"id": called, "status": written.status, "output": output}
-        _note_end(context.notes, head, body, parts)
+        _note_end(context.notes, head, body, outcome)
     return body
 
 
-def _note_end(notes: StoreNotes, response: JsonObject, body: bytes, parts: Iterable[Part]) -> None:
+def _note_end(notes: StoreNotes, response: JsonObject, body: bytes, outcome: Outcome) -> None:
     """`response`: the fields of the body, as far as they are needed here."""
     notes.end = AnswerEnd(
         id=str(response["id"]),
         status=status_of(response["status"], "completed"),
         body=body,
-        open_calls=tuple([call.call_id for call in open_calls(parts)]),
+        open_calls=open_call_ids(outcome),
         items=item_ids(cast("list[object]", response["output"])),
     )
 
@@ -227,7 +227,7 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
     response = _response(outcome, choice, context, book)
     body = dumps(response)
     if context.notes is not None:
-        _note_end(context.notes, response, body, choice.parts)
+        _note_end(context.notes, response, body, outcome)
     return body
 
 
