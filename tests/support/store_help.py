@@ -86,12 +86,13 @@ def draft(name: str = "resp_1", text: str = "hello", **changes: object) -> Draft
 
 def ending(text: str = "world", stream: bytes | None = None, **changes: object) -> Ending:
     """An answer that says `text`."""
-    message = {
+    content: list[object] = [{"type": "output_text", "text": text, "annotations": ()}]
+    message: dict[str, object] = {
         "type": "message",
         "id": "msg_1",
         "status": "completed",
         "role": "assistant",
-        "content": [{"type": "output_text", "text": text, "annotations": []}],
+        "content": content,
     }
     sent = None if stream is None else StreamBuffer(stream)
     plain = Ending(status="completed", body=body_of(message), stream=sent)

@@ -5,6 +5,7 @@ until the answer is stored; if it cannot be stored, `AnswerEnd.fail` encodes a f
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, final
 
 from msgspec import Struct, structs
@@ -108,8 +109,14 @@ class StoreNotes:
                 end,
                 body=hide(end.body),
                 frames=hide(end.frames),
-                fail=None if fail is None else lambda error: hide(fail(error)),
+                fail=None if fail is None else partial(_fail_hidden, hide, fail),
             )
+
+
+def _fail_hidden(
+    hide: Callable[[bytes], bytes], fail: Callable[[ErrorInfo], bytes], error: ErrorInfo
+) -> bytes:
+    return hide(fail(error))
 
 
 def open_calls(parts: Iterable[Part]) -> list[Call]:
