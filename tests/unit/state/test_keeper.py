@@ -13,8 +13,9 @@ from dragoman.config.settings import StoreSettings
 from dragoman.core.fold import unfold
 from dragoman.core.losses import answer_book
 from dragoman.core.store_notes import StoreNotes
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.registry import CODECS
+from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.translate import make_encoder
 from dragoman.errors import StoreMissing
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
@@ -309,3 +310,30 @@ def test_a_failure_has_the_number_of_the_end(
     assert event["response"]["status"] == "failed"
     assert event["response"]["error"]["message"] == "why"
     assert "required_action" not in event["response"]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_relayed_end_that_is_not_stored_is_a_failure_in_its_place(
+    exact: bool, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        holder = holder_of(f"sqlite://{tmp_path}")  # which is no file
+        keeper = keeper_of(holder)
+        context = EncodeContext(notes=keeper.expect("local", "openai"))
+        relay = StreamRelay("responses", decode=DecodeContext(), encode=context, exact=exact)
+        stream = streamed(keeper_of(holder), "x")
+        end = stream.index(b"event: response.completed")
+        keeper.take(relay.feed(stream[:end]))
+        sent = await keeper.end_stream(relay.feed(stream[end:] + b"data: [DONE]\n\n"))
+        assert b"response.completed" not in sent
+        assert sent.startswith(b"event: response.failed\ndata: ")
+        assert sent.endswith(b"data: [DONE]\n\n") is exact
+        failed = json.loads(sent.split(b"data: ")[1])
+        last = json.loads(stream[end:].split(b"data: ")[1])
+        assert failed["sequence_number"] == last["sequence_number"]
+        assert (failed["response"]["id"], failed["response"]["status"]) == (ID, "failed")
+        assert keeper.problem is not None
+        keeper.close()
+        await holder.close()
+
+    asyncio.run(run())
