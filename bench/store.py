@@ -23,8 +23,9 @@ from dragoman.config.settings import StoreSettings
 from dragoman.model.parts import Text
 from dragoman.model.request import Request, Tool, Turn
 from dragoman.store.contract import Store
-from dragoman.store.records import Answer, Draft, Ending
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
+from dragoman.store.packing import StreamBuffer
+from dragoman.store.records import Draft, Ending
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres_server import run_postgres
@@ -61,9 +62,11 @@ TOOLS = (
     Tool(name="get_weather", description="The weather now", schema=SCHEMA),
     Tool(name="get_time", description="The time of day", schema=SCHEMA),
 )
-BODY = b'{"id":"resp_0","object":"response","status":"completed","output":[{"text":"%b"}]}' % (
-    TEXT.encode()
+BODY_OF = (
+    b'{"id":"resp_0","object":"response","status":"completed","model":"m","output":[{"type":"message","id":"msg_1",'
+    b'"status":"completed","role":"assistant","content":[{"type":"output_text","text":"%b","annotations":[]}]}]}'
 )
+BODY = BODY_OF % TEXT.encode()
 
 
 def draft(name: str, parent: str | None = None) -> Draft:
@@ -82,12 +85,11 @@ def draft(name: str, parent: str | None = None) -> Draft:
 
 ENDING = Ending(
     status="completed",
-    answer=Answer(parts=(Text(text=TEXT, item_id="msg_1"),), finish="stop"),
     body=BODY,
-    stream=STREAM,
+    stream=StreamBuffer(STREAM),
     upstream="u",
 )
-SMALL = Ending(status="completed", answer=Answer(parts=(Text(text="yes"),)), body=b"{}")
+SMALL = Ending(status="completed", body=BODY_OF % b"yes")
 
 
 def cpu() -> float:

@@ -412,18 +412,15 @@ def dumps_texts(texts: Iterable[str], between: bytes) -> bytes:
     return out if out.isascii() else escape_separators(out)
 
 
-def dumps_each(texts: Sequence[str]) -> tuple[list[bytes], bytes]:
-    """The same for many, each by itself, and each on a line of its own."""
+def dumps_each(texts: Sequence[str]) -> list[bytes]:
+    """The same for many, each by itself."""
     try:
         out = list(map(_encode, texts))
     except UnicodeEncodeError:
         out = list(map(dumps_text, texts))
     lines = b"\n".join(out)
-    if not lines.isascii():
-        escaped = escape_separators(lines)
-        if escaped is not lines:
-            return escaped.split(b"\n"), escaped
-    return out, lines
+    escaped = lines if lines.isascii() else escape_separators(lines)
+    return out if escaped is lines else escaped.split(b"\n")
 
 
 def raw(value: object) -> Raw:

@@ -7,7 +7,7 @@ import pytest
 from bench_streams import Story, dialect_stream
 
 from corpus_cases import DIALECTS, Case, stream_cases
-from dragoman.core.journal import Journal
+from dragoman.core.store_notes import StoreNotes
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.translate import translate_body
@@ -20,7 +20,7 @@ PAIRS = [(upstream, door) for upstream in DIALECTS for door in DIALECTS]
 def translate(
     upstream: str, door: str, reads: list[bytes], decode: DecodeContext = _DECODE
 ) -> None:
-    encode = EncodeContext(seed="law", journal=Journal() if door == "responses" else None)
+    encode = EncodeContext(seed="law", notes=StoreNotes())
     interpreter = StreamInterpreter(upstream, door, decode=decode, encode=encode)
     for read in reads:
         interpreter.feed(read)

@@ -7,14 +7,26 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from dragoman._json import dumps_document
 from dragoman.config.settings import StoreSettings
-from dragoman.model.parts import Call, Text
+from dragoman.model.parts import Part, Text
 from dragoman.model.request import Request, Turn
 from dragoman.store.contract import Store
-from dragoman.store.records import Answer, Draft, Ending
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
+from dragoman.store.packing import StreamBuffer
+from dragoman.store.records import Draft, Ending
 
-__all__ = ("BOUND", "OWNER", "Bench", "Clock", "bounded", "call_ending", "draft", "ending")
+__all__ = (
+    "BOUND",
+    "OWNER",
+    "Bench",
+    "Clock",
+    "bounded",
+    "call_ending",
+    "draft",
+    "ending",
+    "said",
+)
 
 T = TypeVar("T")
 
@@ -72,15 +84,44 @@ def draft(name: str = "resp_1", text: str = "hello", **changes: object) -> Draft
     return structs.replace(plain, **changes)
 
 
-def ending(text: str = "world", **changes: object) -> Ending:
-    answer = Answer(parts=(Text(text=text, item_id="msg_1"),), finish="stop")
-    body = b'{"id":"resp_1","status":"completed"}'
-    return structs.replace(Ending(status="completed", answer=answer, body=body), **changes)
+def ending(text: str = "world", stream: bytes | None = None, **changes: object) -> Ending:
+    """An answer that says `text`."""
+    content: list[object] = [{"type": "output_text", "text": text, "annotations": ()}]
+    message: dict[str, object] = {
+        "type": "message",
+        "id": "msg_1",
+        "status": "completed",
+        "role": "assistant",
+        "content": content,
+    }
+    sent = None if stream is None else StreamBuffer(stream)
+    plain = Ending(status="completed", body=body_of(message), stream=sent)
+    return structs.replace(plain, **changes)
+
+
+def said(text: str = "world") -> tuple[Part, ...]:
+    """What is read back of such an answer."""
+    return (Text(text=text, item_id="msg_1"),)
 
 
 def call_ending(*call_ids: str, **changes: object) -> Ending:
     """An answer that waits for results."""
-    calls = tuple(Call(call_id=call_id, name="f", input="{}") for call_id in call_ids)
-    answer = Answer(parts=calls, finish="tool_calls")
-    plain = Ending(status="completed", answer=answer, body=b"{}", open_calls=call_ids)
+    calls = [
+        {
+            "type": "function_call",
+            "id": f"fc_{number}",
+            "call_id": call_id,
+            "name": "f",
+            "arguments": "{}",
+            "status": "completed",
+        }
+        for number, call_id in enumerate(call_ids)
+    ]
+    plain = Ending(status="completed", body=body_of(*calls), open_calls=call_ids)
     return structs.replace(plain, **changes)
+
+
+def body_of(*items: object) -> bytes:
+    """A response with these items."""
+    fields = {"id": "resp_1", "object": "response", "status": "completed", "model": "m"}
+    return dumps_document({**fields, "output": items})

@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from dragoman.config.settings import StoreSettings
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 from store_help import draft, ending
 
 CALLERS = 4

@@ -24,9 +24,9 @@ from msgspec import Struct, field
 from dragoman._json import MAX_VALUES, has_too_many_values
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap
 from dragoman.core.deltas import Deltas, spread
-from dragoman.core.journal import Journal
 from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText
 from dragoman.core.schemas import SchemaRules
+from dragoman.core.store_notes import StoreNotes
 from dragoman.errors import FrameTooLarge, MalformedJson
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Problem, Repair
@@ -91,7 +91,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     last_comment: Chat only: asked when a stream is complete for a comment to stand just before its `[DONE]`.
     response_id: the answer's own id, whatever the upstream calls it; empty: the upstream's, or a minted one.
     previous_id: Responses only: the response that this one continues, written beside it.
-    journal: Responses and Messages: notes what is written, for the store.
+    notes: what is written is noted there, for the store.
     """
 
     model: str | None = None
@@ -104,7 +104,7 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
     last_comment: Callable[[], str] | None = None
     response_id: str = ""
     previous_id: str | None = None
-    journal: Journal | None = None
+    notes: StoreNotes | None = None
 
 
 class Target(Struct, frozen=True, kw_only=True, cache_hash=True):

@@ -402,7 +402,7 @@ class StreamRelay:
         raw = step.raw if frame is None else self._prepared(frame, look)
         if look.is_error and not self._waiting and not step.problems:
             self._note(events)
-            self._out.append(step.raw if raw is None else raw)
+            self._send(step.raw if raw is None else raw, events)
             return
         reason = self._objection(step, is_opaque=is_opaque)
         if not reason and (look.problem or raw is None):
@@ -528,7 +528,14 @@ class StreamRelay:
             self._see(self._numbered(event))
         if raw:
             self._last = raw
+        self._send(raw, events)
+
+    def _send(self, raw: bytes, events: Sequence[Event]) -> None:
+        """Put out a frame of the upstream's."""
+        if raw:
             self._out.append(raw)
+        if self._context.notes is not None:
+            self._context.notes.take_frame(raw, events)
 
     def _prepared(self, frame: Frame, look: Look) -> bytes | None:
         """The frame as it is passed on; None if the model's name cannot be replaced in it."""
@@ -672,7 +679,7 @@ class StreamRelay:
             if isinstance(event, Started):
                 self._see(event)
         self._note(step.events)
-        self._out.append(step.raw)
+        self._send(step.raw, step.events)
         failed = step.events[-1] if step.events else None
         if isinstance(failed, Failed) and any(each.kind in _UNREAD for each in step.problems):
             # A client that passes over such a frame must not take what follows for the rest of a call.
@@ -716,6 +723,8 @@ def relay_body(  # noqa: PLR0913 -- a body, and what is known of it
         )
         same = _renamed(data, tally.model, encode.model) if is_same else None
     if same is not None:
+        if encode.notes is not None:
+            encode.notes.take_body(answer.outcome)
         return TranslatedBody(same, answer.problems, tally.error), tally
     return write_answer(answer, dialect, encode), tally
 

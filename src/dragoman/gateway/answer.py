@@ -342,9 +342,11 @@ class AnswerWriter:
 
     async def _store_end(self) -> bytes:
         """Store the answer before its end is written. Returns the end: a failure if it could not be stored."""
-        output, keeper = self._last, self._plan.keeper
+        output, keeper, notes = self._last, self._plan.keeper, self._plan.encode.notes
         if self.tally.error is not None:  # the upstream wrote the frame
-            output = self._secrets.hide_bytes(output)
+            output = self._last = self._secrets.hide_bytes(output)
+            if notes is not None:
+                notes.hide(self._secrets.hide_bytes)
         if keeper is not None:
             output = await keeper.end_stream(output)
         self._last = b""

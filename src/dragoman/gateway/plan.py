@@ -5,7 +5,7 @@ The plan follows from the client's request, and from the upstream's settings and
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct, structs
 
@@ -17,7 +17,7 @@ from dragoman.dialects.interpret import Change, change_of
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
 from dragoman.gateway.targets import AttemptTarget
-from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
+from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect
 from dragoman.model.request import Request, Tool
 from dragoman.obsidian.answer import ObsidianAnswer, formats_for, stage_without_tools
@@ -69,38 +69,13 @@ class PlannedRequest(Struct, frozen=True, gc=False):
     structured: frozenset[str] = frozenset()
 
 
-class AnswerKeeper(Protocol):
-    """What stores an answer while it is sent: all of it (`state.keeper`), or what a client cannot carry (`state.escrow`)."""
-
-    def take(self, sent: bytes) -> None:
-        """More of a stream is sent."""
-        ...
-
-    async def end_stream(self, last: bytes) -> bytes:
-        """Store the stream that ends with `last`. Returns what is to be sent: `last`, or a failure in place of the end."""
-        ...
-
-    async def end_body(self, body: bytes) -> bytes:
-        """The body that is to be sent: the same, or with another id. Raises StoreError: none may be."""
-        ...
-
-    def repeats(self, response_id: str) -> bool:
-        """Whether the id that an upstream gives names another answer already."""
-        ...
-
-    @property
-    def problem(self) -> ErrorInfo | None:
-        """Why `end_stream` put a failure in place of the end."""
-        ...
-
-
 class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is read, and encoded for the client.
 
     `stage`: what changes it on the way, beside its names; `written`, what of that finds calls in the text.
     `relay`: `none` where the dialects differ or more than the text is looked at.
     `obsidian`: the stage that may end the answer early; `grace`: the seconds it waits for further calls.
-    `keeper`: what keeps it; `escrow`: the same, where it must see the events before they are encoded.
+    `keeper`: what stores it, or of it what the client cannot carry; `escrow`: the same, where it must see the events.
     `renamed`: the plan under which it has our id, where it would pass with the upstream's.
     """
 
@@ -115,7 +90,7 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
     relay: Literal["none", "repair", "exact"]
     obsidian: ObsidianAnswer | None = None
     grace: float = 0.0
-    keeper: AnswerKeeper | None = None
+    keeper: Keeper | Escrow | None = None
     escrow: Escrow | None = None
     renamed: "Callable[[], AnswerPlan] | None" = None
 
@@ -376,27 +351,21 @@ def plan_kept(
     It has our id where we encode it. It must be encoded where it continues a response that the upstream does not know, since
     the upstream would name another past; and where the upstream repeats its ids.
     """
-    keeper.upstream = target.upstream
-    keeper.family = FAMILIES.get(target.dialect, "")
+    notes = keeper.expect(target.upstream, FAMILIES.get(target.dialect, ""))
+    plan = structs.replace(plan, keeper=keeper, encode=structs.replace(plan.encode, notes=notes))
     named = partial(_plan_named, plan, keeper)
     if plan.relay == "none" or (keeper.names_itself and not is_native):
         return named()
     if target.settings.keeps_responses:  # and is asked for them by its own ids
-        return structs.replace(plan, keeper=keeper)
-    return named() if keeper.is_repeating else structs.replace(plan, keeper=keeper, renamed=named)
+        return plan
+    return named() if keeper.is_repeating else structs.replace(plan, renamed=named)
 
 
 def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
     """The plan for an answer that has our id."""
     own = keeper.response_id
-    encode = structs.replace(
-        plan.encode,
-        response_id=own,
-        previous_id=keeper.parent,
-        seed=own,
-        journal=keeper.journal,
-    )
-    return structs.replace(plan, keeper=keeper, encode=encode, relay="none")
+    encode = structs.replace(plan.encode, response_id=own, previous_id=keeper.parent, seed=own)
+    return structs.replace(plan, encode=encode, relay="none")
 
 
 def plan_escrow(plan: AnswerPlan, managed: ManagedStore, owner: str) -> AnswerPlan:

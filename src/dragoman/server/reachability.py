@@ -16,7 +16,7 @@ from dragoman.engine.mcp.servers import McpServers
 from dragoman.errors import ConfigError, StoreError
 from dragoman.gateway.hosted.servers import tokens_folder
 from dragoman.gateway.route import make_upstream
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 
 # A person waits for it; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0

@@ -217,7 +217,7 @@ async def _continue_thread(managed: ManagedStore, request: Request, caller: Call
         links = await _chain(managed, caller.owner, previous)
     except StoreMissing as error:
         raise _thread_missing(previous) from error
-    if links[-1].answer is None or links[-1].head.door != "messages":
+    if links[-1].parts is None or links[-1].head.door != "messages":
         raise _thread_missing(previous)
     _check_same(request, settings_of(links))
     draft = _draft("messages", caller, request, previous, claims=True)
@@ -339,9 +339,8 @@ def _draft(
 
 
 def _open_calls(link: Link) -> list[Call]:
-    parts = () if link.answer is None else link.answer.parts
     waiting = frozenset(link.head.open_calls)
-    return [part for part in parts if isinstance(part, Call) and part.call_id in waiting]
+    return [part for part in link.parts or () if isinstance(part, Call) and part.call_id in waiting]
 
 
 def _without_thread(request: Request) -> Request:
@@ -410,7 +409,7 @@ def _items(links: Iterable[Link]) -> dict[str, list[Part]]:
     """The parts of each item. Those of a message share the id of theirs."""
     items: dict[str, list[Part]] = {}
     for link in links:
-        for part in () if link.answer is None else link.answer.parts:
+        for part in link.parts or ():
             if part.item_id:
                 items.setdefault(part.item_id, []).append(part)
     return items

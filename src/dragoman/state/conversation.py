@@ -73,8 +73,8 @@ def _merged(below: Extra | None, above: Extra | None) -> Extra | None:
 
 def _said(link: Link) -> Iterable[Turn]:
     yield from (turn for turn in link.request.turns if not turn.head)
-    if link.answer is not None and link.answer.parts:
-        yield Turn(role="assistant", parts=link.answer.parts)
+    if link.parts:
+        yield Turn(role="assistant", parts=link.parts)
 
 
 def _declared(

@@ -16,7 +16,7 @@ On another node nothing is known before the end: the connection is kept open, an
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from starlette.responses import Response, StreamingResponse
 
@@ -75,7 +75,7 @@ async def read_response(
     if not is_stream:
         return Response(_body(stored), media_type=_JSON)
     if stored.head.status == "in_progress":
-        live = follow(managed, (owner, response_id), after, _stream_and_body)
+        live = follow(managed, (owner, response_id), after)
         return StreamingResponse(live, media_type=_EVENTS, headers=_STREAM)
     stream = replay(_stream(stored), after)
     return Response(stream, media_type=_EVENTS, headers=_STREAM)
@@ -150,17 +150,12 @@ def _body(stored: Stored) -> bytes:
     match head.status:
         case "cancelled":
             return responses.change_status(body, "cancelled", cancelled_error())
-        case "failed" if not _has_ended(body):
+        case "failed" if not responses.has_failed(body):
             return responses.change_status(body, "failed", _DIED)
         case _ if head.is_settled and responses.is_waiting(body):
             return responses.change_status(body, "completed")
         case _:
             return body
-
-
-def _has_ended(body: bytes) -> bool:
-    whole = responses.read_whole(body)
-    return whole is not None and whole.status == "failed"
 
 
 def _bare(stored: Stored) -> bytes:
@@ -189,11 +184,6 @@ def _stream(stored: Stored) -> bytes:
         stored.body, "responses", "responses", decode=DecodeContext(), encode=encode
     )
     return made.body
-
-
-def _stream_and_body(stored: Stored) -> tuple[bytes | None, bytes]:
-    """The stream of what is over, if it got to its end, and the response object."""
-    return stored.stream, _body(stored)
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
@@ -261,13 +251,8 @@ def _limit(text: str | None) -> int:
     return int(text)
 
 
-async def follow(
-    managed: ManagedStore,
-    key: Key,
-    after: int | None,
-    read: Callable[[Stored], tuple[bytes | None, bytes]],
-) -> AsyncIterator[bytes]:
-    """The events after a number. `read`: the stream of what is stored, if it has one, and the response object."""
+async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIterator[bytes]:
+    """The events after a number of a response that runs."""
     replay = Replay(after)
     spoke = time.monotonic()
     place = 0
@@ -294,8 +279,10 @@ async def follow(
             await asyncio.sleep(POLL_SECONDS)
     except StoreError:
         return  # a stream without an end is heard as one that was cut
-    stream, body = read(stored)
-    yield replay.rest(stream) if stream is not None else failed_event(body, replay.last + 1)
+    if stored.stream is None:  # it did not get to its end
+        yield failed_event(_body(stored), replay.last + 1)
+    else:
+        yield replay.rest(stored.stream)
 
 
 def replay(stream: bytes, after: int | None) -> bytes:

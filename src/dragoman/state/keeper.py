@@ -16,28 +16,27 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
+from dragoman._json import dumps_text
 from dragoman.core.failures import error_info
-from dragoman.core.fold import fold
+from dragoman.core.fields import set_members
 from dragoman.core.ids import RESPONSE_PREFIX
-from dragoman.core.journal import Journal, Terminal, TerminalStatus
 from dragoman.core.losses import answer_book
 from dragoman.core.seals import Family
+from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids
 from dragoman.dialects import responses
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.registry import CODECS
-from dragoman.dialects.responses import read_opening, rename
-from dragoman.dialects.translate import make_decoder
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo, Outcome
-from dragoman.model.parts import Call, Dialect, Part, Result
+from dragoman.model.parts import part_size
 from dragoman.offload import offload
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.codec import StreamBuffer, answer_of, read_outcome
 from dragoman.store.contract import Key, Store
 from dragoman.store.credentials import remove_credentials
-from dragoman.store.records import Answer, BufferedStream, Draft, Ending
+from dragoman.store.packing import StreamBuffer
+from dragoman.store.records import Draft, Ending
 
 logger = logging.getLogger(__name__)
 
@@ -56,20 +55,6 @@ def cancelled_error() -> ErrorInfo:
     return ErrorInfo(kind="cancelled", message="the response was cancelled", code="cancelled")
 
 
-class Ended(Struct, frozen=True, kw_only=True):
-    """An answer that is over. `waiting`: the ids of the calls whose results the client owes.
-
-    answer: None if it is to be read from the body. items: the ids of its items, where its dialect has some.
-    """
-
-    id: str
-    status: TerminalStatus
-    body: bytes
-    answer: Answer | None = None
-    waiting: tuple[str, ...] = ()
-    items: tuple[str, ...] = ()
-
-
 class Keeper:
     """Stores one answer. `draft`: under the id that the answer has where we name it. `stop`: ends its exchange with this error."""
 
@@ -77,22 +62,22 @@ class Keeper:
         "_beginning",
         "_buffer",
         "_draft",
+        "_end",
+        "_family",
+        "_has_begun",
         "_is_over",
         "_is_tried",
         "_managed",
-        "_opening",
-        "_sent_id",
+        "_notes",
         "_shown",
         "_stop",
         "_takes_more",
+        "_upstream",
         "_waiters",
-        "family",
         "is_begun",
         "is_ending",
-        "journal",
         "problem",
         "since",
-        "upstream",
     )
 
     def __init__(
@@ -101,12 +86,14 @@ class Keeper:
         self._managed = managed
         self._draft = draft
         self._stop = stop
-        self._opening = b""
+        self._notes = StoreNotes()
+        self._end: AnswerEnd | None = None  # once it was found
+        self._has_begun = False  # something was sent
         self._buffer = StreamBuffer()
-        self._takes_more = True
+        # The stream of a message is never asked for.
+        self._takes_more = draft.door == "responses"
         self._shown: int | None = None  # of the buffer, from its end on
         self._waiters: list[asyncio.Future[None]] = []
-        self._sent_id = ""
         self._beginning: asyncio.Task[None] | None = None
         self._is_over = False
         self._is_tried = False  # to store its end
@@ -114,11 +101,16 @@ class Keeper:
         """Its end is being stored: whether it was cancelled before that, the store will say."""
         self.problem: ErrorInfo | None = None
         """Why its client is sent a failure in place of the end."""
-        self.journal = Journal()  # for who writes what is kept
         self.is_begun = False
         self.since = 0.0
-        self.upstream = ""
-        self.family: Family | str = ""
+        self._upstream = ""
+        self._family: Family | str = ""
+
+    def expect(self, upstream: str, family: Family | str) -> StoreNotes:
+        """The answer of this upstream comes next. Returns where its writer is to note what is stored."""
+        self._upstream, self._family = upstream, family
+        self._notes = StoreNotes()
+        return self._notes
 
     @property
     def response_id(self) -> str:
@@ -139,11 +131,11 @@ class Keeper:
 
     @property
     def key(self) -> Key | None:
+        """None: it has no id yet, or nobody else may see it."""
         if self._draft.claims:
             return self._draft.owner, self._draft.id
-        if not self._sent_id and self._opening and self._draft.door == "responses":
-            self._sent_id = read_opening(self._opening)[0]
-        return (self._draft.owner, self._sent_id) if self._sent_id else None
+        response_id = self._notes.response_id if self._has_begun else ""
+        return (self._draft.owner, response_id) if response_id else None
 
     async def claim(self) -> None:
         """Begin a response that continues another by a claim, before anything is sent.
@@ -157,12 +149,11 @@ class Keeper:
 
     def take(self, sent: bytes) -> None:
         """More of a stream has been sent."""
-        if not self._opening:
+        if not self._has_begun:
+            self._has_begun = True
             self.since = time.monotonic()
             self._managed.running.add(self)
-            self._opening = _first_frame(sent)
-        pieces = self.journal.cut(sent)
-        if self._takes_more and self._buffer.add(sent, pieces):
+        if self._takes_more and self._buffer.add(sent):
             self._takes_more = self._buffer.size <= MAX_STREAM_BYTES
         if self._waiters:
             self._wake()
@@ -186,38 +177,50 @@ class Keeper:
 
     async def end_stream(self, last: bytes) -> bytes:
         """Store the stream that ends with `last`. Returns what is to be sent: the same, or a failure in place of the end."""
-        door = self._draft.door
         buffer = self._buffer
         if self._shown is None:  # else it was stopped while it was stored, and ends once more
             self._shown = buffer.size
-            buffer.add_last(last, self.journal.cut(last))
-        is_whole = buffer.size <= MAX_STREAM_BYTES
-        if not is_whole and door != "responses":
-            return self._fail(last, _too_large())  # no frame of it has the whole answer
-        end = self.journal.end
-        if end is not None and end.terminal is not None and last.endswith(end.frames):
-            ended: Ended | None = ended_response(end.terminal)
-        else:
-            size = len(last) if door == "responses" else buffer.size
-            ended = await offload(size, read_ended_stream, door, last, buffer.read)
-        if ended is None:
+            if self._takes_more:
+                buffer.add_last(last)
+        end = self._end
+        if end is None:
+            end = self._end = await self._find_end()
+        if end is None:
             return last
+        is_whole = self._takes_more and buffer.size <= MAX_STREAM_BYTES
         try:
-            is_cancelled = await self._store(ended, buffer if is_whole else None)
+            is_cancelled = await self._store(end, buffer if is_whole else None)
         except StoreError as error:
-            return self._fail(last, _unstored(error))
-        if is_cancelled and ended.status != "failed":
-            return self._fail(last, cancelled_error())
+            return self._fail(end, last, _unstored(error))
+        if is_cancelled and end.status != "failed":
+            return self._fail(end, last, cancelled_error())
         return last
 
-    def _fail(self, last: bytes, problem: ErrorInfo) -> bytes:
+    async def _find_end(self) -> AnswerEnd | None:
+        """How the stream ended; None if it came to no end that can be stored."""
+        notes = self._notes
+        end = notes.end
+        if end is None:
+            frame = notes.last_frame
+            end = await offload(len(frame), responses.read_end, frame)
+            return None if end is None else self._with_open_calls(end)
+        if end.body:
+            return end
+        outcome = notes.outcome()
+        size = sum([part_size(part) for choice in outcome.choices for part in choice.parts])
+        body = await offload(size, _message_body, end.id, outcome)
+        return self._with_open_calls(structs.replace(end, body=body))
+
+    def _with_open_calls(self, end: AnswerEnd) -> AnswerEnd:
+        return structs.replace(end, open_calls=open_call_ids(self._notes.outcome()))
+
+    def _fail(self, end: AnswerEnd, last: bytes, problem: ErrorInfo) -> bytes:
         """What is sent in place of an end that is not stored."""
         self.problem = problem
-        end = self.journal.end
-        if end is not None and last.endswith(end.frames):
-            return last[: len(last) - len(end.frames)] + end.fail(problem)
-        # An upstream's own frames; a message that failed has said so.
-        return responses.fail_relayed(last, problem) if self._draft.door == "responses" else last
+        if end.fail is None:  # a message that failed says so
+            return last
+        before, _, after = last.rpartition(end.frames)
+        return before + end.fail(problem) + after
 
     async def end_body(self, body: bytes) -> bytes:
         """Store a body that is about to be sent. The same, or with our id where the upstream's names another response.
@@ -225,20 +228,24 @@ class Keeper:
         Raises:
             StoreError: it is not stored, and must not be sent.
         """
+        end = self._notes.end
+        if end is None and self._draft.door == "responses":
+            end = await offload(len(body), responses.read_body_end, body)
+            end = None if end is None else self._with_open_calls(end)
+        if end is None:
+            return body
         try:
-            await self._end_body(body)
+            await self._store_body(end)
         except RepeatedId:
-            body = rename(body, self._draft.id)
-            await self._end_body(body)
+            own = self._draft.id
+            body = await offload(len(body), set_members, body, {"id": dumps_text(own)})
+            await self._store_body(structs.replace(end, id=own, body=body))
         return body
 
-    async def _end_body(self, body: bytes) -> None:
-        ended = await offload(len(body), read_ended_body, self._draft.door, body)
-        if ended is None:
-            return
-        if ended.id != self._draft.id:
-            self.repeats(ended.id)  # for the next: the store knows better
-        if await self._store(ended, None):
+    async def _store_body(self, end: AnswerEnd) -> None:
+        if end.id != self._draft.id:
+            self.repeats(end.id)  # for the next: the store knows better
+        if await self._store(end, None):
             raise StoreConflict(cancelled_error().message)
 
     def close(self) -> None:
@@ -251,12 +258,12 @@ class Keeper:
 
     async def give_up(self) -> None:
         """Nothing was sent but an error that is about to be: what was claimed is free again before the client gets it."""
-        if self.is_begun and not self._opening and not self._is_over:
+        if self.is_begun and not self._has_begun and not self._is_over:
             self._is_over = True
             await self._abandon()
 
     def begin_soon(self) -> None:
-        """Have others see that it runs."""
+        """Begin it in the store soon, so that others see that it runs."""
         if self._beginning is None and not self._is_over and self.key is not None:
             self._beginning = self._managed.spawn(self._begin())
 
@@ -267,42 +274,44 @@ class Keeper:
             await asyncio.shield(self._beginning)
 
     def lose(self) -> None:
+        """It is running no more: cancelled or deleted, perhaps on another node."""
         # One that is being stored runs no more as well, as soon as it is stored.
         if not (self.is_ending or self._is_over):
             self._stop(cancelled_error())
 
     async def _begin(self) -> None:
-        response_id, body = read_opening(self._opening)
-        draft = structs.replace(self._draft, id=response_id, body=body)
+        notes = self._notes
+        opening = notes.opening
+        body = responses.read_opening(notes.first_frame) if opening is None else opening()
+        draft = structs.replace(self._draft, id=notes.response_id, body=body)
         with suppress(StoreError):  # it is tried once more, with the end
             await self._managed.call("begin", lambda store: store.begin(draft))
             self.is_begun = True
 
-    async def _store(self, ended: Ended, stream: BufferedStream | None) -> bool:
+    async def _store(self, end: AnswerEnd, stream: StreamBuffer | None) -> bool:
         """Whether it has been cancelled meanwhile, and is not stored."""
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
         ending = Ending(
-            status=ended.status,
-            answer=ended.answer,
-            body=ended.body,
+            status=end.status,
+            body=end.body,
             stream=stream,
-            open_calls=ended.waiting,
-            upstream=self.upstream,
-            family=self.family,
+            open_calls=end.open_calls,
+            upstream=self._upstream,
+            family=self._family,
         )
         self.is_ending = True
         try:
             status = await self._managed.call(
-                "store", lambda store: self._write(store, ended, ending)
+                "store", lambda store: self._write(store, end, ending)
             )
         finally:
             self.is_ending = False
         self._is_over = True
         return status == "cancelled"
 
-    async def _write(self, store: Store, ended: Ended, ending: Ending) -> str:
-        owner, response_id = self._draft.owner, ended.id
+    async def _write(self, store: Store, end: AnswerEnd, ending: Ending) -> str:
+        owner, response_id = self._draft.owner, end.id
         if self._is_tried and await _is_stored(store, (owner, response_id), ending):
             return ending.status
         self._is_tried = True
@@ -311,9 +320,9 @@ class Keeper:
         try:
             if is_begun:
                 finished = store.finish(owner, response_id, ending)
-                return await _with_items(store, (owner, response_id), ended.items, finished)
+                return await _with_items(store, (owner, response_id), end.items, finished)
             put = store.put(draft, ending)
-            await _with_items(store, (owner, response_id), ended.items, put)
+            await _with_items(store, (owner, response_id), end.items, put)
         except StoreMissing:
             if not is_begun:
                 raise
@@ -348,14 +357,14 @@ class Keeper:
             return ending.status
         self._note_repeated()
         raise RepeatedId(
-            f"expected a new id from the upstream {self.upstream!r}, a response called {draft.id!r} is stored "
+            f"expected a new id from the upstream {self._upstream!r}, a response called {draft.id!r} is stored "
             "already; from now on the gateway gives its responses ids of its own"
         )
 
     def repeats(self, response_id: str) -> bool:
         """Whether the upstream has just given the same id to the answer to another request."""
-        last = self._managed.last_named.get(self.upstream)
-        self._managed.last_named[self.upstream] = (response_id, self._draft.request)
+        last = self._managed.last_named.get(self._upstream)
+        self._managed.last_named[self._upstream] = (response_id, self._draft.request)
         if last is None or last[0] != response_id or last[1] == self._draft.request:
             return False
         self._note_repeated()
@@ -364,15 +373,15 @@ class Keeper:
     @property
     def is_repeating(self) -> bool:
         """Whether the upstream is known to give one id to several responses."""
-        return self.upstream in self._managed.repeating
+        return self._upstream in self._managed.repeating
 
     def _note_repeated(self) -> None:
         if not self.is_repeating:
             logger.warning(
                 "the upstream %s repeats the ids of responses: they get ids of the gateway from now on",
-                self.upstream,
+                self._upstream,
             )
-            self._managed.repeating.add(self.upstream)
+            self._managed.repeating.add(self._upstream)
 
     async def _abandon(self) -> None:
         if self._beginning is not None:
@@ -381,16 +390,10 @@ class Keeper:
         if not self.is_begun or key is None:
             return
         with suppress(StoreError):
-            if self._opening:
+            if self._has_begun:
                 await self._managed.call("cancel", lambda store: store.cancel(*key))
             else:
                 await self._managed.call("forget", lambda store: _forget(store, key))
-
-
-def _first_frame(sent: bytes) -> bytes:
-    """The first frame with data, which names the response; all that was sent if it is not the very first frame."""
-    end = sent.find(b"\n\n") + 2
-    return sent[:end] if b"data:" in sent[:end] else sent
 
 
 async def _is_stored(store: Store, key: Key, ending: Ending) -> bool:
@@ -425,78 +428,17 @@ async def _forget(store: Store, key: Key) -> None:
     await store.delete(*key)
 
 
-def _too_large() -> ErrorInfo:
-    message = f"expected an answer of at most {MAX_STREAM_BYTES:,} bytes to be kept, got more"
-    return ErrorInfo(kind="server", message=message)
-
-
 def _unstored(error: StoreError) -> ErrorInfo:
     info = error_info(error)
     message = f"the response could not be stored: {error.message}"
     return ErrorInfo(kind=info.kind, message=message, status=info.status)
 
 
-_NO_ENCODE = EncodeContext()
-
-
-def read_ended_stream(door: Dialect, last: bytes, whole: Callable[[], bytes]) -> Ended | None:
-    """The answer that ends in `last`; None if none does. `whole`: all of its stream, asked for where it is needed."""
-    if door == "responses":
-        terminal = responses.read_terminal(last)
-        return None if terminal is None else ended_response(terminal)
-    decoder = make_decoder(door)
-    events = [*decoder.events(whole())]
-    for step in decoder.close():
-        events += step.events
-    return _message(door, fold(events))
-
-
-def read_ended_body(door: Dialect, body: bytes) -> Ended | None:
-    """The same of a body; None if it has no answer with an id."""
-    if door == "responses":
-        whole = responses.read_whole(body)
-        return None if whole is None else ended_response(whole)
-    return _message(door, read_outcome(door, body), body)
-
-
-def ended_response(terminal: Terminal) -> Ended:
-    """The same where the end says it of itself."""
-    waiting = terminal.waiting
-    if waiting is None:
-        waiting = _waiting(answer_of(read_outcome("responses", terminal.body)).parts)
-    return Ended(
-        id=terminal.id,
-        status=terminal.status,
-        body=terminal.body,
-        waiting=waiting,
-        items=terminal.items,
-    )
-
-
-def _message(door: Dialect, outcome: Outcome, body: bytes = b"") -> Ended | None:
-    if not outcome.response_id or not (outcome.completed or outcome.error is not None):
-        return None
-    status: TerminalStatus = "completed" if outcome.error is None else "failed"
-    if not body and outcome.error is None:
-        dialect = CODECS[door]
-        body = dialect.write_body(outcome, _NO_ENCODE, answer_book(dialect.losses, {}))
-    answer = answer_of(outcome)
-    return Ended(
-        id=outcome.response_id,
-        status=status,
-        body=body,
-        answer=answer,
-        waiting=_waiting(answer.parts),
-    )
-
-
-def _waiting(parts: tuple[Part, ...]) -> tuple[str, ...]:
-    answered = {part.call_id for part in parts if isinstance(part, Result)}
-    return tuple(
-        part.call_id
-        for part in parts
-        if isinstance(part, Call)
-        and part.executor == "client"
-        and part.status == "completed"
-        and part.call_id not in answered
-    )
+def _message_body(message_id: str, outcome: Outcome) -> bytes:
+    """The body of a streamed message; of one that failed, with what it said before."""
+    if outcome.error is not None or not outcome.completed:
+        choices = tuple([structs.replace(choice, finish=None) for choice in outcome.choices])
+        outcome = structs.replace(outcome, choices=choices, error=None, completed=True)
+    codec = CODECS["messages"]
+    book = answer_book(codec.losses, {})
+    return codec.write_body(outcome, EncodeContext(response_id=message_id), book)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dragoman.config.environment import default_store_path
 from dragoman.config.settings import StoreSettings
@@ -25,8 +25,11 @@ from dragoman.errors import (
 )
 from dragoman.model.request import Request
 from dragoman.store.contract import LEASE_SECONDS, Key, Store
+from dragoman.store.engine_store import open_store
 from dragoman.store.records import Swept
-from dragoman.store.url import open_store
+
+if TYPE_CHECKING:
+    from dragoman.state.keeper import Keeper
 
 logger = logging.getLogger(__name__)
 
@@ -63,41 +66,6 @@ SWEEP_PAUSE_SECONDS = 0.05
 _READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "read"})
 
 
-class Running(Protocol):
-    """A response that is being sent, as far as the maintenance of the store must know it."""
-
-    @property
-    def key(self) -> Key | None:
-        """None: it has no id yet, or nobody else may see it."""
-        ...
-
-    @property
-    def since(self) -> float: ...
-
-    @property
-    def is_begun(self) -> bool: ...
-
-    def begin_soon(self) -> None:
-        """Begin it in the store soon, so that others see it."""
-        ...
-
-    async def begin_now(self) -> None:
-        """The same, and wait for it."""
-        ...
-
-    def sent_from(self, start: int) -> bytes:
-        """What was sent of it, from a byte on."""
-        ...
-
-    def more(self) -> "asyncio.Future[None]":
-        """Done when more was sent of it, or it is over."""
-        ...
-
-    def lose(self) -> None:
-        """It is running no more: cancelled or deleted, perhaps on another node."""
-        ...
-
-
 class ManagedStore:
     """One per gateway. `note`: called with each operation, whether it failed, and how long it took."""
 
@@ -108,7 +76,7 @@ class ManagedStore:
         on_sweep: Callable[[Swept], None],
     ) -> None:
         self.settings = settings
-        self.running: set[Running] = set()
+        self.running: set[Keeper] = set()
         self.repeating: set[str] = set()
         """The upstreams that have given one id to several responses."""
         self.last_named: dict[str, tuple[str, Request]] = {}
@@ -196,7 +164,7 @@ class ManagedStore:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def find(self, key: Key) -> Running | None:
+    def find(self, key: Key) -> "Keeper | None":
         """The response of this gateway that runs under this key."""
         return next((each for each in self.running if each.key == key), None)
 
@@ -268,7 +236,7 @@ class ManagedStore:
         self, name: str, find: Callable[[Store, list[Key]], Awaitable[frozenset[Key]]]
     ) -> None:
         """Stop what runs no more according to the store."""
-        begun: dict[Key, list[Running]] = {}
+        begun: dict[Key, list[Keeper]] = {}
         for each in self.running:
             if each.is_begun and each.key is not None:
                 begun.setdefault(each.key, []).append(each)  # one that repeats an id has it too

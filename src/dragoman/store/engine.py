@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from dragoman.config.settings import StoreSettings
-from dragoman.core.journal import TerminalStatus
+from dragoman.core.store_notes import TerminalStatus
 from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
 from dragoman.model.parts import Dialect
 from dragoman.store.codec import unpack_names
@@ -110,7 +110,7 @@ def claim_result(head: Head, by: str) -> ClaimResult:
     return "won"
 
 
-def gives_back(status: TerminalStatus) -> bool:
+def gives_back(status: Status) -> bool:
     """Whether a response that ends so gives back its claim: another attempt may continue what it could not."""
     return status in ("failed", "cancelled")
 
@@ -167,22 +167,28 @@ def broken_chain(oldest: Head, *, count: int, size: int) -> StoreMissing | Store
     )
 
 
-class NewRow(Struct, frozen=True, gc=False):
-    """A row to be written, with its request and what was sent at its beginning. The engine sets when it expires."""
+class Content(Struct, gc=False):
+    """A row with its content, as far as it was asked for.
+
+    body: what was sent at the beginning, or the whole answer. answer: None while it runs. Earlier versions wrote answers
+    there; now it is empty, and the answer is read from `body`.
+    """
 
     row: Row
-    request: bytes
-    body: bytes
+    request: bytes = b""
+    answer: bytes | None = None
+    body: bytes = b""
+    stream: bytes | None = None
 
 
 class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row. `answer` is empty if it is to be read from `body`."""
+    """What the end of a response adds to its row. `answer`: as of `Content`."""
 
     status: TerminalStatus
     open_calls: str
     upstream: str
     family: str
-    answer: bytes
+    answer: bytes = b""
     body: bytes
     stream: bytes | None
 
@@ -191,29 +197,8 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
         return len(self.answer) + len(self.body) + len(self.stream or b"")
 
 
-Entry = Callable[[], tuple[NewRow, RowEnd | None]]
-"""What is to be inserted, made when it is: many at once are made faster. Raises StoreError."""
-
-
-class Content(Struct, frozen=True, gc=False):
-    """A row with what was sent."""
-
-    row: Row
-    body: bytes
-    stream: bytes | None
-
-
-class Share(Struct, frozen=True, gc=False):
-    """A row with its share of a conversation. `answer` is empty if it is to be read from `body`, which is there only then."""
-
-    row: Row
-    request: bytes
-    answer: bytes | None
-    body: bytes | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.request) + len(self.answer or b"") + len(self.body or b"")
+Entry = Callable[[], Content]
+"""What is to be inserted, made when it is: many at once are made faster. The engine sets when it expires. Raises StoreError."""
 
 
 class Engine(Protocol):
@@ -238,8 +223,8 @@ class Engine(Protocol):
 
     async def content(self, key: Key, now: float, *, stream: bool) -> Content | None: ...
 
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[Share]:
-        """The newest first; stops at `depth`, at `MAX_CHAIN_BYTES` and where a parent is missing."""
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[Content]:
+        """The newest first; with its body where the answer is read from it. Stops at `depth`, at `MAX_CHAIN_BYTES` and where a parent is missing."""
         ...
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:

@@ -1,26 +1,31 @@
-"""A store made of an engine: records are packed and unpacked here, scrubbed, cleaned and held to the caps."""
+"""A store by its URL: an engine, whose records are packed and unpacked here, scrubbed, cleaned and held to the caps.
 
+memory:                                nothing survives the process
+sqlite:                                a file in the user's state directory
+sqlite:///var/lib/dragoman/store.db    that file; `sqlite:` and a path without slashes before it is relative
+sqlite:…?synchronous=normal            faster where fsync is slow; what the machine lost with its power is gone
+postgresql://user@host/database        any URL that libpq takes; `postgres://` is the same
+"""
+
+import os
 import time
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 
+from dragoman.config.environment import sqlite_place, store_engine
 from dragoman.config.settings import StoreSettings
 from dragoman.core.surrogates import replace_lone
-from dragoman.errors import StoreDamaged
+from dragoman.errors import ConfigError, StoreDamaged
+from dragoman.model.parts import Part
 from dragoman.offload import LARGE, offload
 from dragoman.store.codec import (
-    pack_bytes,
-    pack_ending,
     pack_escrowed,
     pack_names,
     pack_request,
-    read_answer,
-    unpack_answer,
-    unpack_bytes,
+    read_parts,
     unpack_escrowed,
+    unpack_old_answer,
     unpack_request,
-    unpack_stream,
-    weigh_ending,
     weigh_request,
 )
 from dragoman.store.contract import (
@@ -30,21 +35,22 @@ from dragoman.store.contract import (
     SWEEP_BATCH,
     ClaimResult,
     Key,
+    Store,
 )
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
+    Content,
     Engine,
-    NewRow,
     Row,
     RowEnd,
-    Share,
     broken_chain,
     check_size,
     head_of,
     missing,
 )
+from dragoman.store.memory import MemoryEngine
+from dragoman.store.packing import pack_bytes, unpack_bytes, unpack_stream
 from dragoman.store.records import (
-    Answer,
     Draft,
     Ending,
     Escrowed,
@@ -55,11 +61,39 @@ from dragoman.store.records import (
     StoreStats,
     Swept,
 )
+from dragoman.store.sqlite.engine import open_sqlite
 
 # Compressed JSON grows about so much when it is read again: what decides where to read it.
 _GROWTH = 8
 # Items are kept where seals are, as those of a provider family that there is not.
 _ITEMS = "items of responses"
+
+
+async def open_store(settings: StoreSettings, *, clock: Callable[[], float] = time.time) -> Store:
+    """The store, reached and at the newest version of its tables.
+
+    Raises:
+        ConfigError: the URL names no engine, or one that is not installed.
+        StoreUnavailable: it cannot be reached. StoreDamaged: what is there is not ours, or of a version to come.
+    """
+    return EngineStore(await _open_engine(settings), settings, clock=clock)
+
+
+async def _open_engine(settings: StoreSettings) -> Engine:
+    match store_engine(settings.url):
+        case "memory":
+            return MemoryEngine(settings)
+        case "sqlite":
+            path, synchronous = sqlite_place(settings.url, os.environ)
+            return await open_sqlite(path, settings, synchronous=synchronous)
+        case _:
+            try:
+                from dragoman.store.postgres.engine import open_postgres  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                raise ConfigError(
+                    "expected psycopg for a store in PostgreSQL: install dragoman[postgres]"
+                ) from error
+            return await open_postgres(settings)
 
 
 class EngineStore:
@@ -100,7 +134,7 @@ class EngineStore:
         return frozenset([asked[key] for key in lost])
 
     async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
-        over = await offload(weigh_ending(ending), self._over, ending)
+        over = await offload(_weigh(ending), self._over, ending)
         return await self._engine.finish(_key(owner, response_id), over, self._clock())
 
     async def put(self, draft: Draft, ending: Ending) -> None:
@@ -136,7 +170,7 @@ class EngineStore:
         if not shares:
             raise missing(response_id)
         with _readable():
-            size = sum(share.size for share in shares)
+            size = sum(map(_size, shares))
             oldest = shares[-1].row
             if size > MAX_CHAIN_BYTES or (oldest.parent is not None and len(shares) < depth):
                 raise broken_chain(head_of(oldest, now), count=len(shares), size=size)
@@ -218,23 +252,24 @@ class EngineStore:
         now = self._clock()
         until = now + lease
 
-        def entry() -> tuple[NewRow, RowEnd | None]:
-            return self._fresh(draft, until), None if ending is None else self._over(ending)
+        def entry() -> Content:
+            return self._content(draft, ending, until)
 
-        weight = weigh_request(draft.request) + (0 if ending is None else weigh_ending(ending))
+        weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
         if weight < LARGE:
             await self._engine.insert(entry, now)
         else:
             made = await offload(weight, entry)
             await self._engine.insert(lambda: made, self._clock())
 
-    def _fresh(self, draft: Draft, lease: float) -> NewRow:
+    def _content(self, draft: Draft, ending: Ending | None, lease: float) -> Content:
         """`lease`: until when it may run unseen."""
-        packed = pack_request(remove_credentials(draft.request))
+        request = pack_request(remove_credentials(draft.request))
         body = pack_bytes(draft.body)
-        size = len(packed) + len(body)
+        size = len(request) + len(body)
         if size > self._most:
             check_size(size, self._settings, "a request", is_sent=True)
+        over = None if ending is None else self._over(ending)
         parent = None if draft.parent is None else _clean(draft.parent)
         row = Row(
             id=_clean(draft.id),
@@ -242,31 +277,31 @@ class EngineStore:
             parent=parent,
             created=draft.created,
             expires=0.0,
-            status="in_progress",
+            status="in_progress" if over is None else over.status,
             lease=lease,
             door=draft.door,
             model=_clean(draft.model),
-            upstream="",
-            family="",
+            upstream="" if over is None else over.upstream,
+            family="" if over is None else over.family,
             inherits=draft.inherits,
             claims=draft.claims and parent is not None,
-            open_calls="",
+            open_calls="" if over is None else over.open_calls,
             claimed_by=None,
             claimed_until=None,
-            size=size,
+            size=size if over is None else len(request) + over.size,
         )
-        return NewRow(row, packed, body)
+        if over is None:
+            return Content(row, request, body=body)
+        return Content(row, request, over.answer, over.body, over.stream)
 
     def _over(self, ending: Ending) -> RowEnd:
-        packed = pack_ending(ending)
         over = RowEnd(
             status=ending.status,
             open_calls=pack_names(ending.open_calls),
             upstream=_clean(ending.upstream),
             family=_clean(ending.family),
-            answer=packed[0],
-            body=packed[1],
-            stream=packed[2],
+            body=pack_bytes(ending.body),
+            stream=None if ending.stream is None else ending.stream.packed(),
         )
         if over.size > self._most:
             check_size(over.size, self._settings, "an answer")
@@ -286,28 +321,31 @@ def _readable() -> Generator[None]:
         raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
 
 
-def _links(shares: list[Share], now: float) -> tuple[Link, ...]:
+def _size(content: Content) -> int:
+    return len(content.request) + len(content.answer or b"") + len(content.body)
+
+
+def _links(shares: list[Content], now: float) -> tuple[Link, ...]:
     return tuple(
         [
-            Link(
-                head_of(share.row, now),
-                unpack_request(share.request),
-                _answer(share),
-            )
+            Link(head_of(share.row, now), unpack_request(share.request), _parts(share))
             for share in reversed(shares)
         ]
     )
 
 
-def _answer(share: Share) -> Answer | None:
-    if share.body is not None:
-        answer = read_answer(share.row.door, unpack_bytes(share.body))
-        if answer.error is not None and share.row.status in ("completed", "incomplete"):
-            raise StoreDamaged(
-                f"expected the body of an answer in the store: {answer.error.message}"
-            )
-        return answer
-    return None if share.answer is None else unpack_answer(share.answer)
+def _parts(share: Content) -> tuple[Part, ...] | None:
+    if share.answer is None:
+        return None
+    if share.answer:
+        return unpack_old_answer(share.answer)
+    has_failed = share.row.status not in ("completed", "incomplete")
+    return read_parts(share.row.door, unpack_bytes(share.body), has_failed=has_failed)
+
+
+def _weigh(ending: Ending) -> int:
+    """How many bytes of it are still to be packed."""
+    return len(ending.body) + (0 if ending.stream is None else ending.stream.loose)
 
 
 def _asked(running: Collection[Key]) -> dict[Key, Key]:

@@ -14,7 +14,6 @@ from dragoman.store.engine import (
     Entry,
     Row,
     RowEnd,
-    Share,
     claim_result,
     claim_taken,
     exists,
@@ -32,14 +31,6 @@ _FREED = 1 / 16
 _Place = tuple[str, str, str]
 
 
-class _Kept(Struct):
-    row: Row
-    request: bytes
-    body: bytes
-    answer: bytes | None = None
-    stream: bytes | None = None
-
-
 class _Sealed(Struct, frozen=True):
     data: bytes
     expires: float
@@ -52,7 +43,7 @@ class MemoryEngine:
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
-        self._kept: dict[Key, _Kept] = {}
+        self._kept: dict[Key, Content] = {}
         self._sealed: dict[_Place, _Sealed] = {}
         self._size = 0
 
@@ -61,9 +52,9 @@ class MemoryEngine:
         return "memory"
 
     async def insert(self, entry: Entry, now: float) -> None:
-        fresh, over = entry()
+        made = entry()
         # A copy: the row is changed here, and must not change in the hands of whoever made it.
-        row = structs.replace(fresh.row)
+        row = structs.replace(made.row)
         key = (row.owner, row.id)
         if self._live(key, now) is not None:
             raise exists(row.id)
@@ -77,10 +68,10 @@ class MemoryEngine:
             for ancestor in self._upwards(above, now):
                 ancestor.row.expires = max(ancestor.row.expires, life.expires)
         self._drop(key)
-        kept = self._kept[key] = _Kept(row, fresh.request, fresh.body)
+        self._kept[key] = structs.replace(made, row=row)
         self._size += row.size
-        if over is not None:
-            self._end(kept, over)
+        if row.status != "in_progress":
+            self._settle(row, row.status)
         self._make_room()
 
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
@@ -116,19 +107,16 @@ class MemoryEngine:
 
     async def content(self, key: Key, now: float, *, stream: bool) -> Content | None:
         kept = self._live(key, now)
-        return (
-            None if kept is None else Content(kept.row, kept.body, kept.stream if stream else None)
-        )
+        if kept is None or stream:
+            return kept
+        return structs.replace(kept, stream=None)
 
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[Share]:
-        shares: list[Share] = []
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[Content]:
+        shares: list[Content] = []
         size = 0
         for kept in self._upwards(self._live(key, now), now):
-            share = Share(
-                kept.row, kept.request, kept.answer, kept.body if kept.answer == b"" else None
-            )
-            shares.append(share)
-            size += share.size
+            shares.append(kept)
+            size += len(kept.request) + len(kept.body)
             if len(shares) >= depth or size > MAX_CHAIN_BYTES:
                 break
         return shares
@@ -205,18 +193,10 @@ class MemoryEngine:
         self._sealed.clear()
         self._size = 0
 
-    def _end(self, kept: _Kept, over: RowEnd) -> None:
+    def _end(self, kept: Content, over: RowEnd) -> None:
         """Raises StoreConflict: another holds the claim."""
         row = kept.row
-        if row.claims:
-            claimed = self._claimed(row)
-            if gives_back(over.status):
-                if claimed is not None:
-                    _give_back(claimed)
-            elif claimed is None:
-                raise claim_taken(row.id, row.parent)
-            else:
-                claimed.claimed_until = None
+        self._settle(row, over.status)
         self._size -= row.size
         row.size = len(kept.request) + over.size
         row.status, row.open_calls = over.status, over.open_calls
@@ -224,7 +204,20 @@ class MemoryEngine:
         self._size += row.size
         kept.answer, kept.body, kept.stream = over.answer, over.body, over.stream
 
-    def _parent(self, row: Row) -> _Kept | None:
+    def _settle(self, row: Row, status: Status) -> None:
+        """The response ends so. Raises StoreConflict: another holds the claim."""
+        if not row.claims:
+            return
+        claimed = self._claimed(row)
+        if gives_back(status):
+            if claimed is not None:
+                _give_back(claimed)
+        elif claimed is None:
+            raise claim_taken(row.id, row.parent)
+        else:
+            claimed.claimed_until = None
+
+    def _parent(self, row: Row) -> Content | None:
         return None if row.parent is None else self._kept.get((row.owner, row.parent))
 
     def _claimed(self, row: Row) -> Row | None:
@@ -232,16 +225,16 @@ class MemoryEngine:
         parent = self._parent(row) if row.claims else None
         return parent.row if parent is not None and parent.row.claimed_by == row.id else None
 
-    def _upwards(self, kept: _Kept | None, now: float) -> Iterator[_Kept]:
+    def _upwards(self, kept: Content | None, now: float) -> Iterator[Content]:
         while kept is not None and kept.row.expires > now:
             yield kept
             kept = self._parent(kept.row)
 
-    def _live(self, key: Key, now: float) -> _Kept | None:
+    def _live(self, key: Key, now: float) -> Content | None:
         kept = self._kept.get(key)
         return kept if kept is not None and kept.row.expires > now else None
 
-    def _find(self, key: Key, now: float) -> _Kept:
+    def _find(self, key: Key, now: float) -> Content:
         kept = self._live(key, now)
         if kept is None:
             raise missing(key[1])

@@ -5,14 +5,14 @@ as a `Head` (small, all that decisions need), a `Stored` (what was sent to the c
 conversation).
 """
 
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
-from dragoman.core.journal import TerminalStatus
-from dragoman.model.outcome import ErrorInfo, FinishReason, Usage
+from dragoman.core.store_notes import TerminalStatus
 from dragoman.model.parts import Dialect, Part, Reasoning, Seal
 from dragoman.model.request import Request
+from dragoman.store.packing import StreamBuffer
 
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -42,46 +42,19 @@ class Draft(Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What the model said, in canonical form."""
-
-    parts: tuple[Part, ...] = ()
-    finish: FinishReason | None = None
-    usage: Usage | None = None
-    error: ErrorInfo | None = None
-
-
-class BufferedStream(Protocol):
-    """Bytes that came in pieces and are packed in part (`codec.StreamBuffer`)."""
-
-    @property
-    def loose(self) -> int:
-        """How many are still to be packed."""
-        ...
-
-    def packed(self) -> bytes:
-        """All of them, as a store keeps them."""
-        ...
-
-    def packed_with(self, body: bytes) -> bytes | None:
-        """The same together with a body that they end in; None if they are to be kept apart."""
-        ...
-
-
 class Ending(Struct, frozen=True, kw_only=True):
     """A response that is over.
 
-    answer: what the model said; None: it is to be read from `body`, in the dialect of the door.
-    body: the JSON body as sent, or as it would have been: what a later GET returns.
-    stream: the bytes of the SSE stream as sent, with its terminal event; None if it was not streamed.
+    body: the JSON body as sent, or as it would have been: what a later GET returns. What the model said is read from it, in
+        the dialect of the door.
+    stream: the SSE stream as sent, with its terminal event; None if it was not streamed, or is not to be sent again.
     open_calls: the ids of the calls whose results the client owes, as it knows them.
     upstream: the name of the upstream that answered. family: the provider family whose seals are in the answer.
     """
 
     status: TerminalStatus
-    answer: Answer | None
     body: bytes = b""
-    stream: bytes | BufferedStream | None = None
+    stream: StreamBuffer | None = None
     open_calls: tuple[str, ...] = ()
     upstream: str = ""
     family: str = ""
@@ -122,11 +95,11 @@ class Stored(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """A response's share of its conversation. `answer` is None while it runs, and if it never ended."""
+    """A response's share of its conversation. `parts`: what the model said; None while it runs, and if it never ended."""
 
     head: Head
     request: Request
-    answer: Answer | None
+    parts: tuple[Part, ...] | None
 
 
 class Escrowed(Struct, frozen=True, kw_only=True):

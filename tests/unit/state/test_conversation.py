@@ -7,7 +7,7 @@ from dragoman.model.parts import Call, Extra, Result, Text
 from dragoman.model.request import Namespace, Request, Tool, ToolChoice, Turn
 from dragoman.state.conversation import continued, settings_of
 from dragoman.store.engine import Row, head_of
-from dragoman.store.records import Answer, Draft, Head, Link
+from dragoman.store.records import Draft, Head, Link
 
 
 def head(*, inherits: bool = False) -> Head:
@@ -26,8 +26,8 @@ def instructions(text: str) -> Turn:
 
 
 def link(request: Request, *said: str, inherits: bool = False) -> Link:
-    answer = Answer(parts=tuple(Text(text=text) for text in said)) if said else None
-    return Link(head(inherits=inherits), request, answer)
+    parts = tuple(Text(text=text) for text in said) or None
+    return Link(head(inherits=inherits), request, parts)
 
 
 CALL = Call(call_id="c", name="f", input="{}")
@@ -61,7 +61,7 @@ def test_without_history_only_the_reference_goes() -> None:
 
 
 def test_answer_that_is_missing_or_empty_adds_no_turn() -> None:
-    chain = (link(Request(turns=(user("1"),))), Link(head(), Request(turns=(user("2"),)), Answer()))
+    chain = (link(Request(turns=(user("1"),))), Link(head(), Request(turns=(user("2"),)), ()))
     assert continued(chain, Request(turns=(user("3"),))).turns == (user("1"), user("2"), user("3"))
 
 
@@ -78,7 +78,7 @@ def test_settings_go_on_where_the_request_is_silent() -> None:
         stop=("x",),
         extra=Extra("messages", {"one": Raw(b"1"), "two": Raw(b"2")}),
     )
-    calls = Link(head(), first, Answer(parts=(CALL,), finish="tool_calls"))
+    calls = Link(head(), first, (CALL,))
     new = Request(
         model="a", turns=(RESULT,), max_tokens=50, extra=Extra("messages", {"two": Raw(b"3")})
     )

@@ -8,7 +8,7 @@ from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request
 from dragoman.state.endpoints import Replay, page_of_items, replay
-from dragoman.store.records import Answer, Head, Link
+from dragoman.store.records import Head, Link
 
 
 def link(number: int, request: Request, *parts: Text | Call) -> Link:
@@ -29,7 +29,7 @@ def link(number: int, request: Request, *parts: Text | Call) -> Link:
         is_settled=False,
         size=0,
     )
-    return Link(head, request, Answer(parts=parts))
+    return Link(head, request, parts)
 
 
 CHAIN = (

@@ -11,35 +11,32 @@ from msgspec import structs
 
 from dragoman.config.settings import StoreSettings
 from dragoman.core.fold import unfold
-from dragoman.core.journal import Journal
-from dragoman.dialects.base import EncodeContext
+from dragoman.core.losses import answer_book
+from dragoman.core.store_notes import StoreNotes
+from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.registry import CODECS
+from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.translate import make_encoder
+from dragoman.errors import StoreMissing
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Dialect, Text
 from dragoman.model.request import Request
 from dragoman.state import managed_store
-from dragoman.state.keeper import Keeper, read_ended_body, read_ended_stream
+from dragoman.state.keeper import Keeper
 from dragoman.state.managed_store import ManagedStore
-from dragoman.store.codec import read_answer
 from dragoman.store.contract import Key
-from dragoman.store.records import Draft
+from dragoman.store.records import Draft, Link
 from store_help import draft, ending
 
 ID = "resp_1"
 KEY = ("owner", ID)
 
 
-def stream_of(text: str) -> bytes:
-    choice = Choice(parts=(Text(text=text),), finish="stop")
-    outcome = Outcome(response_id=ID, model="m", choices=(choice,), completed=True)
-    encoder = make_encoder("responses", EncodeContext(response_id=ID, created=7))
-    return encoder.encode_all(unfold(outcome)) + encoder.close()
-
-
 def keeper_of(
     holder: ManagedStore,
     stop: Callable[[ErrorInfo], None] = lambda _: None,
     parent: str | None = None,
+    door: Dialect = "responses",
 ) -> Keeper:
     """`parent`: the response that it continues by a claim."""
     request = Request(model="m")
@@ -47,12 +44,25 @@ def keeper_of(
         id=ID,
         owner="owner",
         created=7.0,
-        door="responses",
+        door=door,
         request=request,
         parent=parent,
         claims=parent is not None,
     )
     return Keeper(holder, draft, stop)
+
+
+def encoded(keeper: Keeper, outcome: Outcome, door: Dialect = "responses") -> bytes:
+    """The stream of an answer, of which its encoder has noted what the keeper needs."""
+    context = EncodeContext(response_id=ID, created=7, notes=keeper.expect("local", "openai"))
+    encoder = make_encoder(door, context)
+    return encoder.encode_all(unfold(outcome)) + encoder.close()
+
+
+def streamed(keeper: Keeper, text: str) -> bytes:
+    choice = Choice(parts=(Text(text=text),), finish="stop")
+    outcome = Outcome(response_id=ID, model="m", choices=(choice,), completed=True)
+    return encoded(keeper, outcome)
 
 
 def holder_of(url: str = "memory:") -> ManagedStore:
@@ -66,7 +76,7 @@ def test_an_answer_that_is_stopped_while_it_is_stored_is_kept_once() -> None:
     async def run() -> None:
         holder = holder_of()
         keeper = keeper_of(holder)
-        told = stream_of("x" * 20_000)
+        told = streamed(keeper, "x" * 20_000)
         first = asyncio.create_task(keeper.end_stream(told))
         await asyncio.sleep(0)
         first.cancel()
@@ -101,7 +111,7 @@ def test_a_response_that_is_being_stored_is_not_lost_because_it_runs_no_more(
     async def run() -> None:
         holder = holder_of(f"sqlite://{tmp_path / 'store.db'}")
         keeper = await claimed(holder, stopped.append)
-        told = stream_of("x")
+        told = streamed(keeper, "x")
         storing = asyncio.create_task(keeper.end_stream(told))
         lost: frozenset[Key] = frozenset()
         async with asyncio.timeout(10):
@@ -121,7 +131,7 @@ def test_an_end_that_is_stored_twice_is_no_conflict_with_itself(is_claimed: bool
     async def run() -> None:
         holder = holder_of()
         keeper = await claimed(holder) if is_claimed else keeper_of(holder)
-        told = stream_of("x")
+        told = streamed(keeper, "x")
         assert await keeper.end_stream(told) == told
         assert await keeper.end_stream(told) == told
         kept = await holder.call("read", lambda store: store.read(*KEY, stream=True))
@@ -157,7 +167,8 @@ def test_the_same_answer_that_runs_twice_at_once_ends_twice(
         nonlocal looks
         holder = ManagedStore(StoreSettings(url="memory:"), note, lambda _: None)
         running, other = keeper_of(holder, stopped.append), keeper_of(holder)
-        told = stream_of("x")
+        told = streamed(running, "x")
+        assert streamed(other, "x") == told
         first = told[: told.index(b"\n\n") + 2]
         await holder.call("ping", lambda store: store.ping())
         running.take(first)
@@ -169,6 +180,7 @@ def test_the_same_answer_that_runs_twice_at_once_ends_twice(
         assert await running.end_stream(told[len(first) :]) == told[len(first) :]
         await holder.call("cancel", lambda store: store.delete(*KEY))
         kept = keeper_of(holder, stopped.append)
+        streamed(kept, "x")
         kept.take(first)
         await until(lambda: kept.is_begun)
         await holder.call("cancel", lambda store: store.cancel(*KEY))
@@ -190,43 +202,66 @@ OUTCOME = Outcome(
 )
 
 
-def stream_in(door: str, outcome: Outcome) -> bytes:
-    encoder = make_encoder(door, EncodeContext(response_id="id_1", created=7))
-    return encoder.encode_all(unfold(outcome)) + encoder.close()
+async def stored(door: Dialect, outcome: Outcome, *, is_body: bool = False) -> Link:
+    """What is found of an answer that was sent."""
+    holder = holder_of()
+    keeper = keeper_of(holder, door=door)
+    if is_body:
+        notes = keeper.expect("local", "openai")
+        context = EncodeContext(response_id=ID, created=7, notes=notes)
+        codec = CODECS[door]
+        body = codec.write_body(outcome, context, answer_book(codec.losses, {}))
+        assert await keeper.end_body(body) == body
+    else:
+        told = encoded(keeper, outcome, door)
+        first = told.index(b"\n\n") + 2
+        keeper.take(told[:first])
+        assert await keeper.end_stream(told[first:]) == told[first:]
+    (link,) = await holder.call("chain", lambda store: store.chain(*KEY))
+    keeper.close()
+    await holder.close()
+    return link
+
+
+@pytest.mark.parametrize("is_body", [False, True])
+@pytest.mark.parametrize("door", ["responses", "messages"])
+def test_a_stream_and_its_body_are_kept_alike(door: Dialect, is_body: bool) -> None:
+    link = asyncio.run(stored(door, OUTCOME, is_body=is_body))
+    assert link.head.status == "completed"
+    assert link.head.open_calls == ("call_1",)
+    assert link.parts is not None
+    assert [type(part) for part in link.parts] == [Text, Call]
 
 
 @pytest.mark.parametrize("door", ["responses", "messages"])
-def test_a_stream_and_its_body_are_kept_alike(door: Dialect) -> None:
-    told = stream_in(door, OUTCOME)
-    last = told[told.rindex(b"\n\n", 0, len(told) // 2) + 2 :]
-    ended = read_ended_stream(door, last, lambda: told)
-    assert ended is not None
-    assert (ended.id, ended.status, ended.waiting) == ("id_1", "completed", ("call_1",))
-    answer = ended.answer or read_answer(door, ended.body)
-    assert [type(part) for part in answer.parts] == [Text, Call]
-    again = read_ended_body(door, ended.body)
-    assert again is not None
-    assert (again.answer or read_answer(door, again.body)).finish == answer.finish == "tool_calls"
-    assert again.waiting == ended.waiting
-    assert json.loads(again.body) == json.loads(ended.body)
-
-
-@pytest.mark.parametrize("door", ["responses", "messages"])
-def test_a_failure_is_kept_as_one_and_a_beginning_is_not_kept(door: Dialect) -> None:
+def test_a_failure_is_kept_as_one_with_what_was_said_before(door: Dialect) -> None:
     failed = Outcome(
         response_id="resp_1",
         choices=(Choice(parts=(Text(text="So."),)),),
         error=ErrorInfo(kind="server", message="broken"),
     )
-    told = stream_in(door, failed)
-    ended = read_ended_stream(door, told, lambda: told)
-    assert ended is not None
-    assert ended.status == "failed"
-    assert ended.waiting == ()
-    begun = told[: told.index(b"\n\n") + 2]
-    if door == "responses":
-        assert read_ended_stream(door, begun, lambda: begun) is None
-    assert read_ended_body(door, b'{"error":{"message":"x"}}') is None
+    link = asyncio.run(stored(door, failed))
+    assert link.head.status == "failed"
+    assert link.head.open_calls == ()
+    assert link.parts is not None
+    assert [part.text for part in link.parts if isinstance(part, Text)] == ["So."]
+
+
+@pytest.mark.parametrize("door", ["responses", "messages"])
+def test_what_is_no_answer_is_not_kept(door: Dialect) -> None:
+    async def run() -> None:
+        holder = holder_of()
+        keeper = keeper_of(holder, door=door)
+        keeper.expect("local", "openai")
+        error = b'{"error":{"message":"x"}}'
+        assert await keeper.end_body(error) == error
+        assert await keeper.end_stream(b"event: error\ndata: {}\n\n")
+        with pytest.raises(StoreMissing):
+            await holder.call("read", lambda store: store.read(*KEY))
+        keeper.close()
+        await holder.close()
+
+    asyncio.run(run())
 
 
 def test_a_call_that_was_cut_is_not_waited_for() -> None:
@@ -235,23 +270,23 @@ def test_a_call_that_was_cut_is_not_waited_for() -> None:
         choices=(Choice(parts=(CALL, CUT), finish="length"),),
         completed=True,
     )
-    told = stream_in("responses", outcome)
-    ended = read_ended_stream("responses", told, lambda: told)
-    assert ended is not None
-    assert ended.status == "incomplete"
-    assert ended.waiting == ("call_1",)
+    link = asyncio.run(stored("responses", outcome))
+    assert link.head.status == "incomplete"
+    assert link.head.open_calls == ("call_1",)
 
 
 def written(door: Dialect, profile: Literal["default", "required_action"]) -> tuple[bytes, bytes]:
     """A stream without its end, and the failure that is encoded in place of the end."""
-    journal = Journal()
-    context = EncodeContext(response_id="id_1", created=7, profile=profile, journal=journal)
+    notes = StoreNotes()
+    context = EncodeContext(response_id="id_1", created=7, profile=profile, notes=notes)
     encoder = make_encoder(door, context)
     stream = encoder.encode_all(unfold(OUTCOME)) + encoder.close()
-    assert journal.end is not None
-    assert stream.endswith(journal.end.frames)
-    failure = journal.end.fail(ErrorInfo(kind="overloaded", message="why"))
-    return stream.removesuffix(journal.end.frames), failure
+    end = notes.end
+    assert end is not None
+    assert end.fail is not None
+    assert stream.endswith(end.frames)
+    failure = end.fail(ErrorInfo(kind="overloaded", message="why"))
+    return stream.removesuffix(end.frames), failure
 
 
 @pytest.mark.parametrize("door", ["responses", "messages"])
@@ -275,3 +310,30 @@ def test_a_failure_has_the_number_of_the_end(
     assert event["response"]["status"] == "failed"
     assert event["response"]["error"]["message"] == "why"
     assert "required_action" not in event["response"]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_relayed_end_that_is_not_stored_is_a_failure_in_its_place(
+    exact: bool, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        holder = holder_of(f"sqlite://{tmp_path}")  # which is no file
+        keeper = keeper_of(holder)
+        context = EncodeContext(notes=keeper.expect("local", "openai"))
+        relay = StreamRelay("responses", decode=DecodeContext(), encode=context, exact=exact)
+        stream = streamed(keeper_of(holder), "x")
+        end = stream.index(b"event: response.completed")
+        keeper.take(relay.feed(stream[:end]))
+        sent = await keeper.end_stream(relay.feed(stream[end:] + b"data: [DONE]\n\n"))
+        assert b"response.completed" not in sent
+        assert sent.startswith(b"event: response.failed\ndata: ")
+        assert sent.endswith(b"data: [DONE]\n\n") is exact
+        failed = json.loads(sent.split(b"data: ")[1])
+        last = json.loads(stream[end:].split(b"data: ")[1])
+        assert failed["sequence_number"] == last["sequence_number"]
+        assert (failed["response"]["id"], failed["response"]["status"]) == (ID, "failed")
+        assert keeper.problem is not None
+        keeper.close()
+        await holder.close()
+
+    asyncio.run(run())

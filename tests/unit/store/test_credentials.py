@@ -6,8 +6,9 @@ from dragoman._json import Raw
 from dragoman.dialects.registry import codec
 from dragoman.model.parts import Extra, Opaque, Text
 from dragoman.model.request import Namespace, Request, Tool, Turn
-from dragoman.store.codec import pack_request, unpack_bytes
+from dragoman.store.codec import pack_request
 from dragoman.store.credentials import remove_credentials
+from dragoman.store.packing import unpack_bytes
 
 SECRET = "hush-hush"
 

@@ -11,7 +11,7 @@ from dragoman.config.environment import default_store_path, sqlite_place, store_
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import ConfigError
 from dragoman.store.contract import owner_of
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,7 @@ def test_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_opening_needs_no_extra() -> None:
-    code = (
-        "import sys, dragoman.store.url; print([m for m in sys.modules if m.startswith('psycopg')])"
-    )
+    code = "import sys, dragoman.store.engine_store; print([m for m in sys.modules if m.startswith('psycopg')])"
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

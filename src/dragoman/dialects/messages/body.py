@@ -31,6 +31,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.plain import plain_parts
 from dragoman.core.schemas import resolve_name
+from dragoman.core.store_notes import AnswerEnd, open_call_ids
 from dragoman.dialects.base import DecodeContext, EncodeContext, Step
 from dragoman.dialects.messages.blocks import check_block, part_from_block, part_of, type_of
 from dragoman.dialects.messages.decode import finish_extra
@@ -300,12 +301,23 @@ def encode_body(
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
     """The same for an answer that is whole already."""
-    plain = write_typed(outcome, context, book)
-    if plain is not None:
-        return plain
-    error = _why_failed(outcome)
-    if error is not None:
-        return encode_error(error)
+    body = write_typed(outcome, context, book)
+    if body is None:
+        error = _why_failed(outcome)
+        if error is not None:
+            return encode_error(error)
+        body = _write_message(outcome, context, book)
+    if context.notes is not None:
+        context.notes.end = AnswerEnd(
+            id=context.response_id,
+            status="completed",
+            body=body,
+            open_calls=open_call_ids(outcome),
+        )
+    return body
+
+
+def _write_message(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
     note_foreign(book, outcome.started_extra, "message")
     note_foreign(book, outcome.completed_extra, "message")

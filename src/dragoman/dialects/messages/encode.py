@@ -15,7 +15,7 @@ latter. Some things wait:
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from msgspec import Struct
@@ -24,9 +24,9 @@ from dragoman._json import Raw, dumps, dumps_text, dumps_texts, is_strict
 from dragoman.core.fields import own_fields, read_object
 from dragoman.core.finish import settle_finish
 from dragoman.core.ids import Minter
-from dragoman.core.journal import WrittenEnd
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.seals import seal_to_signature
+from dragoman.core.store_notes import AnswerEnd, TerminalStatus
 from dragoman.core.usage import merge_usage
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.messages.errors import encode_error
@@ -492,6 +492,8 @@ class MessagesEncoder:
             return b""
         if self._is_over:
             raise LocalProtocolError(f"expected nothing after the end, got {type(event).__name__}")
+        if self._context.notes is not None:
+            self._context.notes.take((event,))
         out = self._encode(event)
         if self._held is None or _is_keepalive(event):
             return out
@@ -658,20 +660,29 @@ class MessagesEncoder:
             "message_delta",
             {"delta": delta, "usage": usage, **own_fields("messages", event.extra)},
         ) + write_event("message_stop", self._stop_extra)
-        if self._context.journal is not None:
-            self._context.journal.end = WrittenEnd(ending, _error_event)
-        self._end()
+        self._end("completed", ending, _error_event)
         return b"".join([*before, ending])
 
     def _fail(self, error: ErrorInfo) -> bytes:
         out = [self._begun(is_needed=False)]
         if self._held is None:
             out.append(self._blocks.interrupt())
-        out.append(_error_event(error))
-        self._end()
+        failure = _error_event(error)
+        out.append(failure)
+        self._end("failed", failure)
         return b"".join(out)
 
-    def _end(self) -> None:
+    def _end(
+        self,
+        status: TerminalStatus,
+        frames: bytes,
+        fail: Callable[[ErrorInfo], bytes] | None = None,
+    ) -> None:
+        context = self._context
+        if context.notes is not None and self._is_begun:
+            context.notes.end = AnswerEnd(
+                id=context.response_id, status=status, frames=frames, fail=fail
+            )
         self._is_over = True
         self._is_hot = False
         self._held = None

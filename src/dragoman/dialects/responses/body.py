@@ -6,6 +6,7 @@ take an answer they say the same. Fields typed `None` may be null but not more.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from dragoman._json import FAST_FAILURES, as_object, dumps, is_strict, typed_decoder
 from dragoman.core.fold import fold
@@ -13,6 +14,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.plain import plain_parts
 from dragoman.core.seals import seal_to_encrypted, seals_from_encrypted
+from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids, open_calls
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.answer import read_end, read_extra, read_usage
 from dragoman.dialects.responses.envelope import (
@@ -26,6 +28,7 @@ from dragoman.dialects.responses.envelope import (
 from dragoman.dialects.responses.errors import encode_error
 from dragoman.dialects.responses.items import reasoning_fields
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
+from dragoman.dialects.responses.terminal import item_ids, status_of
 from dragoman.dialects.responses.wire import (
     LATE_FIELDS,
     PREFIXES,
@@ -181,7 +184,22 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
         output,
         None if usage is None else usage_fields(usage),
     )
-    return dumps(written)[:-1] + ECHO
+    body = dumps(written)[:-1] + ECHO
+    if context.notes is not None:
+        head: JsonObject = {"id": called, "status": written.status, "output": output}
+        _note_end(context.notes, head, body, outcome)
+    return body
+
+
+def _note_end(notes: StoreNotes, response: JsonObject, body: bytes, outcome: Outcome) -> None:
+    """`response`: the fields of the body, as far as they are needed here."""
+    notes.end = AnswerEnd(
+        id=str(response["id"]),
+        status=status_of(response["status"], "completed"),
+        body=body,
+        open_calls=open_call_ids(outcome),
+        items=item_ids(cast("list[object]", response["output"])),
+    )
 
 
 _NO_CONTEXT = EncodeContext()
@@ -206,7 +224,11 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
     if choice.finish == "error" or not outcome.completed:
         message = "the upstream ended the answer with an error"
         return encode_error(ErrorInfo(kind="upstream", message=message))
-    return dumps(_response(outcome, choice, context, book))
+    response = _response(outcome, choice, context, book)
+    body = dumps(response)
+    if context.notes is not None:
+        _note_end(context.notes, response, body, outcome)
+    return body
 
 
 def _response(
@@ -225,7 +247,7 @@ def _response(
     )
     ending = ending_of(finished, book)
     if context.profile == "required_action" and finished.reason == "tool_calls":
-        action = required_action(_waiting(choice.parts))
+        action = required_action(open_calls(choice.parts))
         return envelope.fields("incomplete", output, outcome.usage, required_action=action)
     return envelope.fields(ending.status, output, outcome.usage, incomplete_details=ending.details)
 
@@ -239,18 +261,6 @@ def _note_reports(outcome: Outcome, book: LossBook) -> None:
         book.note("rate_limits", "limits")
     if outcome.usage is not None:
         note_foreign(book, outcome.usage.extra, "usage")
-
-
-def _waiting(parts: Sequence[Part]) -> tuple[Call, ...]:
-    answered = {part.call_id for part in parts if isinstance(part, Result)}
-    return tuple(
-        part
-        for part in parts
-        if isinstance(part, Call)
-        and part.executor == "client"
-        and part.status == "completed"
-        and part.call_id not in answered
-    )
 
 
 class _Message:

@@ -20,15 +20,20 @@ from typing import ClassVar
 from dragoman._json import FAST_FAILURES, Raw, dumps
 from dragoman.core.fields import read_object, without
 from dragoman.core.ids import Minter
-from dragoman.core.journal import Terminal, WrittenEnd
 from dragoman.core.losses import answer_book
+from dragoman.core.store_notes import AnswerEnd
 from dragoman.core.usage import merge_usage
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.encode_items import EventWriter, ItemStream, StreamState
 from dragoman.dialects.responses.envelope import Ending, Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import failed_fields
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
-from dragoman.dialects.responses.terminal import encode_failed, item_ids, status_of
+from dragoman.dialects.responses.terminal import (
+    encode_failed,
+    item_ids,
+    status_of,
+    terminal_status,
+)
 from dragoman.dialects.responses.wire import decode_numbered_event
 from dragoman.dialects.responses.writing import ItemWriter, JsonObject
 from dragoman.errors import LocalProtocolError
@@ -87,8 +92,8 @@ class ResponsesEncoder:
         self._context = context
         self._state = _State.NEW
         self._book = answer_book(LOSSES, context.losses)
-        self._journal = context.journal
-        self._events = EventWriter(context.journal)
+        self._notes = context.notes
+        self._events = EventWriter()
         self._mint = Minter(context.seed)
         self._stream = StreamState(self._events, ItemWriter(self._mint, self._book), self._book)
         self._items = ItemStream(self._stream)
@@ -176,6 +181,8 @@ class ResponsesEncoder:
         note_foreign(self._book, event.extra, "response")
         self._envelope = envelope = Envelope(event, self._context, self._mint)
         response = envelope.fields("in_progress")
+        if self._notes is not None:
+            self._notes.begin(envelope.id, partial(dumps, response))
         return b"".join(
             [
                 self._events.event("response.created", {"response": response}),
@@ -292,19 +299,21 @@ class ResponsesEncoder:
 
     def _end(self, name: str, response: JsonObject, first: bytes = b"") -> bytes:
         """The terminal event. `first`: another that ends the stream together with it."""
-        if self._journal is None:
+        notes = self._notes
+        if notes is None:
             return first + self._events.event(name, {"response": response})
         number = self._events.sequence - bool(first)
         body = dumps(response)
         frames = first + self._events.event(name, {"response": Raw(body)})
-        terminal = Terminal(
-            str(response["id"]),
-            status_of(response),
-            body,
-            waiting=tuple(self._items.waiting),
+        notes.end = AnswerEnd(
+            id=self._opened().id,
+            status=status_of(response["status"], terminal_status(name)),
+            body=body,
+            open_calls=tuple(self._items.waiting),
             items=item_ids(self._stream.output),
+            frames=frames,
+            fail=partial(encode_failed, response, number),
         )
-        self._journal.end = WrittenEnd(frames, partial(encode_failed, response, number), terminal)
         return frames
 
     handlers: ClassVar[Mapping[type[Event], Callable[..., bytes]]] = {

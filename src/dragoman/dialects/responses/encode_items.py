@@ -11,11 +11,11 @@ closed is written under its index without opening it again, and the finished ite
 """
 
 from collections.abc import Sequence
+from itertools import chain, count
 from typing import Never, assert_never, final
 
 from dragoman._json import Raw, dumps, dumps_each, dumps_text
 from dragoman.core.fields import Fields, own_fields
-from dragoman.core.journal import Form, Journal, fill_in
 from dragoman.core.losses import LossBook
 from dragoman.dialects.responses.items import is_streamed
 from dragoman.dialects.responses.losses import note_foreign
@@ -47,8 +47,6 @@ from dragoman.model.parts import (
     Text,
 )
 
-_TAIL = b"}\n\n"
-
 
 class DeltaTemplate:
     """A delta event with two holes, for the text and the number: nearly all that is ever written.
@@ -56,7 +54,7 @@ class DeltaTemplate:
     `kind` is the event it takes for `part`; None: the part's deltas have no event on this wire.
     """
 
-    __slots__ = ("form", "head", "kind", "line", "middle", "part")
+    __slots__ = ("head", "kind", "line", "middle", "part")
 
     def __init__(
         self,
@@ -72,48 +70,36 @@ class DeltaTemplate:
         head, _, tail = whole.partition(b'"delta":""')
         self.head = b"event: " + name.encode("ascii") + b"\ndata: " + head + b'"delta":'
         self.middle = tail[: -len(b"0}")]
-        self.form: Form | None = None  # the same, for many at once
-        self.line = b""
+        self.line = b""  # the same, for many at once
 
 
 class EventWriter:
-    """Writes events and counts them. `journal` notes what is written."""
+    """Writes events and counts them."""
 
-    __slots__ = ("_journal", "sequence")
+    __slots__ = ("sequence",)
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    def __init__(self) -> None:
         self.sequence = 0
-        self._journal = journal
 
     def event(self, name: str, fields: JsonObject) -> bytes:
         number = self.sequence
         self.sequence = number + 1
         data = dumps({"type": name, **fields, "sequence_number": number})
-        frame = b"".join((b"event: ", name.encode("ascii", "replace"), b"\ndata: ", data, b"\n\n"))
-        if self._journal is not None:
-            self._journal.size += len(frame)
-        return frame
+        return b"".join((b"event: ", name.encode("ascii", "replace"), b"\ndata: ", data, b"\n\n"))
 
     def delta(self, template: DeltaTemplate, text: str) -> bytes:
         number = self.sequence
         self.sequence = number + 1
-        frame = b"%b%b%b%d}\n\n" % (template.head, dumps_text(text), template.middle, number)
-        if self._journal is not None:
-            self._journal.size += len(frame)
-        return frame
+        return b"%b%b%b%d}\n\n" % (template.head, dumps_text(text), template.middle, number)
 
     def deltas(self, template: DeltaTemplate, texts: Sequence[str]) -> bytes:
         number = self.sequence
         self.sequence = number + len(texts)
-        form = template.form
-        if form is None:
-            template.form = form = Form(template.head, template.middle, _TAIL)
-            template.line = form.line()
-        each, lines = dumps_each(texts)
-        frames = fill_in(template.line, each, number)
-        if self._journal is not None:
-            self._journal.note(form, number, lines, len(frames))
-        return frames
+        if not template.line:
+            around = [part.replace(b"%", b"%%") for part in (template.head, template.middle)]
+            template.line = b"%b%%b%b%%d}\n\n" % tuple(around)
+        holes = chain.from_iterable(zip(dumps_each(texts), count(number), strict=False))
+        return template.line * len(texts) % tuple(holes)
 
 
 class StreamState:

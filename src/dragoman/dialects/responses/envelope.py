@@ -40,12 +40,12 @@ _HIDDEN = RESPONSE_FIELDS | {"required_action"}
 
 
 class Envelope:
-    """The response object of one answer."""
+    """The response object of one answer. `id`: what it is called."""
 
     def __init__(
         self, started: Started, context: EncodeContext, mint: Callable[[str], str]
     ) -> None:
-        self._id = response_id(started.response_id, context, mint)
+        self.id = response_id(started.response_id, context, mint)
         self._created = context.created if started.created is None else started.created
         self._model = started.model if context.model is None else context.model
         self._previous = context.previous_id
@@ -59,7 +59,7 @@ class Envelope:
         self, status: str, output: Sequence[object] = (), usage: Usage | None = None, **more: object
     ) -> JsonObject:
         envelope: JsonObject = {
-            "id": self._id,
+            "id": self.id,
             "object": "response",
             "created_at": self._created,
             "status": status,

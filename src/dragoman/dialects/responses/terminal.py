@@ -1,19 +1,21 @@
-"""The end of a Responses stream, for the store: which response it is, and how it ended.
+"""A Responses stream or body for the store: which response it is, and how it ended.
 
-Where we encode the stream, the encoder notes that itself (`core.journal`). Where the upstream's frames are relayed, it is
-read from the last of them; if the response cannot be stored, `fail_relayed` puts a failure in the place of that frame.
+Where we write the answer, the encoder notes that itself (`core.store_notes`). Where the upstream's frames or its body are
+passed on, it is read from them here.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import cast
 
+from msgspec import structs
+
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
-from dragoman.core.journal import Terminal, TerminalStatus
+from dragoman.core.store_notes import AnswerEnd, TerminalStatus
 from dragoman.dialects.responses.errors import failed_fields
 from dragoman.dialects.responses.wire import (
     EventOutline,
-    ItemHead,
     ResponseHead,
     ResponseOutline,
     decode_event_outline,
@@ -24,7 +26,7 @@ from dragoman.dialects.responses.wire import (
 )
 from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.outcome import ErrorInfo
-from dragoman.sse import Frame, FrameParser, encode_frame
+from dragoman.sse import encode_frame, parse_lines
 
 _TERMINALS: dict[str, TerminalStatus] = {
     "response.completed": "completed",
@@ -33,15 +35,8 @@ _TERMINALS: dict[str, TerminalStatus] = {
     "response.cancelled": "cancelled",
 }
 _STATUSES: dict[str, TerminalStatus] = {status: status for status in _TERMINALS.values()}
-# Sent together with the end; an answer that failed waits for nothing.
-_WAITING = "response.required_action"
-_DATA = b"\ndata: "
 _ID = re.compile(rb'"response"\s*:\s*\{\s*"id"\s*:\s*"([^"\\]+)"')
 _LONGEST_HEAD = 1024
-
-# Items that are no calls, and those that always wait for their client.
-_PLAIN_ITEMS = frozenset(("message", "reasoning"))
-_OPEN_ITEMS = frozenset(("function_call", "custom_tool_call"))
 
 
 def early_response_id(first: bytes) -> str | None:
@@ -58,52 +53,62 @@ def sequence_number(data: bytes | None) -> int | None:
         return None
 
 
-def read_opening(stream: bytes) -> tuple[str, bytes]:
-    """The id of the response that a stream begins with, and the object; both empty if there is none yet."""
-    for frame in _frames(stream):
-        event = _event(frame.data)
-        if event is not None and bytes(event.response):
-            head = _head(bytes(event.response))
-            return ("", b"") if head is None else (head.id, bytes(event.response))
-    return "", b""
+def read_opening(frame: bytes) -> bytes:
+    """The response object in the first frame of a stream; nothing if it has none."""
+    event = _event(frame)
+    found = b"" if event is None else bytes(event.response)
+    return found if found.startswith(b"{") else b""
 
 
-def read_terminal(last: bytes) -> Terminal | None:
-    """The end of a stream whose last frames these are; None if no response ends in them."""
-    start = last.rfind(_DATA) + len(_DATA)
-    end = last.find(b"\n", start)
-    event = _event(last[start:end]) if start >= len(_DATA) and end >= 0 else None
+def read_end(frame: bytes) -> AnswerEnd | None:
+    """The end of a stream whose terminal event this is; None if no response ends in it."""
+    event = _event(frame)
     if event is None or event.type not in _TERMINALS:
-        events = [_event(frame.data) for frame in _frames(last)]
-        ends = [each for each in events if each is not None and each.type in _TERMINALS]
-        event = ends[-1] if ends else None
-    if event is None or not bytes(event.response):
         return None
-    return _terminal(bytes(event.response), _TERMINALS[event.type])
+    end = read_body_end(bytes(event.response), _TERMINALS[event.type])
+    if end is None:
+        return None
+    fail = partial(_fail_relayed, end.body, event.sequence_number or 0)
+    return structs.replace(end, frames=frame, fail=fail)
 
 
-def read_whole(body: bytes) -> Terminal | None:
-    """The same of a body; None if it is no response with an id."""
-    return _terminal(body, "completed")
+def read_body_end(body: bytes, status: TerminalStatus = "completed") -> AnswerEnd | None:
+    """The same of a body; None if it is no response with an id. `status`: if it says none itself."""
+    head: ResponseOutline | ResponseHead | None
+    items: tuple[str, ...] = ()
+    try:
+        head = decode_response_outline(body)
+        items = tuple([item.id for item in head.output or () if item.id])
+    except FAST_FAILURES:
+        head = _head(body)
+    if head is None or not head.id:
+        return None
+    return AnswerEnd(id=head.id, status=status_of(head.status, status), body=body, items=items)
 
 
-def status_of(response: JsonObject) -> TerminalStatus:
-    """The status of a response object that is about to be written."""
-    return _STATUSES[str(response["status"])]
+def status_of(said: object, otherwise: TerminalStatus) -> TerminalStatus:
+    """The status that a response object has; `otherwise`: if it is none of an answer that is over."""
+    return _STATUSES.get(str(said), otherwise)
+
+
+def terminal_status(event: str) -> TerminalStatus:
+    """The status of a response that ends with this event, if its object says no other."""
+    return _TERMINALS[event]
 
 
 def item_ids(output: Iterable[object]) -> tuple[str, ...]:
     """The ids of the items of a response that is about to be written; those that came from an upstream are `Raw`."""
-    ids = [
-        decode_item_head(bytes(item)).id if isinstance(item, Raw) else _id_of(item)
-        for item in output
-    ]
+    ids = [_id_of(item) for item in output]
     return tuple([item_id for item_id in ids if item_id])
 
 
 def _id_of(item: object) -> str:
-    item_id = cast("JsonObject", item).get("id") if isinstance(item, dict) else None
-    return item_id if isinstance(item_id, str) else ""
+    if isinstance(item, Raw):
+        return decode_item_head(bytes(item)).id
+    found = (
+        cast("JsonObject", item).get("id") if isinstance(item, dict) else getattr(item, "id", "")
+    )
+    return found if isinstance(found, str) else ""
 
 
 def encode_failed(response: JsonObject, number: int, error: ErrorInfo) -> bytes:
@@ -113,39 +118,9 @@ def encode_failed(response: JsonObject, number: int, error: ErrorInfo) -> bytes:
     return failed_event(dumps(fields), number)
 
 
-def _terminal(body: bytes, status: TerminalStatus) -> Terminal | None:
-    """`status`: if it says none itself."""
-    head: ResponseOutline | ResponseHead | None
-    waiting: tuple[str, ...] | None = None
-    items: tuple[str, ...] = ()
-    try:
-        head = decode_response_outline(body)
-        if head.output:
-            waiting = _waiting(head.output)
-            items = tuple([item.id for item in head.output if item.id])
-        else:
-            waiting = ()
-    except FAST_FAILURES:
-        head = _head(body)
-    if head is None or not head.id:
-        return None
-    return Terminal(head.id, _STATUSES.get(head.status or "", status), body, waiting, items)
-
-
-def _waiting(items: Sequence[ItemHead]) -> tuple[str, ...] | None:
-    found: list[str] = []
-    for item in items:
-        if item.type in _PLAIN_ITEMS:
-            continue
-        if item.type not in _OPEN_ITEMS or bytes(item.execution) or item.status != "completed":
-            return None
-        found.append(item.call_id)
-    return tuple(found)
-
-
-def fail_relayed(last: bytes, error: ErrorInfo) -> bytes:
-    """The upstream's last frames, with a failure in place of the terminal event."""
-    return b"".join(_failing(last, error))
+def _fail_relayed(body: bytes, number: int, error: ErrorInfo) -> bytes:
+    """The same where the terminal event was the upstream's."""
+    return failed_event(change_status(body, "failed", error), number)
 
 
 def failed_event(body: bytes, number: int) -> bytes:
@@ -163,42 +138,21 @@ def change_status(body: bytes, status: str, error: ErrorInfo | None = None) -> b
     return dumps(fields)
 
 
-def rename(body: bytes, response_id: str) -> bytes:
-    """A response object under another id."""
-    return dumps({**as_object(body), "id": response_id})
-
-
 def is_waiting(body: bytes) -> bool:
     """Whether a response object says that it waits for the results of calls."""
     head = _head(body)
     return head is not None and bytes(head.required_action) not in (b"", b"null")
 
 
-def _failing(last: bytes, error: ErrorInfo) -> Iterator[bytes]:
-    waiting: int | None = None
-    for frame in _frames(last):
-        event = _event(frame.data)
-        if event is None:
-            yield frame.raw
-        elif event.type == _WAITING:
-            waiting = event.sequence_number
-        elif event.type in _TERMINALS and bytes(event.response):
-            number = event.sequence_number if waiting is None else waiting
-            yield failed_event(change_status(bytes(event.response), "failed", error), number or 0)
-        else:
-            yield frame.raw
+def has_failed(body: bytes) -> bool:
+    """Whether a response object says that it has failed."""
+    head = _head(body)
+    return head is not None and head.status == "failed"
 
 
-def _frames(data: bytes) -> list[Frame]:
-    parser = FrameParser(max(len(data), 1))
-    return [*parser.feed(data), *parser.close()]
-
-
-def _event(data: bytes | None) -> EventOutline | None:
-    if data is None:
-        return None
+def _event(frame: bytes) -> EventOutline | None:
     try:
-        return decode_event_outline(data)
+        return decode_event_outline(parse_lines(frame).data or b"")
     except FAST_FAILURES:
         return None
 

@@ -720,10 +720,6 @@ class ResponseHead(Struct, gc=False):
 
 class ItemHead(Struct, gc=False):
     id: str = ""
-    type: str = ""
-    call_id: str = ""
-    status: str | None = None
-    execution: Raw = _NOTHING
 
 
 class ResponseOutline(Struct, gc=False):

@@ -21,10 +21,8 @@ from dragoman.store.engine import (
     STEP,
     Content,
     Entry,
-    NewRow,
     Row,
     RowEnd,
-    Share,
     claim_result,
     claim_taken,
     exists,
@@ -60,9 +58,9 @@ class PostgresEngine:
         return "postgresql"
 
     async def insert(self, entry: Entry, now: float) -> None:
-        fresh, over = entry()
-        new = fresh.row
-        values = {**_values(fresh, over), **self._life(now), "now": now}
+        made = entry()
+        new = made.row
+        values = {**_values(made), **self._life(now), "now": now}
         statement = statements.INSERT_FIRST if new.parent is None else statements.INSERT
 
         async def write(connection: Connection) -> bool:
@@ -74,8 +72,8 @@ class PostgresEngine:
                 if above is None or above.claimed_by != new.id:
                     raise claim_taken(new.id, new.parent)
                 is_new = await write(connection)
-                if is_new and over is not None:
-                    await _settle(connection, new, over)
+                if is_new and new.status != "in_progress":
+                    await _settle(connection, new, new.status)
                 return is_new
 
         way = write_claiming if new.claims else write
@@ -97,7 +95,7 @@ class PostgresEngine:
                 found = await _locked(connection, key, now)
                 if is_over(found):
                     return "cancelled"
-                await _settle(connection, found, over)
+                await _settle(connection, found, over.status)
                 await connection.execute(statements.FINISH, {**values, "claims": found.claims})
                 return over.status
 
@@ -124,12 +122,13 @@ class PostgresEngine:
         found = await self._do(lambda connection: _one(connection, statement, values))
         if found is None:
             return None
-        return Content(Row(*found[:_WIDTH]), found[_WIDTH], found[_WIDTH + 1] if stream else None)
+        sent = found[_WIDTH + 1] if stream else None
+        return Content(Row(*found[:_WIDTH]), body=found[_WIDTH], stream=sent)
 
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[Share]:
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[Content]:
         values = {**_place(key), "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
         rows = await self._do(lambda connection: _all(connection, statements.CHAIN, values))
-        return [Share(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
+        return [Content(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
         async def write(connection: Connection) -> ClaimResult:
@@ -281,13 +280,10 @@ def _claim_of(child: Row) -> dict[str, object]:
     return {**_place(_parent(child)), "by": child.id}
 
 
-def _values(fresh: NewRow, over: RowEnd | None) -> dict[str, object]:
-    row = {name: getattr(fresh.row, name) for name in COLUMNS}
-    if over is None:
-        content = {"request": fresh.request, "answer": None, "body": fresh.body, "stream": None}
-        return {**row, **content}
-    size = len(fresh.request) + over.size
-    return {**row, "request": fresh.request, **_ending(over), "size": size}
+def _values(made: Content) -> dict[str, object]:
+    row = {name: getattr(made.row, name) for name in COLUMNS}
+    content = {name: getattr(made, name) for name in ("request", "answer", "body", "stream")}
+    return {**row, **content}
 
 
 def _ending(over: RowEnd) -> dict[str, object]:
@@ -317,10 +313,10 @@ async def _locked(connection: Connection, key: Key, now: float) -> Row:
     return found
 
 
-async def _settle(connection: Connection, child: Row, over: RowEnd) -> None:
+async def _settle(connection: Connection, child: Row, status: Status) -> None:
     """Raises StoreConflict: another holds the claim, and this response would have been the second."""
     claim = _claim_of(child)
-    if gives_back(over.status):
+    if gives_back(status):
         await connection.execute(statements.RELEASE, claim)
     elif await _one(connection, statements.SETTLE, claim) is None:
         raise claim_taken(child.id, child.parent)

@@ -58,7 +58,7 @@ SELECT_STREAM = _statement(
 )
 # An answer that is empty is to be read from the body.
 _SHARE: LiteralString = (
-    "r.request, r.answer, CASE WHEN octet_length(r.answer) = 0 THEN r.body END AS body"
+    "r.request, r.answer, CASE WHEN octet_length(r.answer) = 0 THEN r.body ELSE '' END AS body"
 )
 LOCK = _statement("SELECT {row} FROM dragoman_responses r WHERE " + _LIVE + " FOR UPDATE")
 CHAIN = _statement(

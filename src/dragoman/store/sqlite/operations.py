@@ -17,10 +17,8 @@ from dragoman.store.engine import (
     COLUMNS,
     Content,
     Lifetime,
-    NewRow,
     Row,
     RowEnd,
-    Share,
     claim_result,
     claim_taken,
     exists,
@@ -75,7 +73,7 @@ _CHAIN = f"""
             JOIN requests q ON q.n = r.n JOIN answers a ON a.n = r.n
         WHERE up.depth < :depth AND up.weight <= :most AND r.expires > :now
     )
-    SELECT {_HEAD}, q.request, a.answer, CASE WHEN length(a.answer) = 0 THEN a.body END
+    SELECT {_HEAD}, q.request, a.answer, CASE WHEN length(a.answer) = 0 THEN a.body ELSE x'' END
     FROM up JOIN responses r ON r.n = up.n JOIN requests q ON q.n = up.n JOIN answers a ON a.n = up.n
     ORDER BY up.depth
 """
@@ -95,8 +93,7 @@ class Mark(Struct, frozen=True):
 class New(Struct, frozen=True, gc=False):
     """A row to be inserted. `ttl`: how long it lives from `now` on."""
 
-    fresh: NewRow
-    over: RowEnd | None
+    content: Content
     now: float
     ttl: float
 
@@ -107,7 +104,7 @@ def insert_all(db: sqlite3.Connection, news: Sequence[New]) -> list[StoreError |
     Raises:
         Separately: some of several have ids that are taken.
     """
-    plain = [new for new in news if not new.fresh.row.claims]
+    plain = [new for new in news if not new.content.row.claims]
     try:
         for first in range(0, len(plain), MAX_TOGETHER):
             _insert_together(db, plain[first : first + MAX_TOGETHER])
@@ -115,7 +112,7 @@ def insert_all(db: sqlite3.Connection, news: Sequence[New]) -> list[StoreError |
         if len(news) > 1:
             raise
         return [_insert_alone(db, news[0])]
-    return [_insert_alone(db, new) if new.fresh.row.claims else None for new in news]
+    return [_insert_alone(db, new) if new.content.row.claims else None for new in news]
 
 
 def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
@@ -123,7 +120,7 @@ def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
     lives = [_lifetime(db, new) for new in news]
     values: list[object] = []
     for new, life in zip(news, lives, strict=True):
-        values += _values(new.fresh, new.over, life.expires)
+        values += _values(new.content.row, life.expires)
     count = len(news)
     done = db.execute(_insert_into("responses", _WIDTH, count), values)
     if done.rowcount != count:
@@ -133,25 +130,26 @@ def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
     requests: list[object] = []
     answers: list[object] = []
     for number, new in enumerate(news, first):
-        requests += (number, new.fresh.request)
-        answers += (number, *_content(new.fresh, new.over))
+        made = new.content
+        requests += (number, made.request)
+        answers += (number, made.answer, made.body, made.stream)
     db.execute(_insert_into("requests", 2, count), requests)
     db.execute(_insert_into("answers", 4, count), answers)
     for new, life in zip(news, lives, strict=True):
         if life.renews:
-            _keep_ancestors(db, new.fresh.row, life.expires)
+            _keep_ancestors(db, new.content.row, life.expires)
 
 
 def _insert_alone(db: sqlite3.Connection, new: New) -> StoreError | None:
     try:
-        insert(db, new.fresh, new.over, new.now, new.ttl)
+        insert(db, new)
     except StoreError as error:
         return error
     return None
 
 
 def _lifetime(db: sqlite3.Connection, new: New) -> Lifetime:
-    child = new.fresh.row
+    child = new.content.row
     above = None if child.parent is None else row(db, (child.owner, child.parent), new.now)
     return lifetime(new.now, new.ttl, None if above is None else above.expires)
 
@@ -164,28 +162,18 @@ def _insert_into(table: str, width: int, count: int) -> str:
     return f"INSERT INTO {table}{names} VALUES {', '.join([row_] * count)}{conflict}"
 
 
-def _values(fresh: NewRow, over: RowEnd | None, expires: float) -> list[object]:
-    values: list[object] = [*structs.astuple(fresh.row)]
+def _values(new: Row, expires: float) -> list[object]:
+    values: list[object] = [*structs.astuple(new)]
     values[_EXPIRES] = expires
-    values[_SIZE] = len(fresh.request) + (over.size if over is not None else len(fresh.body))
-    if over is not None:
-        values[_STATUS], values[_OPEN_CALLS] = over.status, over.open_calls
-        values[_UPSTREAM], values[_FAMILY] = over.upstream, over.family
     return values
-
-
-def _content(fresh: NewRow, over: RowEnd | None) -> tuple[bytes | None, bytes, bytes | None]:
-    return (None, fresh.body, None) if over is None else (over.answer, over.body, over.stream)
 
 
 def _keep_ancestors(db: sqlite3.Connection, new: Row, expires: float) -> None:
     db.execute(_KEEP_ANCESTORS, {"owner": new.owner, "parent": new.parent, "expires": expires})
 
 
-def insert(
-    db: sqlite3.Connection, fresh: NewRow, over: RowEnd | None, now: float, ttl: float
-) -> None:
-    new = fresh.row
+def insert(db: sqlite3.Connection, entry: New) -> None:
+    new, now = entry.content.row, entry.now
     old = _by_id(db, (new.owner, new.id))
     if old is not None and old[0].expires > now:
         raise exists(new.id)
@@ -194,15 +182,16 @@ def insert(
         raise claim_taken(new.id, new.parent)
     if old is not None:
         _drop(db, old[1])
-    life = lifetime(now, ttl, None if above is None else above.expires)
+    life = lifetime(now, entry.ttl, None if above is None else above.expires)
     if life.renews:
         _keep_ancestors(db, new, life.expires)
-    values = _values(fresh, over, life.expires)
+    made = entry.content
+    values = _values(new, life.expires)
     number = db.execute(_insert_into("responses", _WIDTH, 1), values).lastrowid
-    db.execute(_insert_into("requests", 2, 1), (number, fresh.request))
-    db.execute(_insert_into("answers", 4, 1), (number, *_content(fresh, over)))
-    if over is not None and new.claims:
-        _settle(db, new, over)
+    db.execute(_insert_into("requests", 2, 1), (number, made.request))
+    db.execute(_insert_into("answers", 4, 1), (number, made.answer, made.body, made.stream))
+    if new.status != "in_progress" and new.claims:
+        _settle(db, new, new.status)
 
 
 def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float) -> Status:
@@ -211,7 +200,7 @@ def finish(db: sqlite3.Connection, key: Key, over: RowEnd, now: float) -> Status
         return "cancelled"
     if found.claims:
         _check_claim(db, found, over)
-        _settle(db, found, over)
+        _settle(db, found, over.status)
     values = (over.status, over.open_calls, over.upstream, over.family, over.size, number)
     db.execute(_UPDATE, values)
     db.execute(
@@ -255,12 +244,13 @@ def content(db: sqlite3.Connection, key: Key, now: float, *, stream: bool) -> Co
     found = db.execute(_SELECT_STREAM if stream else _SELECT_CONTENT, (*key, now)).fetchone()
     if found is None:
         return None
-    return Content(Row(*found[:_WIDTH]), found[_WIDTH], found[_WIDTH + 1] if stream else None)
+    sent = found[_WIDTH + 1] if stream else None
+    return Content(Row(*found[:_WIDTH]), body=found[_WIDTH], stream=sent)
 
 
-def chain(db: sqlite3.Connection, key: Key, now: float, depth: int) -> list[Share]:
+def chain(db: sqlite3.Connection, key: Key, now: float, depth: int) -> list[Content]:
     values = {"owner": key[0], "id": key[1], "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
-    return [Share(Row(*found[:_WIDTH]), *found[_WIDTH:]) for found in db.execute(_CHAIN, values)]
+    return [Content(Row(*found[:_WIDTH]), *found[_WIDTH:]) for found in db.execute(_CHAIN, values)]
 
 
 def claim(db: sqlite3.Connection, key: Key, by: str, until: float, now: float) -> ClaimResult:
@@ -409,9 +399,9 @@ def _check_claim(db: sqlite3.Connection, child: Row, over: RowEnd) -> None:
         raise claim_taken(child.id, child.parent)
 
 
-def _settle(db: sqlite3.Connection, child: Row, over: RowEnd) -> None:
+def _settle(db: sqlite3.Connection, child: Row, status: Status) -> None:
     place = (child.owner, child.parent or "")
-    if gives_back(over.status):
+    if gives_back(status):
         release(db, place, child.id)
         return
     db.execute(

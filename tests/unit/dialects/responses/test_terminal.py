@@ -6,12 +6,12 @@ import pytest
 
 from dragoman.dialects.responses import (
     change_status,
-    fail_relayed,
     failed_event,
+    has_failed,
     is_waiting,
+    read_body_end,
+    read_end,
     read_opening,
-    read_terminal,
-    read_whole,
 )
 from dragoman.model.outcome import ErrorInfo
 
@@ -46,18 +46,17 @@ def test_the_end_of_a_stream_tells_the_response_and_its_status(
     kind: str, status: str, told: str
 ) -> None:
     body = response(status)
-    terminal = read_terminal(CREATED + DELTA + frame(kind, 2, response=body))
-    assert terminal is not None
-    assert (terminal.id, terminal.status) == ("resp_1", told)
-    assert json.loads(terminal.body) == body
+    last = frame(kind, 2, response=body)
+    end = read_end(last)
+    assert end is not None
+    assert (end.id, end.status, end.frames) == ("resp_1", told, last)
+    assert json.loads(end.body) == body
 
 
-def test_an_end_is_found_in_any_line_ends_and_before_what_means_nothing() -> None:
+def test_an_end_is_read_in_any_line_ends() -> None:
     end = frame("response.completed", 2, response=response())
-    crlf = end.replace(b"\n", b"\r\n")
-    assert read_terminal(DELTA.replace(b"\n", b"\r\n") + crlf) is not None
-    assert read_terminal(end + b": comment\n\n") is not None
-    assert read_terminal(end + DELTA + b"data: [DONE]\n\n") is not None
+    for ends in (b"\n", b"\r\n", b"\r"):
+        assert read_end(end.replace(b"\n", ends)) is not None
 
 
 @pytest.mark.parametrize(
@@ -73,44 +72,48 @@ def test_an_end_is_found_in_any_line_ends_and_before_what_means_nothing() -> Non
     ],
 )
 def test_where_no_response_ends_there_is_none(last: bytes) -> None:
-    assert read_terminal(last) is None
+    assert read_end(last) is None
 
 
 def test_a_stream_opens_with_its_response() -> None:
-    response_id, body = read_opening(b": hello\n\n" + CREATED + DELTA)
-    assert response_id == "resp_1"
-    assert json.loads(body) == response("in_progress")
-    assert read_opening(DELTA) == ("", b"")
-    assert read_opening(frame("response.created", 0, response=[])) == ("", b"")
+    assert json.loads(read_opening(CREATED)) == response("in_progress")
+    assert read_opening(DELTA) == b""
+    assert read_opening(frame("response.created", 0, response=[])) == b""
 
 
 def test_a_body_tells_the_same() -> None:
-    whole = read_whole(json.dumps(response("incomplete")).encode())
+    whole = read_body_end(json.dumps(response("incomplete")).encode())
     assert whole is not None
     assert (whole.id, whole.status) == ("resp_1", "incomplete")
-    odd = read_whole(b'{"id":"resp_2"}')
+    odd = read_body_end(b'{"id":"resp_2"}')
     assert odd is not None
     assert odd.status == "completed"
-    assert read_whole(b'{"error":{}}') is None
-    assert read_whole(b"[") is None
+    assert read_body_end(b'{"error":{}}') is None
+    assert read_body_end(b"[") is None
 
 
-def test_a_failure_takes_the_place_and_the_number_of_the_end() -> None:
-    waiting = frame("response.required_action", 2, response=response("incomplete"))
+def test_a_failure_has_the_number_of_the_end_and_waits_for_nothing() -> None:
     body = response("incomplete", required_action={"type": "x"})
-    last = DELTA + waiting + b": ping\n\n" + frame("response.completed", 3, response=body)
-    told = fail_relayed(last, ERROR)
-    assert told.startswith(DELTA + b": ping\n\nevent: response.failed\n")
+    end = read_end(frame("response.completed", 3, response=body))
+    assert end is not None
+    assert end.fail is not None
+    told = end.fail(ERROR)
+    assert told.startswith(b"event: response.failed\n")
     event = json.loads(told.rpartition(b"data: ")[2])
-    assert event["sequence_number"] == 2
+    assert event["sequence_number"] == 3
     assert event["response"]["status"] == "failed"
     assert event["response"]["error"]["message"] == "no room"
     assert "required_action" not in event["response"]
+    assert has_failed(json.dumps(event["response"]).encode())
+    assert not has_failed(end.body)
+    assert not has_failed(b"[")
 
 
 def test_an_end_without_a_number_gets_one() -> None:
-    end = b'data: {"type":"response.completed","response":{"id":"resp_1"}}\n\n'
-    event = json.loads(fail_relayed(end, ERROR).rpartition(b"data: ")[2])
+    end = read_end(b'data: {"type":"response.completed","response":{"id":"resp_1"}}\n\n')
+    assert end is not None
+    assert end.fail is not None
+    event = json.loads(end.fail(ERROR).rpartition(b"data: ")[2])
     assert event["sequence_number"] == 0
 
 
@@ -125,37 +128,18 @@ def test_a_response_object_comes_to_another_end() -> None:
     assert not is_waiting(b"[")
 
 
-CALLS = [
-    {"type": "reasoning", "id": "rs_1"},
-    {"type": "message", "id": "msg_1"},
-    {"type": "function_call", "id": "fc_1", "call_id": "call_1", "status": "completed"},
-    {"type": "custom_tool_call", "call_id": "call_2", "status": "completed"},
-]
-
-
-def test_an_end_tells_its_items_and_the_calls_that_wait() -> None:
-    whole = read_whole(json.dumps(response(output=CALLS)).encode())
-    assert whole is not None
-    assert whole.items == ("rs_1", "msg_1", "fc_1")
-    assert whole.waiting == ("call_1", "call_2")
-    nothing = read_whole(json.dumps(response(output=None)).encode())
-    assert nothing is not None
-    assert (nothing.items, nothing.waiting) == ((), ())
-
-
 @pytest.mark.parametrize(
-    "item",
+    ("output", "items"),
     [
-        {"type": "function_call", "call_id": "call_1", "status": "incomplete"},
-        {"type": "function_call", "call_id": "call_1", "status": "completed", "execution": "x"},
-        {"type": "shell_call", "call_id": "call_1", "status": "completed"},
-        {"type": 7},
+        ([{"type": "reasoning", "id": "rs_1"}, {"type": "x"}, {"id": "msg_1"}], ("rs_1", "msg_1")),
+        (None, ()),
+        ([{"id": 7}], ()),
     ],
 )
-def test_what_else_may_wait_takes_a_closer_look(item: dict[str, object]) -> None:
-    whole = read_whole(json.dumps(response(output=[item])).encode())
+def test_an_end_tells_its_items(output: object, items: tuple[str, ...]) -> None:
+    whole = read_body_end(json.dumps(response(output=output)).encode())
     assert whole is not None
-    assert whole.waiting is None
+    assert whole.items == items
 
 
 def test_a_stream_without_an_end_gets_one() -> None:

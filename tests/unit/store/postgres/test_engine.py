@@ -12,11 +12,11 @@ from psycopg import errors
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import ConfigError, StoreDamaged, StoreUnavailable
 from dragoman.store.contract import Store
+from dragoman.store.engine_store import open_store
 from dragoman.store.postgres import pool as pool_module
 from dragoman.store.postgres.pool import PostgresPool, translated
 from dragoman.store.postgres.schema import MIGRATIONS
 from dragoman.store.records import Escrowed
-from dragoman.store.url import open_store
 from postgres_server import PostgresServer, run_postgres
 from store_help import OWNER, Bench, bounded, draft, ending
 

@@ -11,17 +11,19 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import msgpack
 
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import StoreDamaged, StoreError, StoreTooLarge, StoreUnavailable
+from dragoman.model.parts import Text
 from dragoman.store.contract import Store
+from dragoman.store.engine_store import open_store
 from dragoman.store.records import Escrowed
 from dragoman.store.sqlite import thread as thread_module
 from dragoman.store.sqlite.file import SqliteFile, translated
 from dragoman.store.sqlite.schema import APPLICATION_ID, MIGRATIONS
 from dragoman.store.sqlite.thread import SqliteThread
-from dragoman.store.url import open_store
-from store_help import OWNER, Bench, bounded, draft, ending
+from store_help import OWNER, Bench, bounded, draft, ending, said
 
 SUPPORT = Path(__file__).parents[3] / "support"
 NEWEST = len(MIGRATIONS)
@@ -370,7 +372,7 @@ def test_errors_are_told_apart() -> None:
 
 CLAIMER = """
 import asyncio, sys
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 from dragoman.config.settings import StoreSettings
 from store_help import OWNER
 
@@ -414,7 +416,7 @@ def test_of_claims_by_two_processes_one_wins(lasting: Bench) -> None:
 def test_many_processes_may_make_the_file_at_once(path: Path) -> None:
     code = (
         "import asyncio, sys\n"
-        "from dragoman.store.url import open_store\n"
+        "from dragoman.store.engine_store import open_store\n"
         "from dragoman.config.settings import StoreSettings\n"
         "async def main():\n"
         "    store = await open_store(StoreSettings(url=sys.argv[1]))\n"
@@ -428,3 +430,34 @@ def test_many_processes_may_make_the_file_at_once(path: Path) -> None:
     ]
     ends = [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
     assert ends == [(b"", 0)] * 6
+
+
+OLD_STREAM = b'data: {"n":0}\n\ndata: {"delta":"a","n":9}\n\ndata: ' + ending().body + b"\n\n"
+
+
+def test_what_earlier_versions_stored_is_read(path: Path, bench: Bench) -> None:
+    """A stream of which only the texts were kept, in one value with its body; and a message with its answer beside it."""
+
+    async def write(store: Store) -> None:
+        await store.put(draft("a"), ending())
+        await store.put(draft("b", parent="a", door="messages"), ending())
+
+    async def read(store: Store) -> None:
+        found = await store.read(OWNER, "a", stream=True)
+        assert (found.body, found.stream) == (ending().body, OLD_STREAM)
+        links = await store.chain(OWNER, "b")
+        assert [link.parts for link in links] == [said(), (Text(text="So."),)]
+
+    bench.run(write)
+    end = b"data: " + ending().body + b"\n\n"
+    form = [b'data: {"delta":', b',"n":', b"}\n\n"]
+    pieces = [b'data: {"n":0}\n\n', [form, 9, b'"a"'], end]
+    both = b"\x05\x00" + msgpack.encode([6, len(end) - 2, pieces])
+    old = b'\x00{"parts":[{"part":"text","text":"So."}],"finish":"stop","usage":null,"error":null}'
+    db = sqlite3.connect(path)
+    rows = "SELECT n FROM responses WHERE id = ?"
+    db.execute(f"UPDATE answers SET body = ?, stream = NULL WHERE n = ({rows})", (both, "a"))
+    db.execute(f"UPDATE answers SET answer = ? WHERE n = ({rows})", (old, "b"))
+    db.commit()
+    db.close()
+    bench.run(read)

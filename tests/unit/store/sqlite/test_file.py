@@ -15,7 +15,7 @@ import pytest
 from dragoman.config.settings import StoreSettings
 from dragoman.errors import StoreDamaged, StoreError, StoreMissing, StoreUnavailable
 from dragoman.store.contract import Store
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 from store_help import OWNER, Bench, bounded, draft, ending
 
 SUPPORT = Path(__file__).parents[3] / "support"
@@ -24,7 +24,7 @@ COUNT = 12
 # What is refused must be refused before it is done: whoever asks the interpreter to open one of the files is stopped.
 WATCHED = """
 import asyncio, sys
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 from dragoman.config.settings import StoreSettings
 from store_help import OWNER, draft, ending
 
@@ -52,7 +52,7 @@ print(opened)
 
 VISITOR = """
 import asyncio, sys
-from dragoman.store.url import open_store
+from dragoman.store.engine_store import open_store
 from dragoman.config.settings import StoreSettings
 
 async def main():
