@@ -274,6 +274,12 @@ def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     )
 
 
+def ask_raw(fields: Fields, key: str, _where: str = "") -> Raw | None:
+    """Any value, as it came."""
+    value = fields.get(key)
+    return value if is_present(value) else None
+
+
 def need_text(
     fields: Fields, key: str, where: str, expected: str = "a string that is not empty"
 ) -> str:

@@ -54,7 +54,7 @@ def is_legacy(tool: Tool) -> bool:
     return LEGACY_TOOLS in own_fields("chat", tool.extra)
 
 
-def read_tools(fields: Fields) -> tuple[Tool, ...]:
+def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:
     """Raises RequestRefused for a tool that cannot be read."""
     legacy = [
         _read_legacy(_object(raw, f"{LEGACY_TOOLS}[{index}]"), f"{LEGACY_TOOLS}[{index}]")
@@ -76,10 +76,9 @@ def read_list(value: Raw) -> Kept:
     )
 
 
-def read_choice(fields: Fields) -> ToolChoice | None:
-    """Raises RequestRefused for a choice that nobody knows."""
-    name = "tool_choice" if "tool_choice" in fields else LEGACY_CHOICE
-    value = fields.get(name)
+def read_choice(fields: Fields, name: str) -> ToolChoice | None:
+    """The choice in this field. Raises RequestRefused for one that nobody knows."""
+    value = None if name == LEGACY_CHOICE and "tool_choice" in fields else fields.get(name)
     if value is None:
         return None
     mode = read_fragment(value)

@@ -24,7 +24,6 @@ from msgspec import Struct, structs
 
 from dragoman._json import dumps_document
 from dragoman.core.aliases import NameLimits, NameMap, alias_id
-from dragoman.core.effort import effort_from_budget
 from dragoman.core.freeform import wrap_input, wrapper_tool
 from dragoman.core.losses import (
     LossBook,
@@ -34,6 +33,7 @@ from dragoman.core.losses import (
     note_request_fields,
 )
 from dragoman.core.pairing import mark_error, pair_results
+from dragoman.core.request_settings import effort_from_budget, note_include, unsaid_noter
 from dragoman.core.schemas import fix_schema
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.dialects.base import EncodedRequest, Target
@@ -504,43 +504,33 @@ def _format(form: ResponseFormat, book: LossBook) -> dict[str, object]:
     return {}
 
 
-# Where a client said it, if that is not where the code says.
-_ASKED_AS = {
-    "cache_key": "prompt_cache_key",
-    "parallel_calls": "parallel_tool_calls",
-    "previous_response": "previous_response_id",
-}
+_note_absent = unsaid_noter(
+    {
+        "cache_key": ("cache_key", "prompt_cache_key"),
+        "frequency_penalty": ("frequency_penalty", "frequency_penalty"),
+        "logit_bias": ("logit_bias", "logit_bias"),
+        "max_tokens": ("max_tokens", "max_tokens"),
+        "metadata": ("metadata", "metadata"),
+        "parallel_calls": ("parallel_calls", "parallel_tool_calls"),
+        "presence_penalty": ("presence_penalty", "presence_penalty"),
+        "previous_id": ("previous_response", "previous_response_id"),
+        "seed": ("seed", "seed"),
+        "store": ("store", "store"),
+        "temperature": ("temperature", "temperature"),
+        "top_k": ("top_k", "top_k"),
+        "top_p": ("top_p", "top_p"),
+        "user": ("user", "user"),
+        "safety_id": ("user", "safety_identifier"),
+        "logprobs": ("logprobs", "logprobs"),
+        "top_logprobs": ("logprobs", "top_logprobs"),
+    }
+)
 
 
 def _note_unsaid(request: Request, book: LossBook) -> None:
-    absent: dict[str, object] = {
-        "cache_key": request.cache_key,
-        "frequency_penalty": request.frequency_penalty,
-        "logit_bias": request.logit_bias,
-        "max_tokens": request.max_tokens,
-        "metadata": request.metadata,
-        "parallel_calls": True if request.parallel_calls is False else None,
-        "presence_penalty": request.presence_penalty,
-        "previous_response": request.previous_id,
-        "seed": request.seed,
-        "store": True if request.store else None,
-        "temperature": request.temperature,
-        "top_k": request.top_k,
-        "top_p": request.top_p,
-        "user": request.user,
-    }
-    for code, value in absent.items():
-        if value is not None:
-            book.note(code, _ASKED_AS.get(code, code))
-    if request.safety_id is not None:
-        book.note("user", "safety_identifier")
-    if request.logprobs:
-        book.note("logprobs", "logprobs")
-    if request.top_logprobs:
-        book.note("logprobs", "top_logprobs")
+    _note_absent(request, book)
     if request.stop:
         book.note("stop_sequences", "stop", f"{len(request.stop)} of them")
     if request.choices is not None and request.choices > 1:
         book.note("choices", "n", str(request.choices))
-    if unknown := set(request.include) - _INCLUDED:
-        book.note("include", "include", ", ".join(sorted(unknown)))
+    note_include(request, book, given=_INCLUDED)

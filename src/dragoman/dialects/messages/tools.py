@@ -24,7 +24,6 @@ from dragoman.core.fields import (
     own_fields,
     present,
     read_text,
-    refuse,
     without,
 )
 from dragoman.core.freeform import wrapper_tool
@@ -52,15 +51,13 @@ _BUILTINS: Mapping[CallKind, tuple[str, str]] = {
 _ALTERNATIVES = ("allOf", "anyOf", "oneOf")
 
 
-def read_tools(fields: Fields) -> tuple[Tool, ...]:
+def read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     """Raises RequestRefused for a tool that cannot be read."""
-    value = fields.get("tools")
-    return () if value is None else read_tool_list(value)
+    return _read_list(fields[key])
 
 
 @remembered
-def read_tool_list(value: Raw) -> Kept:
-    """The same for a list that is there."""
+def _read_list(value: Raw) -> Kept:
     tools = ask_list({"tools": value}, "tools") or []
     return Kept(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 
@@ -94,28 +91,31 @@ def _read_builtin(fields: Fields, variant: str) -> Tool:
     )
 
 
-def read_choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
-    """The tool choice, and whether calls may come in parallel."""
-    choice = ask_object(fields, "tool_choice")
+def read_choice(fields: Fields, key: str) -> ToolChoice | None:
+    """Raises RequestRefused for a choice that nobody knows."""
+    choice = ask_object(fields, key)
     if choice is None:
-        return None, None
-    kind = ask_text(choice, "type", "tool_choice")
+        return None
+    kind = ask_text(choice, "type", key)
     if kind not in TOOL_CHOICES:
         raise RequestRefused(
             f"tool_choice.type: expected one of {', '.join(sorted(TOOL_CHOICES))}, got {kind or 'nothing'}",
             param="tool_choice.type",
         )
-    is_serial = ask_bool(choice, "disable_parallel_tool_use", "tool_choice")
-    parallel = None if is_serial is None else not is_serial
     extra = extra_of("messages", present(choice), MAPPED_FIELDS["tool_choice"])
     if kind == "tool":
-        name = ask_text(choice, "name", "tool_choice")
-        if not name:
-            refuse("tool_choice.name", "the name of a tool", choice.get("name"))
-        return ToolChoice(mode="tool", tool=ToolRef(name), extra=extra), parallel
+        name = need_text(choice, "name", key, "the name of a tool")
+        return ToolChoice(mode="tool", tool=ToolRef(name), extra=extra)
     if kind == "any":
-        return ToolChoice(mode="required", extra=extra), parallel
-    return ToolChoice(mode="none" if kind == "none" else "auto", extra=extra), parallel
+        return ToolChoice(mode="required", extra=extra)
+    return ToolChoice(mode="none" if kind == "none" else "auto", extra=extra)
+
+
+def read_parallel(fields: Fields) -> bool | None:
+    """Whether calls may come in parallel, which is said beside the choice."""
+    choice = ask_object(fields, "tool_choice") or {}
+    is_serial = ask_bool(choice, "disable_parallel_tool_use", "tool_choice")
+    return None if is_serial is None else not is_serial
 
 
 class WrittenTools(Struct, frozen=True):

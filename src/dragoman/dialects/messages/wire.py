@@ -9,7 +9,7 @@ from typing import Literal, final
 
 from msgspec import Struct
 
-from dragoman._json import Int64, Raw, typed_decoder
+from dragoman._json import Raw, typed_decoder
 from dragoman.core.fields import NULL
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
@@ -442,21 +442,6 @@ TypedBlock = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
 class TypedMessage(Struct, gc=False, forbid_unknown_fields=True):
     role: Literal["user", "assistant"]
     content: str | list[TypedBlock]
-
-
-class Metadata(Struct, gc=False, forbid_unknown_fields=True):
-    user_id: str | None = None
-
-
-class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
-    messages: list[TypedMessage]
-    model: str | None = None
-    system: str | list[TypedBlock] | None = None
-    tools: Raw = NULL
-    stream: bool | None = None
-    max_tokens: Int64 | None = None
-    temperature: int | float | None = None
-    metadata: Metadata | None = None
 
 
 class TypedBody(Struct, gc=False):

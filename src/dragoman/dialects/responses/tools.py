@@ -297,8 +297,9 @@ _MODES: dict[str, ChoiceMode] = {"auto": "auto", "none": "none", "required": "re
 _NAMED = frozenset({"type", "name", "namespace"})
 
 
-def read_choice(value: Raw | None) -> ToolChoice | None:
+def read_choice(fields: Fields, key: str) -> ToolChoice | None:
     """Raises RequestRefused for what is no choice."""
+    value = fields[key]
     said = read_json(value)
     if said is None:
         return None
@@ -306,7 +307,7 @@ def read_choice(value: Raw | None) -> ToolChoice | None:
         return _choice(read_object(value))
     mode = _MODES.get(said) if isinstance(said, str) else None
     if mode is None:
-        refuse("tool_choice", "auto, none, required or an object", value)
+        refuse(key, "auto, none, required or an object", value)
     return ToolChoice(mode=mode)
 
 

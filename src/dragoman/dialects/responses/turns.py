@@ -319,18 +319,28 @@ def _output_text(text: str) -> JsonObject:
 
 
 _decode = typed_decoder(TypedItem)
+_decode_all = typed_decoder(list[TypedItem])
 
 
 def read_typed(item: Raw) -> Turn | None:
     """The turn of an item; None if a closer look is needed."""
     try:
-        return turn_of(_decode(item))
+        return _turn_of(_decode(item))
     except FAST_FAILURES:
         return None
 
 
-def turn_of(item: TypedItem) -> Turn | None:
-    """The same for one that has been read."""
+def read_all_typed(items: Raw) -> tuple[Turn, ...] | None:
+    """The turns of a list of items, all read at once: half the cost of one by one. None if a closer look is needed."""
+    try:
+        turns = [_turn_of(item) for item in _decode_all(items)]
+    except FAST_FAILURES:
+        return None
+    known = tuple(turn for turn in turns if turn is not None)
+    return known if len(known) == len(turns) else None
+
+
+def _turn_of(item: TypedItem) -> Turn | None:
     if item.type == "message":
         return _plain_message(item)
     if item.role is not UNSET or item.content is not UNSET or not item.call_id:
@@ -424,6 +434,9 @@ def read_history(value: Raw | None) -> History:
     Raises:
         RequestRefused: an item cannot be used.
     """
+    typed = None if value is None else read_all_typed(value)
+    if typed is not None:
+        return History(typed)
     found = None if value is None else read_shallow(value)
     if found is None:
         return History()

@@ -12,8 +12,7 @@ from typing import Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman._json import Int64, Raw, typed_decoder
-from dragoman.core.fields import NULL
+from dragoman._json import Raw, typed_decoder
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind, Executor, PartStatus
 
@@ -772,19 +771,6 @@ class TypedItem(Struct, gc=False, forbid_unknown_fields=True):
     namespace: str | UnsetType | None = UNSET
     id: str | None = None
     status: str | None = None
-
-
-class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
-    input: str | list[TypedItem]
-    model: str | None = None
-    instructions: str | None = None
-    tools: Raw = NULL
-    tool_choice: Literal["auto", "none", "required"] | None = None
-    parallel_tool_calls: bool | None = None
-    stream: bool | None = None
-    max_output_tokens: Int64 | None = None
-    temperature: int | float | None = None
-    store: bool | None = None
 
 
 class BodyText(Struct, gc=False, forbid_unknown_fields=True):
