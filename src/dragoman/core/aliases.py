@@ -22,7 +22,7 @@ from string import ascii_letters, ascii_lowercase, digits
 
 from msgspec import Struct
 
-from dragoman.core.memo import made_of
+from dragoman.core.tool_cache import made_of
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from dragoman.config.settings import UpstreamSettings
 from dragoman.core.aliases import NameMap
-from dragoman.core.memo import made_of
+from dragoman.core.tool_cache import made_of
 from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.interpret import Change, change_of

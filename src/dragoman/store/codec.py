@@ -33,8 +33,8 @@ from dragoman._json import (
 )
 from dragoman.core.fold import fold
 from dragoman.core.journal import Deltas, Piece, join_pieces, weigh
-from dragoman.core.memo import remembered
 from dragoman.core.surrogates import replace_lone
+from dragoman.core.tool_cache import remembered
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import MalformedJson, StoreDamaged

@@ -1,6 +1,6 @@
 """The stage for a whole answer: it finds what one that is made at once finds, and costs nothing where nothing begins."""
 
-from dragoman.core.memo import Kept
+from dragoman.core.tool_cache import Kept
 from dragoman.gateway.plan import LazyTextCallStage, search_for
 from dragoman.model.events import Event, Finished, PartEnded, PartStarted, Started, TextDelta
 from dragoman.model.parts import Call, Text

@@ -13,7 +13,7 @@ from msgspec import Struct, msgpack, structs
 from corpus_cases import FolderCase, folder_cases
 from dragoman._json import Raw, dumps_each
 from dragoman.core.journal import Deltas, Form, Piece, join_pieces
-from dragoman.core.memo import Kept
+from dragoman.core.tool_cache import Kept
 from dragoman.dialects.registry import codec
 from dragoman.errors import StoreDamaged
 from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Seal, Text

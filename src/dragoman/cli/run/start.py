@@ -29,8 +29,7 @@ from dragoman.config.read import Flags, load_settings
 from dragoman.config.secrets import secrets_of
 from dragoman.config.settings import McpServerSettings, Settings
 from dragoman.config.trust import plain_http
-from dragoman.core.redaction import redact
-from dragoman.core.secrets import Secrets
+from dragoman.core.secrets import Secrets, redact
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import ConfigError, GatewayError
 from dragoman.inspection.layout import Line, Span

@@ -1,6 +1,6 @@
 """OpenAI Chat Completions, and the servers that imitate it."""
 
-from dragoman.dialects.chat.body import encode_body, read_typed, write_body
+from dragoman.dialects.chat.body import read_typed, write_body
 from dragoman.dialects.chat.decode import ChatReader, read_body
 from dragoman.dialects.chat.encode import ChatEncoder
 from dragoman.dialects.chat.errors import decode_error, encode_error
@@ -18,7 +18,6 @@ __all__ = (
     "ChatReader",
     "decode_error",
     "decode_request",
-    "encode_body",
     "encode_error",
     "encode_request",
     "is_legacy",

@@ -27,8 +27,8 @@ from dragoman.core.fields import (
 )
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
-from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
+from dragoman.core.tool_cache import Kept, made_of, remembered
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.losses import note_foreign
 from dragoman.dialects.chat.wire import BUILTIN_KINDS, LEGACY_CHOICE, LEGACY_TOOLS

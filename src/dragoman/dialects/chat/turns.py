@@ -29,8 +29,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.freeform import wrap_input
 from dragoman.core.losses import LossBook, note_opaque
-from dragoman.core.pairing import mark_error, unmark_error
-from dragoman.core.plain import bare_text
+from dragoman.core.pairing import bare_text, mark_error, unmark_error
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.content import (
     ContentPart,

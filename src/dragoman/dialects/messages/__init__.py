@@ -1,6 +1,6 @@
 """Anthropic Messages: streams, bodies and requests, both ways."""
 
-from dragoman.dialects.messages.body import encode_body, read_body, read_typed, write_body
+from dragoman.dialects.messages.body import read_body, read_typed, write_body
 from dragoman.dialects.messages.decode import MessagesReader
 from dragoman.dialects.messages.encode import MessagesEncoder
 from dragoman.dialects.messages.errors import THREADS_UNSUPPORTED, decode_error, encode_error
@@ -25,7 +25,6 @@ __all__ = (
     "asks_for_thread",
     "decode_error",
     "decode_request",
-    "encode_body",
     "encode_error",
     "encode_request",
     "is_usable_body",

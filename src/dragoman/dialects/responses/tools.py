@@ -28,8 +28,8 @@ from dragoman.core.fields import (
     refuse,
 )
 from dragoman.core.losses import LossBook
-from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
+from dragoman.core.tool_cache import Kept, made_of, remembered
 from dragoman.dialects.base import Target
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS

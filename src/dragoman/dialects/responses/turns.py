@@ -35,8 +35,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, instruction_texts
-from dragoman.core.pairing import unmark_error
-from dragoman.core.plain import bare_text
+from dragoman.core.pairing import bare_text, unmark_error
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import Target

@@ -16,9 +16,9 @@ from openai.types.responses.response_output_text import Annotation
 from pydantic import TypeAdapter
 
 from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.registry import codec
 from dragoman.dialects.responses import (
     decode_request,
-    encode_body,
     encode_request,
     read_body,
 )
@@ -49,6 +49,8 @@ from responses_help import (
     union_members,
     write,
 )
+
+encode_body = codec("responses").encode_body
 
 KNOWN_ITEMS = {"message", "reasoning", *CALL_ITEMS, *RESULT_ITEMS, *OPAQUE_ITEMS}
 
