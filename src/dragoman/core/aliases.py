@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from dragoman.core.tool_cache import made_of
 from dragoman.errors import ConfigError
+from dragoman.model.parts import CLIENT_KINDS
 from dragoman.model.request import Tool, ToolRef
 
 NAMESPACE_JOIN = "__"
@@ -266,6 +267,13 @@ def _guesses(refs: Iterable[ToolRef]) -> dict[str, ToolRef | None]:
 def short_user(user: str) -> str:
     """A user id that every server takes: itself, or a hash of it where it is longer than the strictest allow."""
     return user if len(user) <= MAX_USER else _hash(user, ascii_letters + digits, USER_HASH)
+
+
+def is_named(tool: Tool) -> bool:
+    """Whether a tool is offered under a name of its own where there are functions and custom tools only."""
+    if tool.kind in ("function", "custom"):
+        return True
+    return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
 def flat_name(name: str, namespace: str | None) -> str:

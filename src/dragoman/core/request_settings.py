@@ -11,9 +11,11 @@ way there and back. Nothing here knows a model's own limits.
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
+from dragoman._json import Raw, as_object
 from dragoman.core.aliases import short_user
 from dragoman.core.fields import Fields
 from dragoman.core.losses import LossBook
+from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.request import Effort, Request
 
 Reader = Callable[[Fields, str], object]
@@ -28,6 +30,21 @@ _IDLE: Mapping[str, tuple[object, ...]] = {
     "store": (False,),
     "top_logprobs": (0,),
 }
+
+
+def request_fields(body: bytes) -> dict[str, Raw]:
+    """The fields of a request.
+
+    Raises:
+        RequestRefused: it is no JSON object in UTF-8.
+    """
+    try:
+        body.decode("utf-8")
+        return as_object(body, is_utf8=True)
+    except UnicodeDecodeError as error:
+        raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
+    except MalformedJson as error:
+        raise RequestRefused(error.message, code="invalid_json") from error
 
 
 class SettingTable:

@@ -2,14 +2,15 @@
 
 Reading takes what clients of Chat Completions send, OpenAI's fields and the extensions of other servers; fields without
 a home ride in `extra`, which also distinguishes a request of this dialect from others. Writing makes a request of any dialect
-one that a Chat server accepts. `NORMALISED` lists what reading and writing in this dialect does not give back as it was.
+one that a Chat server accepts. The page of this dialect lists what reading and writing it does not give back
+as it was.
 """
 
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from dragoman._json import Raw, as_object, dumps_document
+from dragoman._json import Raw, dumps_document
 from dragoman.core.aliases import NameMap
 from dragoman.core.fields import (
     Fields,
@@ -36,6 +37,7 @@ from dragoman.core.request_settings import (
     effort_from_budget,
     note_include,
     put,
+    request_fields,
     settle_user,
 )
 from dragoman.dialects.base import EncodedRequest, Target
@@ -43,7 +45,6 @@ from dragoman.dialects.chat.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.chat.tools import ToolWriter, named_tools, read_choice, read_tools
 from dragoman.dialects.chat.turns import MessageWriter, read_turns, wire_name
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
-from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
@@ -148,42 +149,13 @@ def write_reasoning(settings: ReasoningSettings, book: LossBook) -> dict[str, ob
     return {"reasoning_effort": effort_from_budget(settings.budget)} if action == "carry" else {}
 
 
-NORMALISED: Mapping[str, str] = {
-    "nulls": "a field that is null is left out",
-    "single_text": "content that is one plain text part becomes a string, an empty list an empty string",
-    "no_content": "an assistant message without text has the content null beside calls, else an empty string",
-    "refusal_part": "a refusal among an assistant's content parts becomes the field `refusal`",
-    "same_role": "neighbouring assistant messages become one",
-    "pairing": "results stand directly after their calls, one for each (see the repairs)",
-    "argument_place": "arguments beside `function`, or as an object, become the string inside it",
-    "empty_arguments": "empty arguments become {}",
-    "call_type": "a call without a type gets it",
-    "flat_tool": "a tool or a choice in the flat form of Responses gets the nested one",
-    "image_string": "an `image_url` that is a string becomes an object",
-    "schemas": "schemas, and strict flags that they do not deserve, are fixed for the target",
-    "custom_tools": "custom tools become functions, unless the target has `custom`",
-    "single_stop": "a list of one stop sequence becomes a string",
-    "choice_without_tools": "`tool_choice` and `parallel_tool_calls` are left out where there are no tools",
-    "message_cache": "a cache breakpoint on a message replaces that on its last part",
-    "choice_words": "`any` becomes `required`",
-}
-"""What a request is not given back as it came, by `encode_request(decode_request(body))`."""
-
-
 def decode_request(body: bytes) -> Request:
     """A request of this dialect.
 
     Raises:
         RequestRefused: it cannot be understood; `param` says where.
     """
-    try:
-        body.decode("utf-8")
-        fields = as_object(body, is_utf8=True)
-    except UnicodeDecodeError as error:
-        raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
-    except MalformedJson as error:
-        raise RequestRefused(error.message, code="invalid_json") from error
-    return _read_fields(present(fields))
+    return _read_fields(present(request_fields(body)))
 
 
 def _read_include_usage(fields: Fields, key: str) -> bool | None:

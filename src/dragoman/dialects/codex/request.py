@@ -23,7 +23,7 @@ from typing import assert_never
 from msgspec import Struct, structs
 
 from dragoman._json import dumps_document
-from dragoman.core.aliases import NameLimits, NameMap, alias_id
+from dragoman.core.aliases import NameLimits, NameMap, alias_id, is_named
 from dragoman.core.freeform import wrap_input, wrapper_tool
 from dragoman.core.losses import (
     LossBook,
@@ -32,6 +32,7 @@ from dragoman.core.losses import (
     note_opaque,
     note_request_fields,
 )
+from dragoman.core.media import image_url
 from dragoman.core.pairing import mark_error, pair_results
 from dragoman.core.request_settings import effort_from_budget, note_include, unsaid_noter
 from dragoman.core.schemas import fix_schema
@@ -40,7 +41,6 @@ from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.codex.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import (
-    CLIENT_KINDS,
     Call,
     Media,
     Opaque,
@@ -244,13 +244,8 @@ def _text(turn: Turn, text: str) -> _Item:
 
 
 def _image(media: Media) -> _Item | None:
-    if media.kind != "image":
-        return None
-    if media.data is not None:
-        url = f"data:{media.media_type or 'image/png'};base64,{media.data}"
-    elif media.url is not None:
-        url = media.url
-    else:
+    url = image_url(media) if media.kind == "image" else None
+    if url is None:
         return None
     out: _Item = {"type": "input_image", "image_url": url}
     if media.detail is not None:
@@ -304,13 +299,6 @@ class Offer(Struct, frozen=True):
 
     tools: list[dict[str, object]]
     repairs: tuple[Repair, ...]
-
-
-def is_named(tool: Tool) -> bool:
-    """Whether a tool is offered under a name of its own."""
-    if tool.kind in ("function", "custom"):
-        return True
-    return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
 def offer_tools(

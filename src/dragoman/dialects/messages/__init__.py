@@ -6,7 +6,6 @@ from dragoman.dialects.messages.encode import MessagesEncoder
 from dragoman.dialects.messages.errors import THREADS_UNSUPPORTED, decode_error, encode_error
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES
 from dragoman.dialects.messages.request import (
-    NORMALISED,
     asks_for_thread,
     decode_request,
     encode_request,
@@ -17,7 +16,6 @@ from dragoman.dialects.messages.usable import MessagesCheck, is_usable_body
 __all__ = (
     "DEFAULT_TARGET",
     "LOSSES",
-    "NORMALISED",
     "THREADS_UNSUPPORTED",
     "MessagesCheck",
     "MessagesEncoder",

@@ -2,7 +2,8 @@
 
 Reading takes what the clients of this dialect send; fields without a home ride in `extra`. Writing makes a request the
 vendor accepts out of any other dialect's: pairing, names, schemas and thinking are settled here, and whatever cannot be
-said is a declared loss. `NORMALISED` lists what reading and writing in this dialect does not bring back as it was.
+said is a declared loss. The page of this dialect lists what reading and writing it does not give back
+as it was.
 
 Reasoning settings that came in this dialect carry an `extra` of it, even an empty one, and are written back as they came.
 Settings of other dialects say an effort in a word; it becomes a budget of tokens.
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman._json import Raw, as_object, dumps_document, raw
+from dragoman._json import Raw, dumps_document, raw
 from dragoman.core.aliases import NameMap
 from dragoman.core.fields import (
     Fields,
@@ -38,6 +39,7 @@ from dragoman.core.request_settings import (
     SettingTable,
     budget_from_effort,
     note_include,
+    request_fields,
     unsaid_noter,
 )
 from dragoman.core.schemas import SchemaRules, fix_schema
@@ -54,7 +56,7 @@ from dragoman.dialects.messages.tools import (
 )
 from dragoman.dialects.messages.turns import Conversation, PartWriter, read_turns
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES
-from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
@@ -199,22 +201,6 @@ def write_format(wanted: ResponseFormat | None, rules: SchemaRules, book: LossBo
     return {"format": Raw(b'{"type":"json_schema","schema":' + bytes(schema) + b"}")}
 
 
-NORMALISED: Mapping[str, str] = {
-    "nulls": "a field that is null is left out",
-    "single_text": "content that is one plain text block becomes a string",
-    "same_role": "neighbouring messages of one role become one",
-    "results_first": "tool results stand before other content of their message",
-    "empty_text": "a text of white space only is left out; a user message without content says `.`",
-    "empty_result": "a tool result without content has no `content`, one that is no error no `is_error`",
-    "tool_type": "the type `custom` of a tool is left out",
-    "parallel": "`disable_parallel_tool_use: false`, the default, is left out",
-    "unsigned_thinking": "a thinking block without a signature is left out",
-    "invalid_input": "an `input` that is a string is read as the text of the input",
-    "trailing_whitespace": "white space at the end of a final assistant text is left out",
-    "max_tokens": "a missing `max_tokens` is filled in",
-}
-"""What a request is not given back as it came, by `encode_request(decode_request(body))`."""
-
 # What other dialects can ask for and this one cannot.
 _note_unsaid = unsaid_noter(
     {
@@ -243,14 +229,7 @@ def decode_request(body: bytes) -> Request:
     Raises:
         RequestRefused: it cannot be understood; `param` says where.
     """
-    try:
-        body.decode("utf-8")
-        fields = as_object(body, is_utf8=True)
-    except UnicodeDecodeError as error:
-        raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
-    except MalformedJson as error:
-        raise RequestRefused(error.message, code="invalid_json") from error
-    return _read_fields(fields)
+    return _read_fields(request_fields(body))
 
 
 def _read_stop(fields: Fields, key: str) -> tuple[str, ...]:

@@ -29,13 +29,13 @@ from dragoman.core.fields import (
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
-from dragoman.core.tool_cache import Kept, made_of, remembered
+from dragoman.core.tool_cache import Kept, remembered, written_once
 from dragoman.dialects.base import Target
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
 from dragoman.errors import RequestRefused
-from dragoman.model.outcome import Loss, Repair
+from dragoman.model.outcome import Repair
 from dragoman.model.parts import CallKind, Extra
 from dragoman.model.request import Tool, ToolChoice, ToolRef
 
@@ -123,18 +123,20 @@ class WrittenTools(Struct, frozen=True):
 
     source: Raw | None
     labels: frozenset[str]
-    losses: tuple[Loss, ...]
     repairs: tuple[Repair, ...]
+
+
+_NO_TOOLS = WrittenTools(None, frozenset(), ())
 
 
 def write_tools(
     tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
 ) -> WrittenTools:
     """The tools in their order. What a list becomes is remembered with it."""
-    key = ("messages: written", target, book.rules, names.others)
-    written = made_of(tools, key, lambda: _write_list(tools, names, target, book.fresh()))
-    book.add(written.losses)
-    return written
+    if not tools:
+        return _NO_TOOLS
+    key = ("messages: written", target, names.others)
+    return written_once(tools, key, book, lambda fresh: _write_list(tools, names, target, fresh))
 
 
 def _write_list(
@@ -154,7 +156,7 @@ def _write_list(
         else:
             written[label] = block
     source = Raw(dumps_document(list(written.values()))) if written else None
-    return WrittenTools(source, frozenset(written), book.losses, tuple(repairs))
+    return WrittenTools(source, frozenset(written), tuple(repairs))
 
 
 def write_choice(

@@ -1,7 +1,8 @@
 """Requests, both ways.
 
 Reading refuses what cannot be used and keeps what it does not know. Writing says everything the Responses API has a word
-for; the rest is a Loss. A request that came in this dialect goes out as it came but for `NORMALISED`.
+for; the rest is a Loss. A request that came in this dialect goes out as it came, but for what the page of
+this dialect lists.
 """
 
 from collections.abc import Mapping
@@ -196,23 +197,6 @@ def _write_state(request: Request, *, is_native: bool) -> JsonObject:
     if include:
         out["include"] = include
     return out
-
-
-NORMALISED: Mapping[str, str] = {
-    # what a request that came in this dialect does not keep
-    "input": "a string becomes one user message",
-    "message.type": "written although it may be left out",
-    "message.content": "one plain text is a string, except in an assistant's message with an id, where it is a list",
-    "message.id": "left out where it does not begin with msg_",
-    "output_text.annotations": "written although empty",
-    "output_text.logprobs": "left out when empty",
-    "input_image.detail": "auto where it was left out",
-    "output": "one plain text is a string",
-    "null": "a field that is null is left out",
-    "tools": "an empty list is left out",
-    "namespace": "members of one namespace stand together, an empty one comes last; the description is never left out",
-    "parameters": "null where a function has none",
-}
 
 
 _note_unsaid = unsaid_noter(

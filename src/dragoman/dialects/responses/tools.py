@@ -29,12 +29,11 @@ from dragoman.core.fields import (
 )
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import fix_schema
-from dragoman.core.tool_cache import Kept, made_of, remembered
+from dragoman.core.tool_cache import Kept, remembered, written_once
 from dragoman.dialects.base import Target
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
 from dragoman.dialects.responses.writing import JsonObject
-from dragoman.model.outcome import Loss
 from dragoman.model.parts import Extra
 from dragoman.model.request import (
     ChoiceMode,
@@ -234,11 +233,6 @@ class _Writer:
         return dict(native)
 
 
-class _Written(Struct, frozen=True):
-    source: Raw | None
-    losses: tuple[Loss, ...]
-
-
 def write_tools(
     request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
 ) -> Raw | None:
@@ -247,15 +241,14 @@ def write_tools(
     What a list becomes is remembered with it, unless namespaces stand beside it.
     """
 
-    def write() -> _Written:
-        fresh = book.fresh()
+    def write(fresh: LossBook) -> Raw | None:
         tools = _write_list(request, names, target, fresh, is_native=is_native)
-        return _Written(Raw(dumps_document(tools)) if tools else None, fresh.losses)
+        return Raw(dumps_document(tools)) if tools else None
 
-    key = ("responses: written", target, book.rules, is_native, names.others)
-    written = write() if request.namespaces else made_of(request.tools, key, write)
-    book.add(written.losses)
-    return written.source
+    if request.namespaces or not request.tools:
+        return write(book) if request.namespaces else None
+    key = ("responses: written", target, is_native, names.others)
+    return written_once(request.tools, key, book, write)
 
 
 def _write_list(
