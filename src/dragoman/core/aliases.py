@@ -98,25 +98,18 @@ class NameMap(Struct, frozen=True):
             ConfigError: the limits leave no room for that many names.
         """
         offered = tools if isinstance(tools, tuple) else tuple(tools)
-        names = cls._remembered(offered, (), limits, flatten=flatten)
+
+        def named(others: tuple[_Key, ...]) -> NameMap:
+            key = (cls, limits, flatten, others)
+            return made_of(
+                offered, key, lambda: cls._make(offered, others, limits, flatten=flatten)
+            )
+
+        names = named(())
         keys = [(namespace or None, name) for namespace, name in used]
-        if not keys:
-            return names
         # Histories mostly use the tools that are offered still.
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
-        return cls._remembered(offered, others, limits, flatten=flatten) if others else names
-
-    @classmethod
-    def _remembered(
-        cls,
-        tools: tuple[Tool, ...],
-        others: tuple[_Key, ...],
-        limits: NameLimits,
-        *,
-        flatten: bool,
-    ) -> "NameMap":
-        key = (cls, limits, flatten, others)
-        return made_of(tools, key, lambda: cls._make(tools, others, limits, flatten=flatten))
+        return named(others) if others else names
 
     @classmethod
     def _make(

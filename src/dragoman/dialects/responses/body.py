@@ -23,6 +23,12 @@ from dragoman.dialects.responses.envelope import (
     usage_fields,
 )
 from dragoman.dialects.responses.errors import encode_error
+from dragoman.dialects.responses.item_writer import (
+    ItemWriter,
+    JsonObject,
+    MessagePart,
+    as_message_part,
+)
 from dragoman.dialects.responses.items import reasoning_fields
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import (
@@ -35,12 +41,6 @@ from dragoman.dialects.responses.wire import (
     WrittenCall,
     WrittenMessage,
     WrittenText,
-)
-from dragoman.dialects.responses.writing import (
-    ItemWriter,
-    JsonObject,
-    MessagePart,
-    as_message_part,
 )
 from dragoman.model.events import Finished, Started
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome

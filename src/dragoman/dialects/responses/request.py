@@ -35,8 +35,10 @@ from dragoman.core.request_settings import (
     unsaid_noter,
 )
 from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
+    Declared,
     read_choice,
     read_declared,
     write_choice,
@@ -47,7 +49,6 @@ from dragoman.dialects.responses.turns import (
     instructions_of,
     read_history,
 )
-from dragoman.dialects.responses.writing import JsonObject
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra, Opaque, Result, Text
@@ -262,9 +263,12 @@ SETTINGS = SettingTable(
 _FIELDS = SETTINGS.fields | {"instructions", "input", "tools", "text"}
 
 
+_NOTHING = Declared()
+
+
 def _read_fields(fields: Fields) -> Request:
     history = read_history(fields.get("input"))
-    declared = read_declared(fields.get("tools"))
+    declared = read_declared(fields["tools"]) if "tools" in fields else _NOTHING
     settings = SETTINGS.read(fields)
     if LOGPROBS in read_texts(fields.get("include")):
         settings["logprobs"] = True

@@ -11,6 +11,7 @@ from typing import cast
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
 from dragoman.core.journal import Terminal, TerminalStatus
 from dragoman.dialects.responses.errors import failed_fields
+from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.wire import (
     EventOutline,
     ItemHead,
@@ -22,7 +23,6 @@ from dragoman.dialects.responses.wire import (
     decode_response_head,
     decode_response_outline,
 )
-from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import Frame, FrameParser, encode_frame
 

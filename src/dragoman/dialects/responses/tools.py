@@ -31,9 +31,9 @@ from dragoman.core.losses import LossBook
 from dragoman.core.schemas import fix_schema
 from dragoman.core.tool_cache import Kept, remembered, written_once
 from dragoman.dialects.base import Target
+from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
-from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.parts import Extra
 from dragoman.model.request import (
     ChoiceMode,
@@ -51,6 +51,9 @@ _FORMAT_FIELDS = frozenset({"type", "grammar", "syntax", "definition"})
 _NAMESPACE_FIELDS = frozenset({"type", "name", "description", "tools"})
 
 
+_Place = Literal["request", "input"]
+
+
 class Declared(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
@@ -59,30 +62,18 @@ class Declared(Struct, frozen=True):
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_tools(value: Raw | None, where: str, *, in_input: bool = False) -> Declared:
+@remembered
+def read_declared(value: Raw) -> Declared:
+    """The tools of a request, outside its conversation. Raises as `read_tools`."""
+    return read_tools(value, "tools", "request")
+
+
+def read_tools(value: Raw, where: str, place: _Place) -> Declared:
     """The tools of a list.
 
     Raises:
         RequestRefused: one of them cannot be used.
     """
-    return Declared() if value is None else _read_list(value, where, in_input=in_input)
-
-
-def read_declared(value: Raw | None) -> Declared:
-    """The tools of a request, outside its conversation.
-
-    Raises:
-        RequestRefused: one of them cannot be used.
-    """
-    return Declared() if value is None else _read_request(value)
-
-
-@remembered
-def _read_request(value: Raw) -> Declared:
-    return _read_list(value, "tools", in_input=False)
-
-
-def _read_list(value: Raw, where: str, *, in_input: bool) -> Declared:
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
     for number, entry in enumerate(ask_list({where: value}, where) or ()):
@@ -90,33 +81,32 @@ def _read_list(value: Raw, where: str, *, in_input: bool) -> Declared:
         fields = need_object(entry, path)
         kind = need_text(fields, "type", path)
         if kind == "namespace":
-            group, members = _namespace(fields, path, in_input=in_input)
+            group, members = _namespace(fields, path, place)
             namespaces.append(group)
             tools.extend(members)
         else:
-            tools.append(_tool(kind, fields, path, None, in_input=in_input))
+            tools.append(_tool(kind, fields, path, None, place))
     return Declared(Kept(tools), tuple(namespaces))
 
 
-def _namespace(fields: Fields, path: str, *, in_input: bool) -> tuple[Namespace, list[Tool]]:
+def _namespace(fields: Fields, path: str, place: _Place) -> tuple[Namespace, list[Tool]]:
     name = need_text(fields, "name", path)
     members: list[Tool] = []
     for number, entry in enumerate(ask_list(fields, "tools", path) or ()):
         inner = f"{path}.tools[{number}]"
         member = need_object(entry, inner)
         kind = ask_text(member, "type", inner) or "function"
-        members.append(_tool(kind, member, inner, name, in_input=in_input))
+        members.append(_tool(kind, member, inner, name, place))
     group = Namespace(
         name,
         ask_text(fields, "description", path),
         extra_of("responses", fields, _NAMESPACE_FIELDS),
-        "input" if in_input else "request",
+        place,
     )
     return group, members
 
 
-def _tool(kind: str, fields: Fields, path: str, namespace: str | None, *, in_input: bool) -> Tool:
-    place: Literal["request", "input"] = "input" if in_input else "request"
+def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _Place) -> Tool:
     if kind == "function":
         # Some clients send Chat's form, the function inside.
         inner = fields if "name" in fields else ask_object(fields, "function", path) or {}

@@ -40,6 +40,7 @@ from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
 from dragoman.dialects.base import Target
 from dragoman.dialects.responses.content import media_fields, read_content
+from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject
 from dragoman.dialects.responses.items import (
     call_fields,
     call_spec,
@@ -61,7 +62,6 @@ from dragoman.dialects.responses.wire import (
     STRICT_PREFIXES,
     TypedItem,
 )
-from dragoman.dialects.responses.writing import ItemWriter, JsonObject
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.parts import (
     Call,
@@ -455,8 +455,8 @@ def read_history(value: Raw | None) -> History:
         fields = need_object(entry, where)
         kind = ask_text(fields, "type", where)
         turns.append(_turn(kind, entry, fields, where))
-        if kind in _DECLARING:
-            declared = read_tools(fields.get("tools"), f"{where}.tools", in_input=True)
+        if kind in _DECLARING and "tools" in fields:
+            declared = read_tools(fields["tools"], f"{where}.tools", "input")
             tools.extend(declared.tools)
             namespaces.extend(declared.namespaces)
     return History(tuple(turns), tuple(tools), tuple(namespaces))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import doors
 from dragoman.core.aliases import NameMap, original_id
 from dragoman.core.fold import fold
-from dragoman.core.freeform import unwrap_input
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import StreamDecoder
 from dragoman.dialects.messages import (
@@ -28,6 +27,7 @@ from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, PartStatus, Reasoning, Refusal, Text
 from messages_streams import answer, block_delta, block_start, block_stop, encode, tool_use
 from strategies import Kind, events, json_values
+from unwrapped import unwrap_input
 
 encode_body = codec("messages").encode_body
 
