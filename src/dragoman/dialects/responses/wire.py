@@ -525,18 +525,6 @@ PREFIXES: Mapping[str, str] = {
 STRICT_PREFIXES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 """Items whose id OpenAI rejects on replay when it does not begin with its prefix. The others are left alone."""
 
-CONTENT_PARTS: Mapping[str, str] = {
-    "input_audio": "Media",
-    "input_file": "Media",
-    "input_image": "Media",
-    "input_text": "Text",
-    "output_text": "Text",
-    "reasoning_text": "Reasoning",
-    "refusal": "Refusal",
-    "summary_text": "Reasoning",
-    "text": "Text",
-}
-
 FUNCTION_LIKE = frozenset({"function_call", "function", "tool_use", "tool_call"})
 """Content parts that are calls: backends behind reverse proxies put them inside messages."""
 

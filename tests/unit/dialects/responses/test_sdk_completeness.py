@@ -4,6 +4,7 @@ A type that a newer SDK adds fails here until it is mapped or listed.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import openai.types.responses as sdk
@@ -25,7 +26,6 @@ from dragoman.dialects.responses import (
 from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
-    CONTENT_PARTS,
     ENVELOPE_FIELDS,
     MAPPED_EVENTS,
     OPAQUE_ITEMS,
@@ -49,6 +49,19 @@ from responses_help import (
     union_members,
     write,
 )
+
+CONTENT_PARTS: Mapping[str, str] = {
+    "input_audio": "Media",
+    "input_file": "Media",
+    "input_image": "Media",
+    "input_text": "Text",
+    "output_text": "Text",
+    "reasoning_text": "Reasoning",
+    "refusal": "Refusal",
+    "summary_text": "Reasoning",
+    "text": "Text",
+}
+
 
 encode_body = codec("responses").encode_body
 
