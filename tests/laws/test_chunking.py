@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus_cases import DIALECTS
-from dragoman.core.drafts import find_disagreements
+from disagreements import find_disagreements
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import Step
 from dragoman.dialects.translate import make_decoder

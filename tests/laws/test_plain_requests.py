@@ -10,29 +10,29 @@ from typing import Any
 import pytest
 
 from corpus_cases import DIALECTS, FolderCase, folder_cases
+from dragoman._json import Raw
 from dragoman.core.pairing import ERROR_MARK
-from dragoman.dialects.chat import request as chat_request
-from dragoman.dialects.messages import request as messages_request
+from dragoman.dialects.chat import turns as chat_turns
+from dragoman.dialects.messages import turns as messages_turns
 from dragoman.dialects.registry import codec
-from dragoman.dialects.responses import request as responses_request
+from dragoman.dialects.responses import turns as responses_turns
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Request
 from plain_variants import PLAIN, never, slowly, variants
 from request_schemas import spots
 
-
-def always(*_values: object) -> bool:
-    """Takes the long way."""
-    return True
-
-
 READERS = {
-    "chat": chat_request.read_typed,
-    "responses": responses_request.read_typed,
-    "messages": messages_request.read_typed,
+    "chat": chat_turns.read_all_typed,
+    "responses": responses_turns.read_all_typed,
+    "messages": messages_turns.read_typed,
+}
+AT_ONCE: dict[str, Callable[..., object]] = {
+    "dragoman.dialects.chat.turns.read_all_typed": never,
+    "dragoman.dialects.responses.turns.read_all_typed": never,
+    "dragoman.dialects.messages.turns.read_typed": never,
 }
 LONG_WAYS: dict[str, Callable[..., object]] = {
-    **{f"dragoman.dialects.{dialect}.request.read_typed": never for dialect in DIALECTS},
+    **AT_ONCE,
     "dragoman.dialects.chat.turns.read_typed": never,
     "dragoman.dialects.responses.turns.read_typed": never,
     "dragoman.dialects.messages.turns.read_content": never,
@@ -40,9 +40,6 @@ LONG_WAYS: dict[str, Callable[..., object]] = {
 LONG_WRITING: dict[str, Callable[..., object]] = {
     "dragoman.dialects.chat.turns.bare_text": never,
     "dragoman.dialects.responses.turns.bare_text": never,
-    "dragoman.dialects.chat.request.has_seldom_settings": always,
-    "dragoman.dialects.responses.request.has_seldom_settings": always,
-    "dragoman.dialects.messages.request.has_seldom_settings": always,
 }
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 REQUESTS: dict[str, dict[str, Any]] = {
@@ -125,7 +122,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 MISPLACED: dict[str, dict[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "a", "tool_call_id": "call_1"}]},
-    "messages": {"system": [{"type": "tool_use", "id": "a", "name": "", "input": {}}]},
+    "messages": {
+        "system": [{"type": "tool_use", "id": "a", "name": "", "input": {}}],
+        "messages": [
+            {"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "", "input": {}}]}
+        ],
+    },
 }
 
 
@@ -141,6 +143,10 @@ def plain_request(dialect: str) -> dict[str, Any]:
     return whole
 
 
+def conversation(request: dict[str, Any]) -> Raw:
+    return Raw(json.dumps(request.get("messages", request.get("input"))).encode())
+
+
 def check(dialect: str, body: bytes) -> None:
     """The request is read the same, and written the same for every target."""
 
@@ -150,7 +156,7 @@ def check(dialect: str, body: bytes) -> None:
         except RequestRefused as error:
             return (error.message, error.param)
 
-    assert read() == slowly(LONG_WAYS, read)
+    assert read() == slowly(AT_ONCE, read) == slowly(LONG_WAYS, read)
     for target in DIALECTS:
 
         def write(target: str = target) -> object:
@@ -163,8 +169,8 @@ def check(dialect: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_plain_request_is_read_by_its_type(dialect: str) -> None:
-    assert READERS[dialect](json.dumps(plain_request(dialect)).encode()) is not None
+def test_a_plain_conversation_is_read_by_its_type(dialect: str) -> None:
+    assert READERS[dialect](conversation(plain_request(dialect))) is not None
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -181,9 +187,9 @@ def test_a_changed_request_means_the_same(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", MISPLACED)
 def test_a_field_out_of_place_means_the_same(dialect: str) -> None:
-    body = json.dumps({**plain_request(dialect), **MISPLACED[dialect]}).encode()
-    assert READERS[dialect](body) is None
-    check(dialect, body)
+    request = {**plain_request(dialect), **MISPLACED[dialect]}
+    assert READERS[dialect](conversation(request)) is None
+    check(dialect, json.dumps(request).encode())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from corpus_cases import DIALECTS
 from dragoman._json import Raw
-from dragoman.core.drafts import join_logprobs
-from dragoman.core.fold import fold, unfold
+from dragoman.core.fold import fold, join_logprobs, unfold
 from dragoman.core.losses import answer_book
 from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec

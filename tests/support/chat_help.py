@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.core.drafts import find_disagreements
+from disagreements import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import DecodeContext, Step, StreamDecoder

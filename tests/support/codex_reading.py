@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from dragoman.core.drafts import find_disagreements
+from disagreements import find_disagreements
 from dragoman.core.grammar import Grammar
 from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from dragoman.core.drafts import find_disagreements
+from disagreements import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.serialize import Serializer

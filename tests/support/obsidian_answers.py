@@ -5,8 +5,8 @@ from random import Random
 
 from msgspec import Struct
 
+from disagreements import find_disagreements
 from dragoman._json import raw
-from dragoman.core.drafts import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.model.events import (

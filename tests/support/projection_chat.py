@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman._json import Raw, is_strict, raw
-from dragoman.core.drafts import join_logprobs
+from dragoman.core.fold import join_logprobs
 from dragoman.model.outcome import Choice, ErrorInfo, ErrorKind, FinishReason, Outcome, Usage
 from dragoman.model.parts import (
     Annotation,

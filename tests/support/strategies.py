@@ -474,7 +474,7 @@ def _failed(told: list[Event], error: ErrorInfo) -> list[Event]:
 
 
 def unfinished(told: Iterable[Event]) -> dict[int, Part]:
-    """The parts that are still open, as incomplete values. Written apart from `core.drafts`, which it helps to test."""
+    """The parts that are still open, as incomplete values. Written apart from `core.fold`, which it helps to test."""
     opened: dict[int, list[Event]] = {}
     for event in told:
         match event:

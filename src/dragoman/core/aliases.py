@@ -22,8 +22,9 @@ from string import ascii_letters, ascii_lowercase, digits
 
 from msgspec import Struct
 
-from dragoman.core.memo import made_of
+from dragoman.core.tool_cache import made_of
 from dragoman.errors import ConfigError
+from dragoman.model.parts import CLIENT_KINDS
 from dragoman.model.request import Tool, ToolRef
 
 NAMESPACE_JOIN = "__"
@@ -97,25 +98,18 @@ class NameMap(Struct, frozen=True):
             ConfigError: the limits leave no room for that many names.
         """
         offered = tools if isinstance(tools, tuple) else tuple(tools)
-        names = cls._remembered(offered, (), limits, flatten=flatten)
+
+        def named(others: tuple[_Key, ...]) -> NameMap:
+            key = (cls, limits, flatten, others)
+            return made_of(
+                offered, key, lambda: cls._make(offered, others, limits, flatten=flatten)
+            )
+
+        names = named(())
         keys = [(namespace or None, name) for namespace, name in used]
-        if not keys:
-            return names
         # Histories mostly use the tools that are offered still.
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
-        return cls._remembered(offered, others, limits, flatten=flatten) if others else names
-
-    @classmethod
-    def _remembered(
-        cls,
-        tools: tuple[Tool, ...],
-        others: tuple[_Key, ...],
-        limits: NameLimits,
-        *,
-        flatten: bool,
-    ) -> "NameMap":
-        key = (cls, limits, flatten, others)
-        return made_of(tools, key, lambda: cls._make(tools, others, limits, flatten=flatten))
+        return named(others) if others else names
 
     @classmethod
     def _make(
@@ -266,6 +260,13 @@ def _guesses(refs: Iterable[ToolRef]) -> dict[str, ToolRef | None]:
 def short_user(user: str) -> str:
     """A user id that every server takes: itself, or a hash of it where it is longer than the strictest allow."""
     return user if len(user) <= MAX_USER else _hash(user, ascii_letters + digits, USER_HASH)
+
+
+def is_named(tool: Tool) -> bool:
+    """Whether a tool is offered under a name of its own where there are functions and custom tools only."""
+    if tool.kind in ("function", "custom"):
+        return True
+    return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
 def flat_name(name: str, namespace: str | None) -> str:

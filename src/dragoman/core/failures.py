@@ -13,6 +13,11 @@ from dragoman.errors import (
     UpstreamError,
 )
 from dragoman.model.outcome import ErrorInfo, ErrorKind
+from dragoman.model.parts import Dialect
+
+MAX_EXCERPT = (
+    500  # characters of a body without a message: enough to recognise a proxy's error page
+)
 
 STATUS_OF_KIND: Mapping[ErrorKind, int] = {
     "invalid_request": 400,
@@ -105,6 +110,17 @@ def status_of(info: ErrorInfo) -> int:
     if info.status is not None and 400 <= info.status <= 599:
         return info.status
     return STATUS_OF_KIND[info.kind]
+
+
+def error_of_text(data: bytes, status: int | None, dialect: Dialect) -> ErrorInfo:
+    """An error whose body is no JSON: a proxy's page, a line of text, nothing."""
+    text = data[:MAX_EXCERPT].decode("utf-8", "replace").strip()
+    return ErrorInfo(
+        kind="upstream" if status is None else kind_of_status(status),
+        message=text or "the upstream answered with an error and no body",
+        status=status,
+        dialect=dialect,
+    )
 
 
 def kind_of_status(status: int) -> ErrorKind:

@@ -267,11 +267,15 @@ def refuse(where: str, expected: str, value: Raw | None) -> Never:
 def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
     """A string of an object that stands at the path `where`; None if it is absent. The others alike."""
     found = _read(fields.get(key))
-    return (
-        found
-        if found is None or isinstance(found, str)
-        else _refuse(fields, key, where, "a string")
-    )
+    if found is None or isinstance(found, str):
+        return found
+    refuse(_path(where, key), "a string", fields.get(key))
+
+
+def ask_raw(fields: Fields, key: str, _where: str = "") -> Raw | None:
+    """Any value, as it came."""
+    value = fields.get(key)
+    return value if is_present(value) else None
 
 
 def need_text(
@@ -283,11 +287,9 @@ def need_text(
 
 def ask_bool(fields: Fields, key: str, where: str = "") -> bool | None:
     found = _read(fields.get(key))
-    return (
-        found
-        if found is None or isinstance(found, bool)
-        else _refuse(fields, key, where, "a boolean")
-    )
+    if found is None or isinstance(found, bool):
+        return found
+    refuse(_path(where, key), "a boolean", fields.get(key))
 
 
 def ask_number(fields: Fields, key: str, where: str = "") -> float | None:
@@ -312,11 +314,9 @@ def ask_int(fields: Fields, key: str, where: str = "") -> int | None:
 
 def ask_object(fields: Fields, key: str, where: str = "") -> dict[str, Raw] | None:
     found = _read(fields.get(key))
-    return (
-        found
-        if found is None or isinstance(found, dict)
-        else _refuse(fields, key, where, "an object")
-    )
+    if found is None or isinstance(found, dict):
+        return found
+    refuse(_path(where, key), "an object", fields.get(key))
 
 
 def ask_present(fields: Fields, key: str, where: str = "") -> dict[str, Raw] | None:
@@ -334,15 +334,9 @@ def need_object(value: Raw | None, where: str) -> dict[str, Raw]:
 def ask_list(fields: Fields, key: str, where: str = "") -> list[Raw] | None:
     """The entries of an array. An entry that is null stays: whoever needs an object in its place refuses it."""
     found = _read(fields.get(key))
-    return (
-        found
-        if found is None or isinstance(found, list)
-        else _refuse(fields, key, where, "an array")
-    )
-
-
-def _refuse(fields: Fields, key: str, where: str, expected: str) -> Never:
-    refuse(_path(where, key), expected, fields.get(key))
+    if found is None or isinstance(found, list):
+        return found
+    refuse(_path(where, key), "an array", fields.get(key))
 
 
 def _path(where: str, key: str) -> str:

@@ -7,13 +7,13 @@ put together from its deltas and is incomplete. `unfold` is the canonical sequen
 Work is linear: deltas are collected and joined once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
 
+from dragoman._json import Raw
 from dragoman.core.call_input import judge
-from dragoman.core.drafts import Delta, join_part
 from dragoman.core.finish import settle_finish
 from dragoman.core.usage import merge_usage
 from dragoman.errors import LocalProtocolError
@@ -38,8 +38,23 @@ from dragoman.model.events import (
     TextDelta,
     UsageReported,
 )
-from dragoman.model.outcome import Choice, ErrorInfo, Limits, Outcome, Usage
-from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, Result, Text
+from dragoman.model.outcome import Choice, ErrorInfo, FinishReason, Limits, Outcome, Usage
+from dragoman.model.parts import (
+    Call,
+    Dialect,
+    Media,
+    Opaque,
+    Part,
+    Reasoning,
+    Refusal,
+    Result,
+    Seal,
+    Text,
+)
+
+Delta = (
+    TextDelta | ReasoningDelta | InputDelta | OutputDelta | MediaDelta | AnnotationAdded | SealAdded
+)
 
 
 class _Draft:
@@ -266,3 +281,179 @@ def _header(part: Part) -> Part:
             return part
         case _:
             assert_never(part)
+
+
+# --- parts that have not ended -----------------------------------------------------------------------------------------
+
+
+def join_part(header: Part, deltas: Sequence[Delta]) -> Part:
+    """The part so far. What a provider-run tool prints into its call, and previews of an image there, have no field."""
+    match header:
+        case Text():
+            return _join_text(header, deltas)
+        case Refusal():
+            texts = [delta for delta in deltas if isinstance(delta, TextDelta)]
+            return replace(
+                header,
+                text="".join([header.text, *(delta.text for delta in texts)]),
+                logprobs=join_logprobs([header.logprobs, *(delta.logprobs for delta in texts)]),
+            )
+        case Reasoning():
+            return replace(
+                header,
+                summary=header.summary + _entries(deltas, "summary"),
+                content=header.content + _entries(deltas, "content"),
+                seals=header.seals + _seals(deltas),
+            )
+        case Call():
+            inputs = [delta.text for delta in deltas if isinstance(delta, InputDelta)]
+            return replace(
+                header,
+                input="".join([header.input, *inputs]),
+                seals=header.seals + _seals(deltas),
+            )
+        case Result():
+            output = "".join(delta.text for delta in deltas if isinstance(delta, OutputDelta))
+            content = (*header.content, Text(text=output)) if output else header.content
+            return replace(header, content=content)
+        case Media():
+            return _join_media(header, deltas)
+        case Opaque():
+            return header
+        case _:
+            assert_never(header)
+
+
+def join_logprobs(pieces: Iterable[Raw | None]) -> Raw | None:
+    """The logprobs of all deltas as one JSON array. A piece that is no array counts as one entry."""
+    entries: list[bytes] = []
+    found = False
+    for piece in pieces:
+        if piece is None:
+            continue
+        found = True
+        entry = bytes(piece).strip()
+        if entry.startswith(b"["):
+            entry = entry[1:-1].strip()
+        if entry:
+            entries.append(entry)
+    return Raw(b"[" + b",".join(entries) + b"]") if found else None
+
+
+def _join_text(header: Text, deltas: Sequence[Delta]) -> Text:
+    texts = [header.text]
+    logprobs = [header.logprobs]
+    annotations = list(header.annotations)
+    for delta in deltas:
+        match delta:
+            case TextDelta():
+                texts.append(delta.text)
+                logprobs.append(delta.logprobs)
+            case AnnotationAdded():
+                annotations.append(delta.annotation)
+            case _:
+                pass
+    return replace(
+        header,
+        text="".join(texts),
+        logprobs=join_logprobs(logprobs),
+        annotations=tuple(annotations),
+    )
+
+
+def _entries(deltas: Sequence[Delta], channel: ReasoningChannel) -> tuple[str, ...]:
+    """In order of their indexes. Gaps are closed, not filled: an index is the wire's number and may be anything."""
+    pieces: dict[int, list[str]] = {}
+    for delta in deltas:
+        if isinstance(delta, ReasoningDelta) and delta.channel == channel:
+            pieces.setdefault(delta.index, []).append(delta.text)
+    return tuple("".join(pieces[index]) for index in sorted(pieces))
+
+
+def _seals(deltas: Sequence[Delta]) -> tuple[Seal, ...]:
+    return tuple(delta.seal for delta in deltas if isinstance(delta, SealAdded))
+
+
+def _join_media(header: Media, deltas: Sequence[Delta]) -> Media:
+    media = [delta for delta in deltas if isinstance(delta, MediaDelta)]
+    pieces = [delta.data for delta in media if delta.data]
+    transcript = "".join(delta.transcript for delta in media)
+    if header.kind == "image":
+        # Each delta is a whole preview, better than the one before; nothing to append.
+        data = pieces[-1] if pieces else header.data
+    else:
+        data = "".join([header.data or "", *pieces]) or header.data
+    return replace(
+        header,
+        data=data,
+        transcript=(header.transcript or "") + transcript if transcript else header.transcript,
+    )
+
+
+# --- answers with nothing to settle ------------------------------------------------------------------------------------
+
+SettledPart = Reasoning | Text | Call
+_ENDINGS: frozenset[FinishReason | None] = frozenset({"stop", "tool_calls", "length"})
+
+
+def settled_parts(outcome: Outcome, dialect: Dialect) -> list[SettledPart] | None:
+    """The parts of an answer in which a writer has nothing to settle: one choice of thoughts, texts and calls of the client's
+    functions, every one whole. None for any other, and for one with fields of `dialect`, which it is written in.
+    """
+    for extra in (outcome.started_extra, outcome.completed_extra):
+        if extra is not None and extra.dialect == dialect:
+            return None
+    if not outcome.completed or outcome.error is not None or outcome.limits is not None:
+        return None
+    if len(outcome.choices) != 1:
+        return None
+    choice = outcome.choices[0]
+    if choice.index or choice.stop_sequence is not None or choice.finish_extra is not None:
+        return None
+    parts: list[SettledPart] = []
+    has_calls = False
+    for part in choice.parts:
+        if type(part) is Text and part.text and is_settled_text(part):
+            parts.append(part)
+        elif type(part) is Call and _is_settled_call(part):
+            parts.append(part)
+            has_calls = True
+        elif type(part) is Reasoning and _is_settled_thought(part):
+            parts.append(part)
+        else:
+            return None
+    # Calls are what an answer with calls ends for.
+    is_settled = has_calls is (choice.finish == "tool_calls") and choice.finish in _ENDINGS
+    return parts if is_settled else None
+
+
+def is_settled_text(text: Text) -> bool:
+    """Whether there is nothing to say of a text but its words."""
+    return (
+        not text.annotations
+        and text.logprobs is None
+        and text.extra is None
+        and text.item_extra is None
+        and text.status == "completed"
+    )
+
+
+def _is_settled_thought(thought: Reasoning) -> bool:
+    return (
+        len(thought.summary) + len(thought.content) <= 1
+        and thought.extra is None
+        and thought.status == "completed"
+    )
+
+
+def _is_settled_call(call: Call) -> bool:
+    return (
+        call.kind == "function"
+        and call.executor == "client"
+        and call.status == "completed"
+        and call.call_id != ""
+        and call.name != ""
+        and call.namespace is None
+        and call.extra is None
+        and not call.seals
+    )

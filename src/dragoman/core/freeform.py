@@ -69,13 +69,6 @@ def wrap_input(text: str) -> str:
     return '{"input":' + dumps_text(text).decode("utf-8") + "}"
 
 
-def unwrap_input(text: str) -> str | None:
-    """The input inside complete arguments; None if they were cut."""
-    unwrapper = Unwrapper()
-    pieces = [unwrapper.feed(text), unwrapper.finish()]
-    return None if unwrapper.is_cut else "".join(pieces)
-
-
 def _inside(text: str) -> str | None:
     """The text in a wrapper that has nothing but the text; None for anything else."""
     try:

@@ -13,7 +13,7 @@
 - Completed needs every choice that appeared to be finished, choice 0 in any case.
 - Failed needs every open part to have been ended (as incomplete): close what you opened.
 
-The machine sees order only. Whether deltas join to the value of PartEnded is `core.drafts.find_disagreements`.
+The machine sees order only, not whether deltas join to the value of PartEnded.
 """
 
 from collections.abc import Iterable, Mapping

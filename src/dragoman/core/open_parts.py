@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from dragoman._json import Raw, dumps, is_strict, loads
 from dragoman.core.call_input import Extent, InputBuffer
 from dragoman.core.deltas import Deltas, add_deltas
-from dragoman.core.drafts import join_logprobs
+from dragoman.core.fold import join_logprobs
 from dragoman.core.ids import Minter
 from dragoman.core.schemas import resolve_name
 from dragoman.core.surrogates import join_exactly, join_halves, replace_lone

@@ -28,6 +28,7 @@ from operator import is_, itemgetter
 from msgspec import structs
 
 from dragoman._json import Raw
+from dragoman.core.fold import is_settled_text
 from dragoman.core.ids import Minter
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import Call, Extra, Part, Result, Text
@@ -463,6 +464,18 @@ def _calls_last(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 def _is_client_call(part: Part) -> bool:
     return isinstance(part, Call) and part.executor == "client"
+
+
+def bare_text(turn: Turn) -> str | None:
+    """What a message says that is a text and nothing more; None for any other turn, and for results."""
+    if len(turn.parts) != 1 or turn.role == "tool":
+        return None
+    part = turn.parts[0]
+    if type(part) is not Text or part.cache is not None or not is_settled_text(part):
+        return None
+    if turn.extra is not None or turn.cache is not None or turn.name is not None:
+        return None
+    return part.text or None if turn.item_id is None and turn.status is None else None
 
 
 ERROR_MARK = "[tool error] "

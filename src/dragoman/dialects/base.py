@@ -4,7 +4,7 @@ A dialect package has
 
     decode.py    a FrameReader: what one SSE frame means; and `read_body`, the same meaning for a whole body
     encode.py    a StreamEncoder: events to SSE bytes
-    body.py      `encode_body` and `write_body`: events, or the whole answer they amount to, as a body
+    body.py      `write_body`: a whole answer as a body
     request.py   `decode_request`, `encode_request`
     plain*.py    bodies and requests of the usual shape, by their types alone; what does not fit takes the ways above
     errors.py    error bodies, both ways

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from dragoman.core.losses import LossBook, LossTable
+from dragoman.core.fold import fold
+from dragoman.core.losses import LossBook, LossTable, answer_book
 from dragoman.dialects import chat, codex, messages, responses
 from dragoman.dialects.base import (
     DecodeContext,
@@ -25,13 +26,15 @@ from dragoman.model.request import Request, Turn
 __all__ = (
     "CODECS",
     "UPSTREAM_CODECS",
-    "BodyEncoder",
     "Codec",
     "RequestEncoder",
     "UpstreamCodec",
     "codec",
     "upstream_codec",
 )
+
+
+_NO_CONTEXT = EncodeContext()
 
 
 class RequestEncoder(Protocol):
@@ -41,12 +44,6 @@ class RequestEncoder(Protocol):
         target: Target = ...,
         policy: Mapping[str, LossAction] | None = None,
     ) -> EncodedRequest: ...
-
-
-class BodyEncoder(Protocol):
-    def __call__(
-        self, events: Iterable[Event], context: EncodeContext = ..., book: LossBook | None = None
-    ) -> bytes: ...
 
 
 class UpstreamCodec(Struct, frozen=True, kw_only=True):
@@ -70,12 +67,21 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
 
     encoder: Callable[[EncodeContext], StreamEncoder]
     check: Callable[[EncodeContext], FrameCheck]
-    encode_body: BodyEncoder
     write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
     is_usable_body: Callable[[bytes, EncodeContext], bool]
     decode_request: Callable[[bytes], Request]
     pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
     encode_error: Callable[[ErrorInfo], bytes]
+
+    def encode_body(
+        self,
+        events: Iterable[Event],
+        context: EncodeContext = _NO_CONTEXT,
+        book: LossBook | None = None,
+    ) -> bytes:
+        """The events of an answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
+        book = answer_book(self.losses, context.losses) if book is None else book
+        return self.write_body(fold(events), context, book)
 
 
 CODECS: Mapping[str, Codec] = {
@@ -86,7 +92,6 @@ CODECS: Mapping[str, Codec] = {
         check=chat.ChatCheck,
         read_body=chat.read_body,
         read_typed=chat.read_typed,
-        encode_body=chat.encode_body,
         write_body=chat.write_body,
         is_usable_body=chat.is_usable_body,
         decode_request=chat.decode_request,
@@ -104,7 +109,6 @@ CODECS: Mapping[str, Codec] = {
         check=responses.ResponsesCheck,
         read_body=responses.read_body,
         read_typed=responses.read_typed,
-        encode_body=responses.encode_body,
         write_body=responses.write_body,
         is_usable_body=responses.is_usable_body,
         decode_request=responses.decode_request,
@@ -122,7 +126,6 @@ CODECS: Mapping[str, Codec] = {
         check=messages.MessagesCheck,
         read_body=messages.read_body,
         read_typed=messages.read_typed,
-        encode_body=messages.encode_body,
         write_body=messages.write_body,
         is_usable_body=messages.is_usable_body,
         decode_request=messages.decode_request,

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from dragoman._json import Raw, dumps_text
 from dragoman.core.aliases import NameMap, alias_id
 from dragoman.core.fields import set_members
-from dragoman.core.memo import made_of
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.core.seals import ENVELOPE
+from dragoman.core.tool_cache import made_of
 from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.registry import codec
 from dragoman.model.outcome import LossAction

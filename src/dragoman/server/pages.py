@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from dragoman._json import dumps
 from dragoman.core.failures import error_info, status_of
-from dragoman.core.redaction import clean, redact
+from dragoman.core.secrets import clean, redact
 from dragoman.errors import GatewayError, StoreMissing
 from dragoman.model.outcome import ErrorInfo
 from dragoman.server.catalog import dialect_of_caller, find_model, list_models

@@ -23,8 +23,8 @@ from dragoman._json import (
     typed_decoder,
 )
 from dragoman.core.fold import fold
-from dragoman.core.memo import remembered
 from dragoman.core.surrogates import replace_lone
+from dragoman.core.tool_cache import remembered
 from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import MalformedJson, StoreDamaged

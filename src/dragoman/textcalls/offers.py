@@ -10,8 +10,8 @@ from typing import Literal, cast
 from msgspec import Struct
 
 from dragoman._json import loads
-from dragoman.core.memo import made_of
 from dragoman.core.schemas import resolve, satisfies
+from dragoman.core.tool_cache import made_of
 from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
 

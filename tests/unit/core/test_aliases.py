@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap, alias_id, original_id
-from dragoman.core.memo import Kept
+from dragoman.core.tool_cache import Kept
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 

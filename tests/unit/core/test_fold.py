@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 
+from disagreements import find_disagreements
 from dragoman._json import Raw
-from dragoman.core.drafts import find_disagreements
 from dragoman.core.fold import fold, unfold
 from dragoman.core.grammar import Grammar, is_grammatical
 from dragoman.errors import LocalProtocolError

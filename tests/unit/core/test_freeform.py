@@ -13,12 +13,12 @@ from dragoman.core.freeform import (
     WRAPPER_SCHEMA,
     StringReader,
     Unwrapper,
-    unwrap_input,
     wrap_input,
     wrapper_tool,
 )
 from dragoman.core.schemas import satisfies
 from dragoman.model.request import Grammar, Tool
+from unwrapped import unwrap_input
 
 TEXTS = st.text() | st.text(alphabet='"\\/{}[]:,\b\f\n\r\t\x00\x1f\u0085\u2028\u2029😀é u0d8input')
 OTHERS: list[object] = [None, 1.5, "x", 'a"}', {"input": "no"}, [["]"], {"": 0}], True]

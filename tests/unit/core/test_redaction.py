@@ -2,8 +2,7 @@
 
 import pytest
 
-from dragoman.core.redaction import clean, redact
-from dragoman.core.secrets import HIDDEN
+from dragoman.core.secrets import HIDDEN, clean, redact
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from disagreements import find_disagreements
 from dragoman.core.aliases import NameMap
-from dragoman.core.drafts import find_disagreements
 from dragoman.core.freeform import wrap_input
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.restore import Restorer

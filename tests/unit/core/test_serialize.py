@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
+from disagreements import find_disagreements
 from dragoman._json import Raw
-from dragoman.core.drafts import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import Grammar, is_grammatical
 from dragoman.core.serialize import Serializer

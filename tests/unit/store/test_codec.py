@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from corpus_cases import FolderCase, folder_cases
 from dragoman._json import Raw
-from dragoman.core.memo import Kept
+from dragoman.core.tool_cache import Kept
 from dragoman.dialects.registry import codec
 from dragoman.errors import StoreDamaged
 from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Seal, Text

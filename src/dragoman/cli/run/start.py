@@ -30,8 +30,7 @@ from dragoman.config.read import Flags, load_settings
 from dragoman.config.secrets import secrets_of
 from dragoman.config.settings import McpServerSettings, Settings
 from dragoman.config.trust import plain_http
-from dragoman.core.redaction import redact
-from dragoman.core.secrets import Secrets
+from dragoman.core.secrets import Secrets, redact
 from dragoman.engine.approval import Policy
 from dragoman.engine.settings import EngineSettings
 from dragoman.errors import ConfigError, GatewayError

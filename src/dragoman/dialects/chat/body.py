@@ -5,16 +5,13 @@ the cost of a small request; any other is read as a chunk (`decode`) and written
 answer they say the same.
 """
 
-from collections.abc import Iterable
 from typing import assert_never
 
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, is_strict, typed_decoder
-from dragoman.core.drafts import join_logprobs
 from dragoman.core.fields import NULL, own_fields, read_present
-from dragoman.core.fold import fold
+from dragoman.core.fold import join_logprobs, settled_parts
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook, answer_book
-from dragoman.core.plain import plain_parts
+from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.content import (
     FAILING_REASONS,
@@ -29,7 +26,7 @@ from dragoman.dialects.chat.content import (
     write_image,
 )
 from dragoman.dialects.chat.errors import encode_error
-from dragoman.dialects.chat.losses import LOSSES, note_extra, note_foreign
+from dragoman.dialects.chat.losses import note_extra, note_foreign
 from dragoman.dialects.chat.usage import read_usage, write_usage
 from dragoman.dialects.chat.wire import (
     CHUNK_FIELDS,
@@ -41,7 +38,6 @@ from dragoman.dialects.chat.wire import (
     WrittenChoice,
     WrittenMessage,
 )
-from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 from dragoman.sse import is_utf8
@@ -91,12 +87,9 @@ def read_typed(data: bytes) -> Outcome | None:
     )
 
 
-_Counts = dict[str, object]
-
-
 def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
     """The body of a plain answer; None if it must be written part by part."""
-    parts = plain_parts(outcome, "chat")
+    parts = settled_parts(outcome, "chat")
     if parts is None or context.legacy_functions:
         return None
     thoughts: list[str] = []
@@ -132,19 +125,8 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
     )
 
 
-_NO_CONTEXT = EncodeContext()
-
-
-def encode_body(
-    events: Iterable[Event], context: EncodeContext = _NO_CONTEXT, book: LossBook | None = None
-) -> bytes:
-    """The whole answer; the error body if it failed or never ended. Losses are noted in `book`."""
-    book = answer_book(LOSSES, context.losses) if book is None else book
-    return write_body(fold(events), context, book)
-
-
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
-    """The same for an answer that is whole already."""
+    """A whole answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
     plain = write_typed(outcome, context, book)
     if plain is not None:
         return plain

@@ -17,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw
-from dragoman.core.drafts import join_logprobs
 from dragoman.core.fields import (
     expect_items,
     expect_present,
@@ -29,6 +28,7 @@ from dragoman.core.fields import (
     read_present,
 )
 from dragoman.core.finish import settle_finish
+from dragoman.core.fold import join_logprobs
 from dragoman.core.open_parts import OpenMedia, OpenPart, OpenReasoning, OpenText, Parts
 from dragoman.dialects.chat.calls import CallTrack
 from dragoman.dialects.chat.content import read_annotation, read_part, read_sealed

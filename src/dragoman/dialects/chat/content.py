@@ -15,6 +15,14 @@ from dragoman.core.fields import (
     read_present,
 )
 from dragoman.core.losses import LossBook
+from dragoman.core.media import (
+    audio_format,
+    audio_type,
+    data_url,
+    file_data,
+    image_url,
+    split_data_url,
+)
 from dragoman.dialects.chat.losses import note_extra, note_foreign
 from dragoman.dialects.chat.wire import FINISH_OF_REASON, REASONING_FIELDS, SEALED_FIELDS
 from dragoman.model.outcome import FinishReason
@@ -41,21 +49,6 @@ _MEDIA: dict[str, MediaKind] = {
 }
 _PART_FIELDS = frozenset({"type", "text", "refusal", "cache_control", *_MEDIA})
 _MEDIA_FIELDS = frozenset({"url", "detail", "data", "format", "file_id", "file_data", "filename"})
-_AUDIO_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
-_AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
-
-
-def split_data_url(url: str) -> tuple[str, str] | None:
-    """Media type and base64 data of a data URL; None for any other, and for data URLs of other forms."""
-    if not url.startswith("data:"):
-        return None
-    head, comma, data = url.partition(",")
-    media_type, _, encoding = head[5:].partition(";")
-    return (media_type, data) if comma and media_type and encoding == "base64" else None
-
-
-def data_url(media_type: str, data: str) -> str:
-    return f"data:{media_type};base64,{data}"
 
 
 def read_part(value: Raw) -> ContentPart:
@@ -90,10 +83,10 @@ def _read_media(
     url = read_fragment(fields.get("url"))
     if media == "audio":
         form = read_fragment(fields.get("format")) or "wav"
-        media_type = _AUDIO_TYPES.get(form, f"audio/{form}")
+        media_type = audio_type(form)
     elif data is not None and data.startswith(("http://", "https://")):
         data, url = None, data
-    split = split_data_url(data or url or "")
+    split = split_data_url(data or url)
     if split is not None:
         url = None
         media_type, data = split
@@ -139,15 +132,14 @@ def _write_inner(media: Media) -> tuple[dict[str, object] | None, str]:
         case "audio":
             if data is None:
                 return None, ""
-            media_type = media.media_type or "audio/wav"
-            form = _AUDIO_FORMATS.get(media_type, media_type.rpartition("/")[2])
-            return {"data": data, "format": form}, "input_audio"
+            return {"data": data, "format": audio_format(media.media_type)}, "input_audio"
         case "file":
             return _write_file(media), "file"
         case "image" | "video":
-            kind = "image_url" if media.kind == "image" else "video_url"
-            default = "image/png" if media.kind == "image" else "video/mp4"
-            url = media.url if data is None else data_url(media.media_type or default, data)
+            kind = f"{media.kind}_url"
+            url = image_url(media)
+            if media.kind == "video" and data is not None:
+                url = data_url(media.media_type or "video/mp4", data)
             if url is None:
                 return None, ""
             return {"url": url, **({"detail": media.detail} if media.detail else {})}, kind
@@ -160,8 +152,7 @@ def _write_file(media: Media) -> dict[str, object] | None:
     if media.file_id is not None:
         out["file_id"] = media.file_id
     elif media.data is not None:
-        typed = media.media_type is not None
-        out["file_data"] = data_url(media.media_type or "", media.data) if typed else media.data
+        out["file_data"] = file_data(media)
     else:
         return None
     if media.filename is not None:
@@ -318,9 +309,5 @@ def write_audio(media: Media, item_id: str) -> dict[str, object]:
 
 def write_image(media: Media) -> dict[str, object] | None:
     """An entry of `images`; None for what is no picture, or has none in it."""
-    if media.kind != "image":
-        return None
-    url = media.url
-    if media.data is not None:
-        url = data_url(media.media_type or "image/png", media.data)
+    url = image_url(media) if media.kind == "image" else None
     return None if url is None else {"type": "image_url", "image_url": {"url": url}}

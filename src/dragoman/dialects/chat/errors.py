@@ -8,12 +8,11 @@ error does not take a healthy upstream out of service.
 from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps
-from dragoman.core.failures import kind_of_status
+from dragoman.core.failures import MAX_EXCERPT, kind_of_status
 from dragoman.core.fields import first_text, present, read_fragment, read_int, read_present
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
-_MAX_EXCERPT = 500  # of a body without a message: enough to recognise a proxy's error page
 _NO_ERROR = (b"{}", b"[]", b'""', b"0", b"false")
 
 _SPELLINGS: Mapping[ErrorKind, tuple[str, str]] = {
@@ -97,7 +96,7 @@ def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
     try:
         fields = present(as_object(text))
     except MalformedJson:
-        return _info({}, text[:_MAX_EXCERPT] or "an error without a body", status)
+        return _info({}, text[:MAX_EXCERPT] or "an error without a body", status)
     return read_error(find_error(fields) or Raw(text.encode("utf-8")), status)
 
 
@@ -121,7 +120,7 @@ def read_error(error: Raw, status: int | None = None) -> ErrorInfo:
     # Gateways wrap the error they got in one of their own.
     fields |= read_present(fields.get("error"))
     message = first_text(fields, ("message", "status_msg", "detail", "msg", "error"))
-    return _info(fields, message or bytes(error).decode("utf-8")[:_MAX_EXCERPT], status, error)
+    return _info(fields, message or bytes(error).decode("utf-8")[:MAX_EXCERPT], status, error)
 
 
 def _info(

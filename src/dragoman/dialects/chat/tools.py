@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps_document
-from dragoman.core.aliases import NameMap
+from dragoman.core.aliases import NameMap, is_named
 from dragoman.core.fields import (
     Fields,
     ask_bool,
@@ -27,12 +27,12 @@ from dragoman.core.fields import (
 )
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
-from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
+from dragoman.core.tool_cache import Kept, made_of, remembered, written_once
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.losses import note_foreign
 from dragoman.dialects.chat.wire import BUILTIN_KINDS, LEGACY_CHOICE, LEGACY_TOOLS
-from dragoman.model.outcome import Loss, Repair
+from dragoman.model.outcome import Repair
 from dragoman.model.parts import CLIENT_KINDS, Extra
 from dragoman.model.request import ChoiceMode, Grammar, Tool, ToolChoice, ToolRef
 
@@ -54,7 +54,7 @@ def is_legacy(tool: Tool) -> bool:
     return LEGACY_TOOLS in own_fields("chat", tool.extra)
 
 
-def read_tools(fields: Fields) -> tuple[Tool, ...]:
+def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:
     """Raises RequestRefused for a tool that cannot be read."""
     legacy = [
         _read_legacy(_object(raw, f"{LEGACY_TOOLS}[{index}]"), f"{LEGACY_TOOLS}[{index}]")
@@ -76,10 +76,9 @@ def read_list(value: Raw) -> Kept:
     )
 
 
-def read_choice(fields: Fields) -> ToolChoice | None:
-    """Raises RequestRefused for a choice that nobody knows."""
-    name = "tool_choice" if "tool_choice" in fields else LEGACY_CHOICE
-    value = fields.get(name)
+def read_choice(fields: Fields, name: str) -> ToolChoice | None:
+    """The choice in this field. Raises RequestRefused for one that nobody knows."""
+    value = None if name == LEGACY_CHOICE and "tool_choice" in fields else fields.get(name)
     if value is None:
         return None
     mode = read_fragment(value)
@@ -211,22 +210,17 @@ def _read_ref(fields: Fields, path: str) -> ToolRef:
 
 def named_tools(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """Those that are sent under names of their own."""
-    return made_of(tools, "chat: named", lambda: Kept(filter(_is_named, tools)))
+    return made_of(tools, "chat: named", lambda: Kept(filter(is_named, tools)))
 
 
-def _is_named(tool: Tool) -> bool:
-    """Whether a tool is sent under a name of its own, as a function or a custom tool."""
-    if tool.kind in ("function", "custom"):
-        return True
-    return tool.kind in CLIENT_KINDS and tool.schema is not None
+_Key = tuple[str | None, str]
 
 
 class _Written(Struct, frozen=True):
-    """A list of tools as fields of a request, and all that was noted on the way. `sent`: who is among them."""
+    """A list of tools as fields of a request. `sent`: who is among them."""
 
     fields: dict[str, Raw]
-    sent: set[tuple[str | None, str]]
-    losses: tuple[Loss, ...]
+    sent: frozenset[_Key]
     repairs: tuple[Repair, ...]
 
 
@@ -239,7 +233,7 @@ class ToolWriter:
         self._book = book
         self._is_own = is_own
         self._has_custom = "custom" in target.builtin
-        self._sent: set[tuple[str | None, str]] = set()
+        self._sent: frozenset[_Key] = frozenset()
         self.repairs: tuple[Repair, ...] = ()
 
     def write(self, tools: tuple[Tool, ...], choice: ToolChoice | None) -> dict[str, object]:
@@ -247,13 +241,10 @@ class ToolWriter:
         if not tools:
             return {}
         allowed = self._allowed(choice)
-        key = ("chat: written", self._target, self._book.rules, self._is_own, self._names.others)
-        written = (
-            made_of(tools, key, lambda: self._list(tools, None))
-            if allowed is None
-            else self._list(tools, allowed)
+        key = ("chat: written", self._target, self._is_own, self._names.others, allowed)
+        written = written_once(
+            tools, key, self._book, lambda book: self._with(book).write_list(tools, allowed)
         )
-        self._book.add(written.losses)
         self._sent = written.sent
         self.repairs = written.repairs
         fields: dict[str, object] = {**written.fields}
@@ -266,19 +257,14 @@ class ToolWriter:
             )
         return fields
 
-    def _list(
-        self, tools: tuple[Tool, ...], allowed: set[tuple[str | None, str]] | None
-    ) -> _Written:
-        book = self._book.fresh()
-        return _ListWriter(self._names, self._target, book, is_own=self._is_own).write(
-            tools, allowed
-        )
+    def _with(self, book: LossBook) -> "ToolWriter":
+        return ToolWriter(self._names, self._target, book, is_own=self._is_own)
 
-    def _allowed(self, choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
+    def _allowed(self, choice: ToolChoice | None) -> frozenset[_Key] | None:
         """The only tools to send. A client of this dialect says it to an upstream that knows what it means."""
         if choice is None or choice.mode != "allowed" or self._is_own:
             return None
-        return {(ref.namespace, ref.name) for ref in choice.allowed}
+        return frozenset((ref.namespace, ref.name) for ref in choice.allowed)
 
     def _choice(self, choice: ToolChoice, *, is_legacy: bool) -> object:
         match choice.mode:
@@ -313,47 +299,24 @@ class ToolWriter:
     def _is_custom(self, ref: ToolRef) -> bool:
         return ref.kind == "custom" and self._has_custom
 
+    # --- the list of tools --------------------------------------------------------------------------------------------
 
-# What a choice of another dialect's is known by; what becomes of that is settled with the choice itself.
-_CHOICE_FIELDS = frozenset({"type", "name", "tools", "server_label"})
-
-
-def _with_more(choice: object, own: dict[str, Raw]) -> object:
-    """A choice with the fields that have no home, where it is an object."""
-    if not own or not isinstance(choice, dict):
-        return choice
-    out = dict(cast("dict[str, object]", choice))
-    for name, raw in own.items():
-        inner = out.get(name)
-        out[name] = {**inner, **read_present(raw)} if isinstance(inner, dict) else raw
-    return out
-
-
-class _ListWriter:
-    """Writes one list of tools."""
-
-    def __init__(self, names: NameMap, target: Target, book: LossBook, *, is_own: bool) -> None:
-        self._names = names
-        self._target = target
-        self._book = book
-        self._is_own = is_own
-        self._has_custom = "custom" in target.builtin
-        self._sent: set[tuple[str | None, str]] = set()
-        self._repairs: list[Repair] = []
-
-    def write(
-        self, tools: tuple[Tool, ...], allowed: set[tuple[str | None, str]] | None
-    ) -> _Written:
+    def write_list(self, tools: tuple[Tool, ...], allowed: frozenset[_Key] | None) -> _Written:
+        sent: set[_Key] = set()
+        repairs: list[Repair] = []
         fields: dict[str, object] = {}
         written: list[object] = []
         legacy: list[object] = []
         for index, tool in enumerate(tools):
             where = f"tools[{index}]"
-            if not _is_named(tool):
+            if not is_named(tool):
                 self._write_builtin(tool, where, written, fields)
-            elif allowed is None or (tool.namespace, tool.name) in allowed:
-                if self._is_repeated(tool, where):
-                    continue
+                continue
+            key = (tool.namespace, tool.name)
+            if key in sent:
+                repairs.append(Repair("duplicate_tool", where, tool.name))
+            elif allowed is None or key in allowed:
+                sent.add(key)
                 if LEGACY_TOOLS in own_fields("chat", tool.extra):
                     more = read_present(own_fields("chat", tool.extra).get("function"))
                     legacy.append({**self._function(tool, where), **more})
@@ -364,15 +327,7 @@ class _ListWriter:
         if written:
             fields["tools"] = written
         sources = {name: Raw(dumps_document(value)) for name, value in fields.items()}
-        return _Written(sources, self._sent, self._book.losses, tuple(self._repairs))
-
-    def _is_repeated(self, tool: Tool, where: str) -> bool:
-        key = (tool.namespace, tool.name)
-        if key in self._sent:
-            self._repairs.append(Repair("duplicate_tool", where, tool.name))
-            return True
-        self._sent.add(key)
-        return False
+        return _Written(sources, frozenset(sent), tuple(repairs))
 
     def _write_builtin(
         self, tool: Tool, where: str, written: list[object], fields: dict[str, object]
@@ -440,3 +395,18 @@ class _ListWriter:
         elif strict:
             self._book.note("schema", where, "the upstream knows no strict functions")
         return out
+
+
+# What a choice of another dialect's is known by; what becomes of that is settled with the choice itself.
+_CHOICE_FIELDS = frozenset({"type", "name", "tools", "server_label"})
+
+
+def _with_more(choice: object, own: dict[str, Raw]) -> object:
+    """A choice with the fields that have no home, where it is an object."""
+    if not own or not isinstance(choice, dict):
+        return choice
+    out = dict(cast("dict[str, object]", choice))
+    for name, raw in own.items():
+        inner = out.get(name)
+        out[name] = {**inner, **read_present(raw)} if isinstance(inner, dict) else raw
+    return out

@@ -29,8 +29,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.freeform import wrap_input
 from dragoman.core.losses import LossBook, note_opaque
-from dragoman.core.pairing import mark_error, unmark_error
-from dragoman.core.plain import bare_text
+from dragoman.core.pairing import bare_text, mark_error, unmark_error
 from dragoman.dialects.base import Target
 from dragoman.dialects.chat.content import (
     ContentPart,
@@ -361,18 +360,29 @@ def _bare_text(entry: _Entry) -> str | None:
 
 
 _decode = typed_decoder(TypedMessage)
+_decode_all = typed_decoder(list[TypedMessage])
 
 
 def read_typed(message: Raw) -> Turn | None:
     """The turn of a message; None if a closer look is needed."""
     try:
-        return turn_of(_decode(message))
+        return _turn_of(_decode(message))
     except FAST_FAILURES:
         return None
 
 
-def turn_of(message: TypedMessage) -> Turn | None:
-    """The same for one that has been read. Elsewhere than here its fields have no meaning and are kept as they came."""
+def read_all_typed(messages: Raw) -> tuple[Turn, ...] | None:
+    """The turns of a list of messages, all read at once: half the cost of one by one. None if a closer look is needed."""
+    try:
+        turns = [_turn_of(message) for message in _decode_all(messages)]
+    except FAST_FAILURES:
+        return None
+    known = tuple(turn for turn in turns if turn is not None)
+    return known if len(known) == len(turns) else None
+
+
+def _turn_of(message: TypedMessage) -> Turn | None:
+    """The turn, if its role is one that these fields have a meaning for."""
     content = message.content
     texts: tuple[Text, ...]
     if isinstance(content, str):
@@ -418,12 +428,17 @@ _ROLES: dict[str, Role] = {
 _MARK = Extra("chat", {LEGACY_CHOICE: Raw(b"true")})
 
 
-def read_turns(messages: list[Raw]) -> tuple[Turn, ...]:
-    """Raises RequestRefused for a message that cannot be read."""
+def read_turns(fields: Fields, key: str) -> tuple[Turn, ...]:
+    """Raises RequestRefused for a message that cannot be read, and where there is none."""
+    value = fields[key]
+    turns = read_all_typed(value)
+    if turns:
+        return turns
+    messages = ask_list(fields, key)
+    if not messages:
+        refuse(key, "at least one message", value)
     reader = _TurnReader()
-    return tuple(
-        reader.read(message, f"messages[{index}]") for index, message in enumerate(messages)
-    )
+    return tuple(reader.read(message, f"{key}[{index}]") for index, message in enumerate(messages))
 
 
 class _TurnReader:

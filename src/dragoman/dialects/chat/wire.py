@@ -12,8 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dragoman._json import Int64, Raw, typed_decoder
-from dragoman.core.fields import NULL
+from dragoman._json import Raw, typed_decoder
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
 
@@ -404,8 +403,7 @@ decode_usable_body = typed_decoder(UsableBody)
 
 # --- requests and bodies, read and written by their types ------------------------------------------------------------
 #
-# What has any other field does not fit and is read field by field. Beside `Raw` a type cannot have `None`, which would take
-# null alone: NULL stands for absence.
+# What has any other field does not fit and is read field by field.
 
 _Object = dict[str, object]  # a written body has a field `object`, which hides the type
 
@@ -435,22 +433,6 @@ class TypedMessage(Struct, gc=False, forbid_unknown_fields=True):
     refusal: None = None
     function_call: None = None
     audio: None = None
-
-
-class StreamOptions(Struct, gc=False, forbid_unknown_fields=True):
-    include_usage: bool | None = None
-
-
-class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
-    messages: list[TypedMessage]
-    model: str | None = None
-    tools: Raw = NULL
-    tool_choice: Literal["auto", "none", "required"] | None = None
-    parallel_tool_calls: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Int64 | None = None
-    temperature: int | float | None = None
 
 
 class BodyCall(Struct, gc=False, forbid_unknown_fields=True, omit_defaults=True):

@@ -23,8 +23,7 @@ from typing import assert_never
 from msgspec import Struct, structs
 
 from dragoman._json import dumps_document
-from dragoman.core.aliases import NameLimits, NameMap, alias_id
-from dragoman.core.effort import effort_from_budget
+from dragoman.core.aliases import NameLimits, NameMap, alias_id, is_named
 from dragoman.core.freeform import wrap_input, wrapper_tool
 from dragoman.core.losses import (
     LossBook,
@@ -33,14 +32,15 @@ from dragoman.core.losses import (
     note_opaque,
     note_request_fields,
 )
+from dragoman.core.media import image_url
 from dragoman.core.pairing import mark_error, pair_results
+from dragoman.core.request_settings import effort_from_budget, note_include, unsaid_noter
 from dragoman.core.schemas import fix_schema
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.codex.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import (
-    CLIENT_KINDS,
     Call,
     Media,
     Opaque,
@@ -244,13 +244,8 @@ def _text(turn: Turn, text: str) -> _Item:
 
 
 def _image(media: Media) -> _Item | None:
-    if media.kind != "image":
-        return None
-    if media.data is not None:
-        url = f"data:{media.media_type or 'image/png'};base64,{media.data}"
-    elif media.url is not None:
-        url = media.url
-    else:
+    url = image_url(media) if media.kind == "image" else None
+    if url is None:
         return None
     out: _Item = {"type": "input_image", "image_url": url}
     if media.detail is not None:
@@ -304,13 +299,6 @@ class Offer(Struct, frozen=True):
 
     tools: list[dict[str, object]]
     repairs: tuple[Repair, ...]
-
-
-def is_named(tool: Tool) -> bool:
-    """Whether a tool is offered under a name of its own."""
-    if tool.kind in ("function", "custom"):
-        return True
-    return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
 def offer_tools(
@@ -504,43 +492,33 @@ def _format(form: ResponseFormat, book: LossBook) -> dict[str, object]:
     return {}
 
 
-# Where a client said it, if that is not where the code says.
-_ASKED_AS = {
-    "cache_key": "prompt_cache_key",
-    "parallel_calls": "parallel_tool_calls",
-    "previous_response": "previous_response_id",
-}
+_note_absent = unsaid_noter(
+    {
+        "cache_key": ("cache_key", "prompt_cache_key"),
+        "frequency_penalty": ("frequency_penalty", "frequency_penalty"),
+        "logit_bias": ("logit_bias", "logit_bias"),
+        "max_tokens": ("max_tokens", "max_tokens"),
+        "metadata": ("metadata", "metadata"),
+        "parallel_calls": ("parallel_calls", "parallel_tool_calls"),
+        "presence_penalty": ("presence_penalty", "presence_penalty"),
+        "previous_id": ("previous_response", "previous_response_id"),
+        "seed": ("seed", "seed"),
+        "store": ("store", "store"),
+        "temperature": ("temperature", "temperature"),
+        "top_k": ("top_k", "top_k"),
+        "top_p": ("top_p", "top_p"),
+        "user": ("user", "user"),
+        "safety_id": ("user", "safety_identifier"),
+        "logprobs": ("logprobs", "logprobs"),
+        "top_logprobs": ("logprobs", "top_logprobs"),
+    }
+)
 
 
 def _note_unsaid(request: Request, book: LossBook) -> None:
-    absent: dict[str, object] = {
-        "cache_key": request.cache_key,
-        "frequency_penalty": request.frequency_penalty,
-        "logit_bias": request.logit_bias,
-        "max_tokens": request.max_tokens,
-        "metadata": request.metadata,
-        "parallel_calls": True if request.parallel_calls is False else None,
-        "presence_penalty": request.presence_penalty,
-        "previous_response": request.previous_id,
-        "seed": request.seed,
-        "store": True if request.store else None,
-        "temperature": request.temperature,
-        "top_k": request.top_k,
-        "top_p": request.top_p,
-        "user": request.user,
-    }
-    for code, value in absent.items():
-        if value is not None:
-            book.note(code, _ASKED_AS.get(code, code))
-    if request.safety_id is not None:
-        book.note("user", "safety_identifier")
-    if request.logprobs:
-        book.note("logprobs", "logprobs")
-    if request.top_logprobs:
-        book.note("logprobs", "top_logprobs")
+    _note_absent(request, book)
     if request.stop:
         book.note("stop_sequences", "stop", f"{len(request.stop)} of them")
     if request.choices is not None and request.choices > 1:
         book.note("choices", "n", str(request.choices))
-    if unknown := set(request.include) - _INCLUDED:
-        book.note("include", "include", ", ".join(sorted(unknown)))
+    note_include(request, book, given=_INCLUDED)

@@ -1,12 +1,11 @@
 """Anthropic Messages: streams, bodies and requests, both ways."""
 
-from dragoman.dialects.messages.body import encode_body, read_body, read_typed, write_body
+from dragoman.dialects.messages.body import read_body, read_typed, write_body
 from dragoman.dialects.messages.decode import MessagesReader
 from dragoman.dialects.messages.encode import MessagesEncoder
 from dragoman.dialects.messages.errors import THREADS_UNSUPPORTED, decode_error, encode_error
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES
 from dragoman.dialects.messages.request import (
-    NORMALISED,
     asks_for_thread,
     decode_request,
     encode_request,
@@ -17,7 +16,6 @@ from dragoman.dialects.messages.usable import MessagesCheck, is_usable_body
 __all__ = (
     "DEFAULT_TARGET",
     "LOSSES",
-    "NORMALISED",
     "THREADS_UNSUPPORTED",
     "MessagesCheck",
     "MessagesEncoder",
@@ -25,7 +23,6 @@ __all__ = (
     "asks_for_thread",
     "decode_error",
     "decode_request",
-    "encode_body",
     "encode_error",
     "encode_request",
     "is_usable_body",

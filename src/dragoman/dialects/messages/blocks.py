@@ -192,7 +192,7 @@ def _redacted(block: Fields) -> Part | None:
     )
 
 
-def _tool_use(block: Fields) -> Part:
+def _tool_use(block: Fields) -> Call:
     return Call(
         call_id=read_text(block.get("id")) or "",
         name=read_text(block.get("name")) or "",
@@ -203,29 +203,15 @@ def _tool_use(block: Fields) -> Part:
 
 
 def _server_tool_use(block: Fields) -> Part:
-    name = read_text(block.get("name")) or ""
-    return Call(
-        call_id=read_text(block.get("id")) or "",
-        name=name,
-        input=input_of(block.get("input")),
-        kind=SERVER_TOOL_KINDS.get(name, "other"),
-        executor="provider",
-        cache=_cache(block),
-        extra=_own(block, "server_tool_use"),
-    )
+    call = _tool_use(block)
+    kind = SERVER_TOOL_KINDS.get(call.name, "other")
+    return replace(call, kind=kind, executor="provider", extra=_own(block, "server_tool_use"))
 
 
 def _mcp_tool_use(block: Fields) -> Part:
-    return Call(
-        call_id=read_text(block.get("id")) or "",
-        name=read_text(block.get("name")) or "",
-        input=input_of(block.get("input")),
-        kind="mcp",
-        namespace=read_text(block.get("server_name")) or None,
-        executor="provider",
-        cache=_cache(block),
-        extra=_own(block, "mcp_tool_use"),
-    )
+    server = read_text(block.get("server_name")) or None
+    extra = _own(block, "mcp_tool_use")
+    return replace(_tool_use(block), kind="mcp", namespace=server, executor="provider", extra=extra)
 
 
 def _tool_result(block: Fields) -> Result:

@@ -8,7 +8,7 @@ the cost of a small request; any other is read and written block by block. Where
 same.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -26,10 +26,9 @@ from dragoman.core.fields import (
     without,
 )
 from dragoman.core.finish import settle_finish
-from dragoman.core.fold import fold, unfold
+from dragoman.core.fold import settled_parts, unfold
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook, answer_book
-from dragoman.core.plain import plain_parts
+from dragoman.core.losses import LossBook
 from dragoman.core.schemas import resolve_name
 from dragoman.core.store_notes import AnswerEnd, open_call_ids
 from dragoman.dialects.base import DecodeContext, EncodeContext, Step
@@ -43,7 +42,7 @@ from dragoman.dialects.messages.encode import (
     stop_fields,
 )
 from dragoman.dialects.messages.errors import encode_error, error_from_fields
-from dragoman.dialects.messages.losses import LOSSES, note_foreign, note_usage
+from dragoman.dialects.messages.losses import note_foreign, note_usage
 from dragoman.dialects.messages.render import (
     Block,
     block_from_part,
@@ -123,7 +122,7 @@ _WrittenBlock = WrittenText | WrittenCall | Block
 
 def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
     """The message of a plain answer; None if it must be written block by block."""
-    parts = plain_parts(outcome, "messages")
+    parts = settled_parts(outcome, "messages")
     if parts is None:
         return None
     content: list[_WrittenBlock] = []
@@ -159,7 +158,6 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
 
 
 _NO_DECODE = DecodeContext()
-_NO_ENCODE = EncodeContext()
 
 
 def read_body(data: bytes, context: DecodeContext = _NO_DECODE) -> Step:
@@ -291,16 +289,8 @@ class _BodyReader:
         self._found.append((kind, message))
 
 
-def encode_body(
-    events: Iterable[Event], context: EncodeContext = _NO_ENCODE, book: LossBook | None = None
-) -> bytes:
-    """A whole answer. The error body if it failed; the HTTP status is the caller's. Losses are noted in `book`."""
-    book = answer_book(LOSSES, context.losses) if book is None else book
-    return write_body(fold(events), context, book)
-
-
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
-    """The same for an answer that is whole already."""
+    """A whole answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
     body = write_typed(outcome, context, book)
     if body is None:
         error = _why_failed(outcome)

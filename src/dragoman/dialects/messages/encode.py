@@ -16,7 +16,7 @@ latter. Some things wait:
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from msgspec import Struct
 
@@ -191,10 +191,15 @@ class BlockWriter:
         prefix = self._prefix
         return prefix + dumps_texts(texts, _SUFFIX + prefix) + _SUFFIX
 
-    def output(self, event: OutputDelta) -> None:
+    def output(self, event: OutputDelta) -> bytes:
         """What a provider's tool prints into its call is lost; a result has it, and a call that is not shown takes it along."""
         if self._is_mine(event.part) and isinstance(self._header, Call):
             self._book.note("provider_output", self._where)
+        return b""
+
+    def skip(self, _event: MediaDelta | SealAdded) -> bytes:
+        """Media has been declared lost with its part; seals are written when the part is whole."""
+        return b""
 
     def annotate(self, event: AnnotationAdded) -> bytes:
         if not self._is_mine(event.part):
@@ -494,7 +499,11 @@ class MessagesEncoder:
             raise LocalProtocolError(f"expected nothing after the end, got {type(event).__name__}")
         if self._context.notes is not None:
             self._context.notes.take((event,))
-        out = self._encode(event)
+        write = _PART_WRITERS.get(type(event))
+        if write is None:
+            out = _WRITERS[type(event)](self, event)
+        else:
+            out = self._begun() + write(self._blocks, event)
         if self._held is None or _is_keepalive(event):
             return out
         self._held.append(out)
@@ -521,64 +530,18 @@ class MessagesEncoder:
         message = "the upstream ended before its answer did"
         return self._fail(ErrorInfo(kind="truncated", message=message))
 
-    def _encode(self, event: Event) -> bytes:
-        match event:
-            case Started():
-                return self._on_started(event)
-            case UsageReported():
-                return self._on_usage(event.usage)
-            case Noticed():
-                return self._on_noticed(event)
-            case Finished():
-                return self._on_finished(event)
-            case Failed():
-                return self._fail(event.error)
-            case Completed():
-                return self._on_completed(event)
-            case LimitsReported():
-                self._book.note("limits")
-                return b""
-            case Progress():
-                # That the answer as a whole is on its way is no news to anybody.
-                if event.part is not None:
-                    self._book.note("progress", f"parts.{event.part}", event.stage)
-                return b""
-            case _:
-                return self._begun() + self._on_part(event)
+    def _on_progress(self, event: Progress) -> bytes:
+        # That the answer as a whole is on its way is no news to anybody.
+        if event.part is not None:
+            self._book.note("progress", f"parts.{event.part}", event.stage)
+        return b""
 
-    def _on_part(
-        self,
-        event: PartStarted
-        | TextDelta
-        | ReasoningDelta
-        | InputDelta
-        | OutputDelta
-        | MediaDelta
-        | AnnotationAdded
-        | SealAdded
-        | PartEnded,
-    ) -> bytes:
-        match event:
-            case PartStarted():
-                return self._on_part_started(event)
-            case PartEnded():
-                return self._on_part_ended(event)
-            case TextDelta():
-                return self._blocks.text(event)
-            case ReasoningDelta():
-                return self._blocks.thought(event)
-            case InputDelta():
-                return self._blocks.input(event)
-            case AnnotationAdded():
-                return self._blocks.annotate(event)
-            case OutputDelta():
-                self._blocks.output(event)
-                return b""
-            case MediaDelta() | SealAdded():
-                # Media has been declared lost with its part; seals are written when the part is whole.
-                return b""
-            case _:
-                assert_never(event)
+    def _on_limits(self, _event: LimitsReported) -> bytes:
+        self._book.note("limits")
+        return b""
+
+    def _on_failed(self, event: Failed) -> bytes:
+        return self._fail(event.error)
 
     def _on_started(self, event: Started) -> bytes:
         if self._started is not None:
@@ -587,7 +550,8 @@ class MessagesEncoder:
         self._started = event
         return b""
 
-    def _on_usage(self, usage: Usage) -> bytes:
+    def _on_usage(self, event: UsageReported) -> bytes:
+        usage = event.usage
         note_usage(usage, self._book)
         if not self._is_begun:
             self._first_usage = usage
@@ -596,11 +560,12 @@ class MessagesEncoder:
         return b""
 
     def _on_part_started(self, event: PartStarted) -> bytes:
+        begun = self._begun()
         if event.choice != 0:
             self._book.note("choices")
             self._blocks.drop(event.part)
-            return b""
-        return self._blocks.start(event)
+            return begun
+        return begun + self._blocks.start(event)
 
     def _on_part_ended(self, event: PartEnded) -> bytes:
         if event.amended and not self._blocks.is_dropped(event.part):
@@ -705,6 +670,31 @@ class MessagesEncoder:
             **own_fields("messages", self._started.extra),
         }
         return write_event("message_start", {"message": message})
+
+    writers: ClassVar[Mapping[type[Event], Callable[..., bytes]]] = {
+        Started: _on_started,
+        PartStarted: _on_part_started,
+        PartEnded: _on_part_ended,
+        UsageReported: _on_usage,
+        LimitsReported: _on_limits,
+        Progress: _on_progress,
+        Noticed: _on_noticed,
+        Finished: _on_finished,
+        Failed: _on_failed,
+        Completed: _on_completed,
+    }
+
+
+_WRITERS = MessagesEncoder.writers
+_PART_WRITERS: Mapping[type[Event], Callable[..., bytes]] = {
+    TextDelta: BlockWriter.text,
+    ReasoningDelta: BlockWriter.thought,
+    InputDelta: BlockWriter.input,
+    OutputDelta: BlockWriter.output,
+    MediaDelta: BlockWriter.skip,
+    SealAdded: BlockWriter.skip,
+    AnnotationAdded: BlockWriter.annotate,
+}
 
 
 def _is_keepalive(event: Event) -> bool:

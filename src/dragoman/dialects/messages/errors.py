@@ -7,7 +7,7 @@ own object is kept whole in `raw` and written back to the same dialect unchanged
 from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps
-from dragoman.core.failures import kind_of_status
+from dragoman.core.failures import error_of_text, kind_of_status
 from dragoman.core.fields import Fields, is_object, read_object, read_text
 from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
@@ -56,21 +56,13 @@ _WORDS: Mapping[str, ErrorKind] = {
     "content filtering policy": "content_policy",
 }
 
-_MAX_EXCERPT = 500  # of a body that is no JSON: enough to recognise a proxy's error page
-
 
 def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
     """Whatever an upstream sent as an error. Never raises."""
     try:
         fields = as_object(data)
     except MalformedJson:
-        text = data[:_MAX_EXCERPT].decode("utf-8", "replace").strip()
-        return ErrorInfo(
-            kind=kind_of_status(status) if status is not None else "upstream",
-            message=text or "the upstream sent an error without a body",
-            status=status,
-            dialect="messages",
-        )
+        return error_of_text(data, status, "messages")
     return error_from_fields(fields, status, Raw(data))
 
 

@@ -2,10 +2,8 @@
 
 Reading takes what the clients of this dialect send; fields without a home ride in `extra`. Writing makes a request the
 vendor accepts out of any other dialect's: pairing, names, schemas and thinking are settled here, and whatever cannot be
-said is a declared loss. `NORMALISED` lists what reading and writing in this dialect does not bring back as it was.
-
-A request as nearly all are is read by its type alone, which saves 5 to 10 percent of a small request; one that says anything
-else is read field by field. Where both can read it they say the same.
+said is a declared loss. The page of this dialect lists what reading and writing it does not give back
+as it was.
 
 Reasoning settings that came in this dialect carry an `extra` of it, even an empty one, and are written back as they came.
 Settings of other dialects say an effort in a word; it becomes a budget of tokens.
@@ -14,12 +12,11 @@ Settings of other dialects say an effort in a word; it becomes a budget of token
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, raw, typed_decoder
+from dragoman._json import Raw, dumps_document, raw
 from dragoman.core.aliases import NameMap
-from dragoman.core.effort import budget_from_effort
 from dragoman.core.fields import (
-    NULL,
     Fields,
     ask_bool,
     ask_int,
@@ -31,97 +28,47 @@ from dragoman.core.fields import (
     own_fields,
     present,
     read_object,
+    read_present,
     read_text,
     refuse,
     without,
 )
 from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import merge_turns, pair_results
-from dragoman.core.plain import has_seldom_settings
+from dragoman.core.request_settings import (
+    SettingTable,
+    budget_from_effort,
+    note_include,
+    request_fields,
+    unsaid_noter,
+)
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.dialects.base import EncodedRequest, Target
-from dragoman.dialects.messages.blocks import part_of
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.tools import (
     allowed_tools,
     read_choice,
-    read_tool_list,
+    read_parallel,
     read_tools,
     write_choice,
     write_tools,
 )
-from dragoman.dialects.messages.turns import (
-    Conversation,
-    PartWriter,
-    read_turns,
-    settled,
-    split_user,
-)
-from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES, TypedBlock, TypedRequest
-from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.dialects.messages.turns import Conversation, PartWriter, read_turns
+from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES
+from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
-from dragoman.model.parts import Call, Extra, Part, Text
+from dragoman.model.parts import Call, Extra
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
-
-TYPED_FIELDS = frozenset(TypedRequest.__struct_fields__)
-"""With any other field a request is not plain; to find that out by reading it would cost as much again."""
-_decode = typed_decoder(TypedRequest)
-
-
-def read_typed(body: bytes) -> Request | None:
-    """The request, which is known to be UTF-8; None if a closer look is needed.
-
-    Raises:
-        RequestRefused: one of its tools cannot be used.
-    """
-    try:
-        plain = _decode(body)
-    except FAST_FAILURES:
-        return None
-    turns: list[Turn] = []
-    if plain.system is not None:
-        system = _content(plain.system)
-        if system is None:
-            return None
-        if system:
-            turns.append(Turn(role="system", parts=system, head=True))
-    for message in plain.messages:
-        parts = _content(message.content)
-        if parts is None:
-            return None
-        if message.role == "user":
-            turns += split_user(parts)
-        else:
-            turns.append(Turn(role="assistant", parts=parts))
-    return Request(
-        model=plain.model or "",
-        turns=tuple(turns),
-        tools=() if plain.tools == NULL else read_tool_list(plain.tools),
-        stream=plain.stream,
-        max_tokens=plain.max_tokens,
-        temperature=plain.temperature,
-        user=None if plain.metadata is None else plain.metadata.user_id,
-    )
-
-
-def _content(content: str | list[TypedBlock]) -> tuple[Part, ...] | None:
-    if isinstance(content, str):
-        return (Text(text=content),)
-    parts = tuple(settled(part_of(block)) for block in content)
-    is_nameless = any(type(part) is Call and not part.name for part in parts)
-    return None if is_nameless else parts
-
 
 MIN_BUDGET = 1024  # the vendor's least
 _DEFAULT_EFFORT = "medium"
 
 
-def read_reasoning(request: Fields) -> ReasoningSettings | None:
+def read_reasoning(request: Fields, _key: str) -> ReasoningSettings | None:
     """`thinking` and the effort in `output_config`."""
     thinking = ask_object(request, "thinking")
-    output = ask_object(request, "output_config") or {}
-    effort = ask_text(output, "effort", "output_config")
+    effort = ask_text(ask_object(request, "output_config") or {}, "effort", "output_config")
     if thinking is None:
         if effort is None:
             return None
@@ -254,22 +201,22 @@ def write_format(wanted: ResponseFormat | None, rules: SchemaRules, book: LossBo
     return {"format": Raw(b'{"type":"json_schema","schema":' + bytes(schema) + b"}")}
 
 
-NORMALISED: Mapping[str, str] = {
-    "nulls": "a field that is null is left out",
-    "single_text": "content that is one plain text block becomes a string",
-    "same_role": "neighbouring messages of one role become one",
-    "results_first": "tool results stand before other content of their message",
-    "empty_text": "a text of white space only is left out; a user message without content says `.`",
-    "empty_result": "a tool result without content has no `content`, one that is no error no `is_error`",
-    "tool_type": "the type `custom` of a tool is left out",
-    "parallel": "`disable_parallel_tool_use: false`, the default, is left out",
-    "unsigned_thinking": "a thinking block without a signature is left out",
-    "invalid_input": "an `input` that is a string is read as the text of the input",
-    "trailing_whitespace": "white space at the end of a final assistant text is left out",
-    "max_tokens": "a missing `max_tokens` is filled in",
-}
-"""What a request is not given back as it came, by `encode_request(decode_request(body))`."""
-
+# What other dialects can ask for and this one cannot.
+_note_unsaid = unsaid_noter(
+    {
+        "presence_penalty": ("presence_penalty", "presence_penalty"),
+        "frequency_penalty": ("frequency_penalty", "frequency_penalty"),
+        "seed": ("seed", "seed"),
+        "choices": ("choices", "n"),
+        "logprobs": ("logprobs", "logprobs"),
+        "logit_bias": ("logit_bias", "logit_bias"),
+        "verbosity": ("verbosity", "verbosity"),
+        "cache_key": ("cache_key", "prompt_cache_key"),
+        "store": ("store", "store"),
+        "previous_id": ("previous_id", "previous_response_id"),
+        "top_logprobs": ("logprobs", "top_logprobs"),
+    }
+)
 # What the vendor calls its tiers, and what the others do.
 _TIERS: Mapping[str, str] = {"standard_only": "default"}
 _TIER_NAMES: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
@@ -282,40 +229,56 @@ def decode_request(body: bytes) -> Request:
     Raises:
         RequestRefused: it cannot be understood; `param` says where.
     """
-    try:
-        body.decode("utf-8")
-        fields = as_object(body, is_utf8=True)
-    except UnicodeDecodeError as error:
-        raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
-    except MalformedJson as error:
-        raise RequestRefused(error.message, code="invalid_json") from error
-    plain = read_typed(body) if TYPED_FIELDS.issuperset(fields) else None
-    return _read_fields(fields) if plain is None else plain
+    return _read_fields(request_fields(body))
+
+
+def _read_stop(fields: Fields, key: str) -> tuple[str, ...]:
+    stops = ask_list(fields, key) or []
+    return tuple(_stop(stop, f"{key}.{index}") for index, stop in enumerate(stops))
+
+
+def _stop(value: Raw, path: str) -> str:
+    text = read_text(value)
+    return refuse(path, "a string", value) if text is None else text
+
+
+def _read_user(fields: Fields, key: str) -> str | None:
+    return ask_text(ask_object(fields, key) or {}, "user_id", key)
+
+
+def _read_tier(fields: Fields, key: str) -> str | None:
+    tier = ask_text(fields, key)
+    return tier if tier is None else _TIERS.get(tier, tier)
+
+
+SETTINGS = SettingTable(
+    {
+        "temperature": ("temperature", ask_number),
+        "top_p": ("top_p", ask_number),
+        "top_k": ("top_k", ask_int),
+    },
+    {
+        "stream": ("stream", ask_bool),
+        "model": ("model", ask_text),
+        "max_tokens": ("max_tokens", ask_int),
+        "tools": ("tools", read_tools),
+        "tool_choice": ("tool_choice", read_choice),
+        "stop_sequences": ("stop", _read_stop),
+        "thinking": ("reasoning", read_reasoning),
+        "output_config": ("reasoning", read_reasoning),
+        "metadata": ("user", _read_user),
+        "service_tier": ("service_tier", _read_tier),
+    },
+)
 
 
 def _read_fields(fields: Fields) -> Request:
-    choice, parallel = read_choice(fields)
-    metadata = ask_object(fields, "metadata") or {}
-    tier = ask_text(fields, "service_tier")
-    stops = ask_list(fields, "stop_sequences") or []
-    return Request(
-        model=ask_text(fields, "model") or "",
-        turns=read_turns(fields),
-        tools=read_tools(fields),
-        tool_choice=choice,
-        parallel_calls=parallel,
-        stream=ask_bool(fields, "stream"),
-        max_tokens=ask_int(fields, "max_tokens"),
-        temperature=ask_number(fields, "temperature"),
-        top_p=ask_number(fields, "top_p"),
-        top_k=ask_int(fields, "top_k"),
-        stop=tuple(_stop(stop, f"stop_sequences.{index}") for index, stop in enumerate(stops)),
-        response_format=read_format(fields),
-        reasoning=read_reasoning(fields),
-        user=ask_text(metadata, "user_id", "metadata"),
-        service_tier=tier if tier is None else _TIERS.get(tier, tier),
-        extra=_extra(fields, metadata),
-    )
+    settings = SETTINGS.read(fields)
+    if "output_config" in fields or "output_format" in fields:
+        settings["response_format"] = read_format(fields)
+    if "tool_choice" in fields:
+        settings["parallel_calls"] = read_parallel(fields)
+    return replace(Request(turns=read_turns(fields), extra=_extra(fields)), **settings)
 
 
 def encode_request(
@@ -362,8 +325,8 @@ def encode_request(
     fields.update(_sampling(request, plan, book))
     fields.update(_output(request, plan, target, own, book))
     fields.update(_about(request, own, book))
-    if has_seldom_settings(request):
-        _note_unsaid(request, book)
+    _note_unsaid(request, book)
+    note_include(request, book, given=(_ENCRYPTED,))
     body = dumps_document({**fields, **own})
     repairs = (*pairing, *merging, *conversation.repairs, *tools.repairs)
     return EncodedRequest(body, names, book.losses, repairs)
@@ -374,16 +337,10 @@ def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
     return pair_results(request.turns, continues=_continues(own_fields("messages", request.extra)))
 
 
-def _stop(value: Raw, path: str) -> str:
-    text = read_text(value)
-    return refuse(path, "a string", value) if text is None else text
-
-
-def _extra(fields: Fields, metadata: Fields) -> Extra | None:
-    rest = without(present(fields), MAPPED_FIELDS["request"])
-    output = read_object(fields.get("output_config"))
-    for key, source in (("metadata", metadata), ("output_config", output)):
-        unknown = without(present(source), MAPPED_FIELDS[key]) if source else None
+def _extra(fields: Fields) -> Extra | None:
+    rest = present(without(fields, MAPPED_FIELDS["request"]))
+    for key in ("metadata", "output_config"):
+        unknown = without(read_present(fields[key]), MAPPED_FIELDS[key]) if key in fields else None
         if unknown:
             rest[key] = raw(unknown)
     return Extra("messages", rest) if rest else None
@@ -416,23 +373,13 @@ def _max_tokens(request: Request, target: Target, plan: Plan) -> int:
 
 
 def _sampling(request: Request, plan: Plan, book: LossBook) -> Block:
-    out: Block = {}
-    temperature = request.temperature
-    if temperature is not None and temperature > 1:
-        book.note("temperature_range", "temperature", str(temperature))
-        temperature = 1.0
-    wanted: dict[str, float | None] = {
-        "temperature": temperature,
-        "top_p": request.top_p,
-        "top_k": request.top_k,
-    }
-    for key, value in wanted.items():
-        if value is None:
-            continue
-        if plan.is_on and not _is_allowed_while_thinking(key, value):
-            book.note("sampling_with_thinking", key, str(value))
-        else:
-            out[key] = value
+    out = SETTINGS.write(request)
+    if request.temperature is not None and request.temperature > 1:
+        book.note("temperature_range", "temperature", str(request.temperature))
+        out["temperature"] = 1.0
+    for key in [*out] if plan.is_on else ():
+        if not _is_allowed_while_thinking(key, out[key]):
+            book.note("sampling_with_thinking", key, str(out.pop(key)))
     stops = [stop for stop in request.stop if stop.strip()]
     if len(stops) < len(request.stop):
         book.note("stop_sequence", "stop_sequences")
@@ -441,8 +388,9 @@ def _sampling(request: Request, plan: Plan, book: LossBook) -> Block:
     return out
 
 
-def _is_allowed_while_thinking(key: str, value: float) -> bool:
-    return (key == "temperature" and value == 1) or (key == "top_p" and value >= 0.95)
+def _is_allowed_while_thinking(key: str, value: object) -> bool:
+    is_high = isinstance(value, int | float) and value >= 0.95
+    return (key == "temperature" and value == 1) or (key == "top_p" and is_high)
 
 
 def _output(
@@ -486,35 +434,3 @@ def _about(request: Request, own: dict[str, Raw], book: LossBook) -> Block:
     if request.stream is not None:
         out["stream"] = request.stream
     return out
-
-
-# Where a client said it, if that is not where the code says.
-_ASKED_AS = {
-    "cache_key": "prompt_cache_key",
-    "choices": "n",
-    "previous_id": "previous_response_id",
-}
-
-
-def _note_unsaid(request: Request, book: LossBook) -> None:
-    """What other dialects can ask for and this one cannot."""
-    asked: Mapping[str, bool] = {
-        "presence_penalty": bool(request.presence_penalty),
-        "frequency_penalty": bool(request.frequency_penalty),
-        "seed": request.seed is not None,
-        "choices": request.choices is not None and request.choices > 1,
-        "logprobs": bool(request.logprobs),
-        "logit_bias": request.logit_bias is not None,
-        "verbosity": request.verbosity is not None,
-        "cache_key": request.cache_key is not None,
-        "store": bool(request.store),
-        "previous_id": request.previous_id is not None,
-    }
-    for code, is_asked in asked.items():
-        if is_asked:
-            book.note(code, _ASKED_AS.get(code, code))
-    if request.top_logprobs:
-        book.note("logprobs", "top_logprobs")
-    include = [name for name in request.include if name != _ENCRYPTED]
-    if include:
-        book.note("include", "include", ", ".join(include))

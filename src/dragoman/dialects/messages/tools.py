@@ -24,19 +24,18 @@ from dragoman.core.fields import (
     own_fields,
     present,
     read_text,
-    refuse,
     without,
 )
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
-from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
+from dragoman.core.tool_cache import Kept, remembered, written_once
 from dragoman.dialects.base import Target
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES
 from dragoman.errors import RequestRefused
-from dragoman.model.outcome import Loss, Repair
+from dragoman.model.outcome import Repair
 from dragoman.model.parts import CallKind, Extra
 from dragoman.model.request import Tool, ToolChoice, ToolRef
 
@@ -52,15 +51,13 @@ _BUILTINS: Mapping[CallKind, tuple[str, str]] = {
 _ALTERNATIVES = ("allOf", "anyOf", "oneOf")
 
 
-def read_tools(fields: Fields) -> tuple[Tool, ...]:
+def read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     """Raises RequestRefused for a tool that cannot be read."""
-    value = fields.get("tools")
-    return () if value is None else read_tool_list(value)
+    return _read_list(fields[key])
 
 
 @remembered
-def read_tool_list(value: Raw) -> Kept:
-    """The same for a list that is there."""
+def _read_list(value: Raw) -> Kept:
     tools = ask_list({"tools": value}, "tools") or []
     return Kept(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 
@@ -94,28 +91,31 @@ def _read_builtin(fields: Fields, variant: str) -> Tool:
     )
 
 
-def read_choice(fields: Fields) -> tuple[ToolChoice | None, bool | None]:
-    """The tool choice, and whether calls may come in parallel."""
-    choice = ask_object(fields, "tool_choice")
+def read_choice(fields: Fields, key: str) -> ToolChoice | None:
+    """Raises RequestRefused for a choice that nobody knows."""
+    choice = ask_object(fields, key)
     if choice is None:
-        return None, None
-    kind = ask_text(choice, "type", "tool_choice")
+        return None
+    kind = ask_text(choice, "type", key)
     if kind not in TOOL_CHOICES:
         raise RequestRefused(
             f"tool_choice.type: expected one of {', '.join(sorted(TOOL_CHOICES))}, got {kind or 'nothing'}",
             param="tool_choice.type",
         )
-    is_serial = ask_bool(choice, "disable_parallel_tool_use", "tool_choice")
-    parallel = None if is_serial is None else not is_serial
     extra = extra_of("messages", present(choice), MAPPED_FIELDS["tool_choice"])
     if kind == "tool":
-        name = ask_text(choice, "name", "tool_choice")
-        if not name:
-            refuse("tool_choice.name", "the name of a tool", choice.get("name"))
-        return ToolChoice(mode="tool", tool=ToolRef(name), extra=extra), parallel
+        name = need_text(choice, "name", key, "the name of a tool")
+        return ToolChoice(mode="tool", tool=ToolRef(name), extra=extra)
     if kind == "any":
-        return ToolChoice(mode="required", extra=extra), parallel
-    return ToolChoice(mode="none" if kind == "none" else "auto", extra=extra), parallel
+        return ToolChoice(mode="required", extra=extra)
+    return ToolChoice(mode="none" if kind == "none" else "auto", extra=extra)
+
+
+def read_parallel(fields: Fields) -> bool | None:
+    """Whether calls may come in parallel, which is said beside the choice."""
+    choice = ask_object(fields, "tool_choice") or {}
+    is_serial = ask_bool(choice, "disable_parallel_tool_use", "tool_choice")
+    return None if is_serial is None else not is_serial
 
 
 class WrittenTools(Struct, frozen=True):
@@ -123,18 +123,20 @@ class WrittenTools(Struct, frozen=True):
 
     source: Raw | None
     labels: frozenset[str]
-    losses: tuple[Loss, ...]
     repairs: tuple[Repair, ...]
+
+
+_NO_TOOLS = WrittenTools(None, frozenset(), ())
 
 
 def write_tools(
     tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
 ) -> WrittenTools:
     """The tools in their order. What a list becomes is remembered with it."""
-    key = ("messages: written", target, book.rules, names.others)
-    written = made_of(tools, key, lambda: _write_list(tools, names, target, book.fresh()))
-    book.add(written.losses)
-    return written
+    if not tools:
+        return _NO_TOOLS
+    key = ("messages: written", target, names.others)
+    return written_once(tools, key, book, lambda fresh: _write_list(tools, names, target, fresh))
 
 
 def _write_list(
@@ -154,7 +156,7 @@ def _write_list(
         else:
             written[label] = block
     source = Raw(dumps_document(list(written.values()))) if written else None
-    return WrittenTools(source, frozenset(written), book.losses, tuple(repairs))
+    return WrittenTools(source, frozenset(written), tuple(repairs))
 
 
 def write_choice(

@@ -9,7 +9,7 @@ from typing import Literal, final
 
 from msgspec import Struct
 
-from dragoman._json import Int64, Raw, typed_decoder
+from dragoman._json import Raw, typed_decoder
 from dragoman.core.fields import NULL
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
@@ -74,14 +74,6 @@ EVENTS = frozenset(
     }
 )
 
-MAPPED_DELTAS: Mapping[str, str] = {
-    "text_delta": "TextDelta",
-    "input_json_delta": "InputDelta",
-    "thinking_delta": "ReasoningDelta",
-    "signature_delta": "SealAdded",
-    "citations_delta": "AnnotationAdded",
-}
-# Deltas of opaque blocks: passed on to the same dialect as they came, and merged into the block at its end.
 NOTICED_DELTAS = frozenset({"compaction_delta"})
 
 DELTA_FIELDS: Mapping[str, str] = {
@@ -172,17 +164,6 @@ RESULT_KINDS: Mapping[str, CallKind] = {
 }
 """What stands before `_tool_result` in the type of a result block; others are results of kind `other`."""
 
-CITATIONS = frozenset(
-    {
-        "char_location",
-        "page_location",
-        "content_block_location",
-        "web_search_result_location",
-        "search_result_location",
-    }
-)
-"""Citations are kept raw whatever their type; url, title and quotation are read where they have them."""
-
 # --- requests -----------------------------------------------------------------------------------------------------
 
 TOOL_FAMILIES: Mapping[str, CallKind] = {
@@ -265,65 +246,6 @@ FINISH_FIELDS = frozenset({"container", "stop_details"})
 COMPLETED_FIELDS = frozenset({"context_management"})
 END_FIELDS = FINISH_FIELDS | COMPLETED_FIELDS
 """Fields of a message that a stream sends with its end; the others stand in message_start."""
-
-EXTRA_FIELDS: Mapping[str, frozenset[str]] = {
-    "request": frozenset(
-        {
-            "betas",
-            "cache_control",
-            "compaction",
-            "container",
-            "context_management",
-            "diagnostics",
-            "fallback_credit_token",
-            "fallbacks",
-            "inference_geo",
-            "mcp_servers",
-            "speed",
-            "thread",
-            "user_profile_id",
-            "workspace_id",
-        }
-    ),
-    "request.message": frozenset({"clear_at", "output_config"}),
-    "output_config": frozenset({"task_budget"}),
-    "thinking": frozenset({"display", "block_binding"}),
-    "tool": frozenset(
-        {"allowed_callers", "defer_loading", "eager_input_streaming", "input_examples"}
-    ),
-    "message": frozenset(
-        {
-            "container",
-            "context_management",
-            "diagnostics",
-            "input_transformations",
-            "stop_details",
-        }
-    ),
-    "message_delta": frozenset(
-        {"container", "stop_details", "context_management", "input_transformations"}
-    ),
-    "usage": frozenset(
-        {
-            "cache_creation",
-            "fallback_credit",
-            "inference_geo",
-            "iterations",
-            "output_tokens_details",
-            "server_tool_use",
-            "service_tier",
-            "speed",
-        }
-    ),
-    "thinking_delta": frozenset({"estimated_tokens"}),
-    "tool_use": frozenset({"caller", "toolset_name"}),
-    "server_tool_use": frozenset({"caller"}),
-    "tool_result": frozenset({"toolset_name"}),
-    "server_tool_result": frozenset({"caller"}),
-    "image": frozenset({"transformations"}),
-    "document": frozenset({"citations", "context"}),
-}
-"""Fields that are known and carried in `extra` (of a delta: Noticed). Fields nobody knows yet are carried alike."""
 
 INVALID_KEY = "_invalid_arguments"
 """Where a call's input travels that is no JSON object: `{"_invalid_arguments": "<text>"}`. A tool that is run with it
@@ -442,21 +364,6 @@ TypedBlock = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
 class TypedMessage(Struct, gc=False, forbid_unknown_fields=True):
     role: Literal["user", "assistant"]
     content: str | list[TypedBlock]
-
-
-class Metadata(Struct, gc=False, forbid_unknown_fields=True):
-    user_id: str | None = None
-
-
-class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
-    messages: list[TypedMessage]
-    model: str | None = None
-    system: str | list[TypedBlock] | None = None
-    tools: Raw = NULL
-    stream: bool | None = None
-    max_tokens: Int64 | None = None
-    temperature: int | float | None = None
-    metadata: Metadata | None = None
 
 
 class TypedBody(Struct, gc=False):

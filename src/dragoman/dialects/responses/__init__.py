@@ -1,6 +1,6 @@
 """The OpenAI Responses dialect."""
 
-from dragoman.dialects.responses.body import encode_body, read_typed, write_body
+from dragoman.dialects.responses.body import read_typed, write_body
 from dragoman.dialects.responses.decode import ResponsesReader, read_body
 from dragoman.dialects.responses.encode import ResponsesEncoder
 from dragoman.dialects.responses.errors import decode_error, encode_error
@@ -30,7 +30,6 @@ __all__ = (
     "decode_error",
     "decode_request",
     "early_response_id",
-    "encode_body",
     "encode_error",
     "encode_request",
     "failed_event",

@@ -5,14 +5,13 @@ halves the cost of a small request; any other is read item by item (`output`) an
 take an answer they say the same. Fields typed `None` may be null but not more.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from dragoman._json import FAST_FAILURES, as_object, dumps, is_strict, typed_decoder
-from dragoman.core.fold import fold
+from dragoman.core.fold import settled_parts
 from dragoman.core.ids import Minter
-from dragoman.core.losses import LossBook, answer_book
-from dragoman.core.plain import plain_parts
+from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_encrypted, seals_from_encrypted
 from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids, open_calls
 from dragoman.dialects.base import EncodeContext
@@ -26,8 +25,14 @@ from dragoman.dialects.responses.envelope import (
     usage_fields,
 )
 from dragoman.dialects.responses.errors import encode_error
+from dragoman.dialects.responses.item_writer import (
+    ItemWriter,
+    JsonObject,
+    MessagePart,
+    as_message_part,
+)
 from dragoman.dialects.responses.items import reasoning_fields
-from dragoman.dialects.responses.losses import LOSSES, note_foreign
+from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.terminal import item_ids, status_of
 from dragoman.dialects.responses.wire import (
     LATE_FIELDS,
@@ -40,13 +45,7 @@ from dragoman.dialects.responses.wire import (
     WrittenMessage,
     WrittenText,
 )
-from dragoman.dialects.responses.writing import (
-    ItemWriter,
-    JsonObject,
-    MessagePart,
-    as_message_part,
-)
-from dragoman.model.events import Event, Finished, Started
+from dragoman.model.events import Finished, Started
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import (
     Call,
@@ -147,7 +146,7 @@ _CUT = {"reason": "max_output_tokens"}
 
 def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
     """The response of a plain answer; None if it must be written part by part."""
-    parts = plain_parts(outcome, "responses")
+    parts = settled_parts(outcome, "responses")
     if parts is None or context.profile != "default" or context.previous_id is not None:
         return None
     mint = Minter(context.seed or outcome.response_id)
@@ -202,19 +201,8 @@ def _note_end(notes: StoreNotes, response: JsonObject, body: bytes, outcome: Out
     )
 
 
-_NO_CONTEXT = EncodeContext()
-
-
-def encode_body(
-    events: Iterable[Event], context: EncodeContext = _NO_CONTEXT, book: LossBook | None = None
-) -> bytes:
-    """The response object; an error body if the answer failed. Losses are noted in `book`."""
-    book = answer_book(LOSSES, context.losses) if book is None else book
-    return write_body(fold(events), context, book)
-
-
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
-    """The same for an answer that is whole already."""
+    """A whole answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
     plain = write_typed(outcome, context, book)
     if plain is not None:
         return plain

@@ -1,6 +1,6 @@
 """Content parts of messages and of tool outputs, both ways: text, refusals, images, files, sound, annotations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dragoman._json import Raw, raw
 from dragoman.core.fields import (
@@ -12,6 +12,7 @@ from dragoman.core.fields import (
     read_object,
     read_text,
 )
+from dragoman.core.media import audio_format, audio_type, file_data, image_url, split_data_url
 from dragoman.dialects.responses.wire import OPAQUE_PART
 from dragoman.model.parts import Annotation, Extra, Media, Opaque, Refusal, Text
 
@@ -21,7 +22,6 @@ _TEXT_FIELDS = frozenset({"type", "text", "annotations", "logprobs"})
 _TEXT_TYPES = frozenset({"output_text", "input_text", "text"})
 _IMAGE_FIELDS = frozenset({"type", "image_url", "file_id", "detail"})
 _FILE_FIELDS = frozenset({"type", "file_data", "file_url", "file_id", "filename", "detail"})
-_SOUND_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 
 
 def read_content(
@@ -46,7 +46,7 @@ def read_content(
             extra=extra_of("responses", fields, ("type", "refusal")),
         )
     if kind == "input_image":
-        return _image(fields)
+        return read_image(fields)
     if kind == "input_file":
         return _file(fields)
     if kind == "input_audio":
@@ -107,24 +107,15 @@ def output_text_fields(
     }
 
 
-def split_data_url(url: str) -> tuple[str, str] | None:
-    """Media type and base64 data of a plain data URL; None for any other URL, and for one with parameters."""
-    if not url.startswith("data:"):
-        return None
-    head, comma, data = url.partition(",")
-    media_type, _, encoding = head[len("data:") :].partition(";")
-    return (media_type, data) if comma and media_type and encoding == "base64" else None
-
-
 def read_media_url(value: Raw | None) -> str | None:
     """An image's URL: a string here, but some clients send Chat's object."""
-    holder = {"url": value} if value is not None else {}
-    return read_text(holder.get("url")) or read_text(read_object(value).get("url"))
+    return read_text(value) or read_text(read_object(value).get("url"))
 
 
-def _image(fields: Fields) -> Media:
+def read_image(fields: Fields, known: Collection[str] = _IMAGE_FIELDS) -> Media:
+    """An image, of a message or of a screen."""
     url = read_media_url(fields.get("image_url"))
-    inline = split_data_url(url) if url else None
+    inline = split_data_url(url)
     return Media(
         kind="image",
         media_type=inline[0] if inline else None,
@@ -132,13 +123,13 @@ def _image(fields: Fields) -> Media:
         url=None if inline else url,
         file_id=read_text(fields.get("file_id")),
         detail=read_text(fields.get("detail")),
-        extra=extra_of("responses", fields, _IMAGE_FIELDS),
+        extra=extra_of("responses", fields, known),
     )
 
 
 def _file(fields: Fields) -> Media:
     data = read_text(fields.get("file_data"))
-    inline = split_data_url(data) if data else None
+    inline = split_data_url(data)
     return Media(
         kind="file",
         media_type=inline[0] if inline else None,
@@ -156,7 +147,7 @@ def _sound(fields: Fields) -> Media:
     form = read_text(sound.get("format"))
     return Media(
         kind="audio",
-        media_type=_SOUND_TYPES.get(form, f"audio/{form}") if form else None,
+        media_type=audio_type(form) if form else None,
         data=read_text(sound.get("data")),
         extra=extra_of("responses", fields, ("type", "input_audio")),
     )
@@ -169,7 +160,8 @@ def media_fields(media: Media) -> dict[str, object] | None:
     elif media.kind == "file":
         out = _file_fields(media)
     elif media.kind == "audio" and media.data is not None:
-        out = _sound_fields(media.data, media.media_type or "")
+        sound = {"data": media.data, "format": audio_format(media.media_type)}
+        out = {"type": "input_audio", "input_audio": sound}
     else:
         return None
     return {**out, **own_fields("responses", media.extra)}
@@ -177,10 +169,9 @@ def media_fields(media: Media) -> dict[str, object] | None:
 
 def _image_fields(media: Media) -> dict[str, object]:
     out: dict[str, object] = {"type": "input_image"}
-    if media.data is not None:
-        out["image_url"] = f"data:{media.media_type or 'image/png'};base64,{media.data}"
-    elif media.url is not None:
-        out["image_url"] = media.url
+    url = image_url(media)
+    if url is not None:
+        out["image_url"] = url
     if media.file_id is not None:
         out["file_id"] = media.file_id
     out["detail"] = media.detail or "auto"
@@ -191,7 +182,7 @@ def _file_fields(media: Media) -> dict[str, object]:
     out: dict[str, object] = {"type": "input_file"}
     values: Mapping[str, str | None] = {
         "filename": media.filename,
-        "file_data": _file_data(media),
+        "file_data": file_data(media),
         "file_url": media.url,
         "file_id": media.file_id,
         "detail": media.detail,
@@ -201,15 +192,3 @@ def _file_fields(media: Media) -> dict[str, object]:
         # OpenAI refuses inline data without a name.
         out["filename"] = "file"
     return out
-
-
-def _file_data(media: Media) -> str | None:
-    if media.data is None or media.media_type is None:
-        return media.data
-    return f"data:{media.media_type};base64,{media.data}"
-
-
-def _sound_fields(data: str, media_type: str) -> dict[str, object]:
-    forms = {name: form for form, name in _SOUND_TYPES.items()}
-    form = forms.get(media_type, media_type.removeprefix("audio/") or "wav")
-    return {"type": "input_audio", "input_audio": {"data": data, "format": form}}

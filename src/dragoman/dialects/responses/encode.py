@@ -27,6 +27,7 @@ from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.responses.encode_items import EventWriter, ItemStream, StreamState
 from dragoman.dialects.responses.envelope import Ending, Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import failed_fields
+from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
 from dragoman.dialects.responses.terminal import (
     encode_failed,
@@ -35,7 +36,6 @@ from dragoman.dialects.responses.terminal import (
     terminal_status,
 )
 from dragoman.dialects.responses.wire import decode_numbered_event
-from dragoman.dialects.responses.writing import ItemWriter, JsonObject
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,

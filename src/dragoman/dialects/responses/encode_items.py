@@ -17,10 +17,15 @@ from typing import Never, assert_never, final
 from dragoman._json import Raw, dumps, dumps_each, dumps_text
 from dragoman.core.fields import Fields, own_fields
 from dragoman.core.losses import LossBook
+from dragoman.dialects.responses.item_writer import (
+    ItemWriter,
+    JsonObject,
+    MessagePart,
+    as_message_part,
+)
 from dragoman.dialects.responses.items import is_streamed
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import PROGRESS_NAMES, CallSpec
-from dragoman.dialects.responses.writing import ItemWriter, JsonObject, MessagePart, as_message_part
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,

@@ -9,9 +9,9 @@ from dragoman._json import Raw, dumps
 from dragoman.core.fields import own_fields, read_object, read_text
 from dragoman.core.losses import LossBook
 from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import REASON_OF_FINISH, RESPONSE_FIELDS
-from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.events import Finished, Started
 from dragoman.model.outcome import Usage
 from dragoman.model.parts import Call, Extra

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from dragoman._json import Raw, as_object, dumps, raw
-from dragoman.core.failures import kind_of_status
+from dragoman.core.failures import MAX_EXCERPT, error_of_text, kind_of_status
 from dragoman.core.fields import (
     Fields,
     is_present,
@@ -22,8 +22,6 @@ from dragoman.errors import MalformedJson
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 
 _EVENT_FIELDS = frozenset({"type", "sequence_number", "event_id", "error"})
-_MAX_EXCERPT = 500  # of a body that is no JSON: proxies answer with whole pages
-
 _WORDS: Mapping[ErrorKind, tuple[str, str | None]] = {
     # the type and the code of a body
     "invalid_request": ("invalid_request_error", None),
@@ -106,14 +104,7 @@ def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
     try:
         fields = as_object(data)
     except MalformedJson:
-        text = data[:_MAX_EXCERPT].decode("utf-8", "replace").strip()
-        message = text or "the upstream answered with an error and no body"
-        return ErrorInfo(
-            kind="upstream" if status is None else kind_of_status(status),
-            message=message,
-            status=status,
-            dialect="responses",
-        )
+        return error_of_text(data, status, "responses")
     return read_error(fields, status)
 
 
@@ -162,7 +153,7 @@ def _detail(fields: Fields) -> str:
     detail = fields.get("detail")
     if detail is None or not is_present(detail):
         return "the upstream reported an error without a message"
-    return read_text(fields.get("detail")) or source_text(detail)[:_MAX_EXCERPT]
+    return read_text(fields.get("detail")) or source_text(detail)[:MAX_EXCERPT]
 
 
 def _delay(message: str) -> float | None:

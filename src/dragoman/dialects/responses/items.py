@@ -28,7 +28,7 @@ from dragoman.core.fields import (
 from dragoman.core.pairing import mark_error, unmark_error
 from dragoman.core.seals import seals_from_encrypted
 from dragoman.core.surrogates import join_exactly
-from dragoman.dialects.responses.content import media_fields, read_content, split_data_url
+from dragoman.dialects.responses.content import media_fields, read_content, read_image
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
     ITEM_OF_KIND,
@@ -55,6 +55,7 @@ from dragoman.model.parts import (
 _NAMES = ("name", "function_name", "tool_name", "call_name")
 _IDS = ("call_id", "tool_call_id", "tool_use_id")
 _INPUTS = ("arguments", "input", "parameters")
+_SCREENSHOT_FIELDS = ("image_url", "file_id", "detail")
 
 
 def read_status(fields: Fields) -> PartStatus:
@@ -411,7 +412,7 @@ def _output(spec: ResultSpec, fields: Fields) -> tuple[tuple[Text | Media | Opaq
     if value is None or not is_present(value):
         return (), False
     if spec.form == "image":
-        return (_screenshot(value),), False
+        return (read_image(read_object(value), _SCREENSHOT_FIELDS),), False
     text = None if spec.form == "json" else read_fragment(fields.get(spec.field))
     if text is not None:
         said, is_error = unmark_error(text)
@@ -435,21 +436,6 @@ def _contents(entries: list[Raw]) -> tuple[tuple[Text | Media | Opaque, ...], bo
                 part = Text(text=said, extra=part.extra)
         parts.append(part)
     return tuple(parts), is_error
-
-
-def _screenshot(value: Raw) -> Media:
-    fields = read_object(value)
-    url = read_text(fields.get("image_url"))
-    inline = split_data_url(url) if url else None
-    return Media(
-        kind="image",
-        media_type=inline[0] if inline else None,
-        data=inline[1] if inline else None,
-        url=None if inline else url,
-        file_id=read_text(fields.get("file_id")),
-        detail=read_text(fields.get("detail")),
-        extra=extra_of("responses", fields, ("image_url", "file_id", "detail")),
-    )
 
 
 def result_spec(result: Result) -> ResultSpec | None:

@@ -1,21 +1,17 @@
 """Requests, both ways.
 
 Reading refuses what cannot be used and keeps what it does not know. Writing says everything the Responses API has a word
-for; the rest is a Loss. A request that came in this dialect goes out as it came but for `NORMALISED`.
-
-A request as nearly all are is read by its type alone, which saves 5 to 10 percent of a small request; one that says anything
-else is read field by field. Where both can read it they say the same.
+for; the rest is a Loss. A request that came in this dialect goes out as it came, but for what the page of
+this dialect lists.
 """
 
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, typed_decoder
-from dragoman.core.aliases import NameMap, short_user
-from dragoman.core.effort import effort_from_budget
+from dragoman._json import Raw, as_object, dumps
+from dragoman.core.aliases import NameMap
 from dragoman.core.fields import (
-    NULL,
     Fields,
     ask_bool,
     ask_int,
@@ -31,8 +27,15 @@ from dragoman.core.fields import (
 )
 from dragoman.core.losses import LossBook, note_request_fields
 from dragoman.core.pairing import is_paired, pair_results
-from dragoman.core.plain import has_seldom_settings
+from dragoman.core.request_settings import (
+    SettingTable,
+    effort_from_budget,
+    put,
+    settle_user,
+    unsaid_noter,
+)
 from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
     Declared,
@@ -45,60 +48,11 @@ from dragoman.dialects.responses.turns import (
     Conversation,
     instructions_of,
     read_history,
-    turn_of,
 )
-from dragoman.dialects.responses.wire import TypedRequest
-from dragoman.dialects.responses.writing import JsonObject
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra, Opaque, Result, Text
-from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, ToolChoice, Turn
-
-_NOTHING = Declared()
-
-
-TYPED_FIELDS = frozenset(TypedRequest.__struct_fields__)
-"""With any other field a request is not plain; to find that out by reading it would cost as much again."""
-_decode = typed_decoder(TypedRequest)
-
-
-def read_typed(body: bytes) -> Request | None:
-    """The request, which is known to be UTF-8; None if a closer look is needed.
-
-    Raises:
-        RequestRefused: one of its tools cannot be used.
-    """
-    try:
-        plain = _decode(body)
-    except FAST_FAILURES:
-        return None
-    turns: list[Turn] = []
-    if plain.instructions is not None:
-        turns.append(Turn(role="system", parts=(Text(text=plain.instructions),), head=True))
-    if isinstance(plain.input, str):
-        turns.append(Turn(role="user", parts=(Text(text=plain.input),)))
-    else:
-        for item in plain.input:
-            turn = turn_of(item)
-            if turn is None:
-                return None
-            turns.append(turn)
-    declared = _NOTHING if plain.tools == NULL else read_declared(plain.tools)
-    mode = plain.tool_choice
-    return Request(
-        model=plain.model or "",
-        turns=tuple(turns),
-        tools=declared.tools,
-        namespaces=declared.namespaces,
-        tool_choice=None if mode is None else ToolChoice(mode=mode),
-        parallel_calls=plain.parallel_tool_calls,
-        stream=plain.stream,
-        max_tokens=plain.max_output_tokens,
-        temperature=plain.temperature,
-        store=plain.store,
-        extra=Extra("responses", {}),
-    )
-
+from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
 
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
@@ -134,7 +88,7 @@ def read_format(text: Fields) -> ResponseFormat | None:
             return ResponseFormat(kind="other", extra=Extra("responses", dict(fields)))
 
 
-def read_reasoning(fields: Fields) -> ReasoningSettings | None:
+def read_reasoning(fields: Fields, _key: str) -> ReasoningSettings | None:
     settings = ask_object(fields, "reasoning")
     if settings is None:
         return None
@@ -147,55 +101,26 @@ def read_reasoning(fields: Fields) -> ReasoningSettings | None:
     )
 
 
-def write_settings(request: Request, book: LossBook, *, is_native: bool) -> JsonObject:
-    out: JsonObject = {
-        "parallel_tool_calls": request.parallel_calls,
-        "stream": request.stream,
-        "max_output_tokens": request.max_tokens if is_native else _max_tokens(request, book),
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "top_logprobs": request.top_logprobs,
-        "text": _text(request, book),
-        "reasoning": _reasoning(request.reasoning, book),
-        "user": request.user if is_native else _user(request, book),
-        "safety_identifier": request.safety_id,
-        "prompt_cache_key": request.cache_key,
-        "metadata": request.metadata,
-        "service_tier": request.service_tier if is_native else _service_tier(request, book),
-        "previous_response_id": request.previous_id,
-        **_write_state(request, is_native=is_native),
-    }
-    return {key: value for key, value in out.items() if value is not None}
+def _write_settings(request: Request, book: LossBook, *, is_native: bool) -> JsonObject:
+    out = SETTINGS.write(request)
+    if not is_native:
+        if request.max_tokens is not None:
+            out["max_output_tokens"] = _max_tokens(request.max_tokens, book)
+        if request.user is not None:
+            put(out, "user", settle_user(request, book))
+        if request.service_tier is not None:
+            put(out, "service_tier", _service_tier(request.service_tier, book))
+    put(out, "text", _text(request, book))
+    if request.reasoning is not None:
+        put(out, "reasoning", _reasoning(request.reasoning, book))
+    return out | _write_state(request, is_native=is_native)
 
 
-def write_usual(request: Request, book: LossBook) -> JsonObject:
-    """The same for a request of another dialect that has no seldom settings."""
-    out: JsonObject = {}
-    if request.parallel_calls is not None:
-        out["parallel_tool_calls"] = request.parallel_calls
-    if request.stream is not None:
-        out["stream"] = request.stream
-    if request.max_tokens is not None:
-        out["max_output_tokens"] = _max_tokens(request, book)
-    if request.temperature is not None:
-        out["temperature"] = request.temperature
-    out["store"] = False
-    return out
-
-
-def _user(request: Request, book: LossBook) -> str | None:
-    user = request.user
-    if user is None or short_user(user) == user:
-        return user
-    return short_user(user) if book.note("long_user", "user") == "carry" else None
-
-
-def _max_tokens(request: Request, book: LossBook) -> int | None:
-    limit = request.max_tokens
-    if limit is not None and limit < MIN_OUTPUT_TOKENS:
-        book.note("min_tokens", "max_tokens", str(limit))
-        return MIN_OUTPUT_TOKENS
-    return limit
+def _max_tokens(limit: int, book: LossBook) -> int:
+    if limit >= MIN_OUTPUT_TOKENS:
+        return limit
+    book.note("min_tokens", "max_tokens", str(limit))
+    return MIN_OUTPUT_TOKENS
 
 
 def _text(request: Request, book: LossBook) -> JsonObject | None:
@@ -208,7 +133,9 @@ def _text(request: Request, book: LossBook) -> JsonObject | None:
             out["format"] = written
     if request.verbosity is not None:
         out["verbosity"] = request.verbosity
-    out.update(read_object(own_fields("responses", request.extra).get("text")))
+    own = own_fields("responses", request.extra)
+    if "text" in own:
+        out.update(read_object(own["text"]))
     return out or None
 
 
@@ -230,9 +157,7 @@ def _format(form: ResponseFormat, book: LossBook) -> JsonObject | None:
     return {**out, **own}
 
 
-def _reasoning(settings: ReasoningSettings | None, book: LossBook) -> JsonObject | None:
-    if settings is None:
-        return None
+def _reasoning(settings: ReasoningSettings, book: LossBook) -> JsonObject | None:
     note_foreign(book, settings.extra, "reasoning")
     own = own_fields("responses", settings.extra)
     effort = settings.effort
@@ -247,11 +172,10 @@ def _reasoning(settings: ReasoningSettings | None, book: LossBook) -> JsonObject
     return {**stated, **own} if stated or own or (is_own and settings.enabled is None) else None
 
 
-def _service_tier(request: Request, book: LossBook) -> str | None:
-    tier = request.service_tier
-    if tier is not None and tier not in _SERVICE_TIERS:
+def _service_tier(tier: str, book: LossBook) -> str | None:
+    if tier not in _SERVICE_TIERS:
         book.note("unknown_field", "service_tier", tier)
-    return None if tier is None else _SERVICE_TIERS.get(tier)
+    return _SERVICE_TIERS.get(tier)
 
 
 def _write_state(request: Request, *, is_native: bool) -> JsonObject:
@@ -276,45 +200,13 @@ def _write_state(request: Request, *, is_native: bool) -> JsonObject:
     return out
 
 
-NORMALISED: Mapping[str, str] = {
-    # what a request that came in this dialect does not keep
-    "input": "a string becomes one user message",
-    "message.type": "written although it may be left out",
-    "message.content": "one plain text is a string, except in an assistant's message with an id, where it is a list",
-    "message.id": "left out where it does not begin with msg_",
-    "output_text.annotations": "written although empty",
-    "output_text.logprobs": "left out when empty",
-    "input_image.detail": "auto where it was left out",
-    "output": "one plain text is a string",
-    "null": "a field that is null is left out",
-    "tools": "an empty list is left out",
-    "namespace": "members of one namespace stand together, an empty one comes last; the description is never left out",
-    "parameters": "null where a function has none",
-}
-
-_FIELDS = frozenset(
+_note_unsaid = unsaid_noter(
     {
-        "include",
-        "input",
-        "instructions",
-        "max_output_tokens",
-        "metadata",
-        "model",
-        "parallel_tool_calls",
-        "previous_response_id",
-        "prompt_cache_key",
-        "reasoning",
-        "safety_identifier",
-        "service_tier",
-        "store",
-        "stream",
-        "temperature",
-        "text",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "top_p",
-        "user",
+        "frequency_penalty": ("frequency_penalty", "frequency_penalty"),
+        "logit_bias": ("logit_bias", "logit_bias"),
+        "presence_penalty": ("presence_penalty", "presence_penalty"),
+        "seed": ("seed", "seed"),
+        "top_k": ("top_k", "top_k"),
     }
 )
 # OpenAI's other API has them too, and here they may say all that they may say there.
@@ -334,42 +226,64 @@ def decode_request(body: bytes) -> Request:
         fields = as_object(body)
     except MalformedJson as error:
         raise RequestRefused(f"body: {error.message}") from error
-    plain = read_typed(body) if TYPED_FIELDS.issuperset(fields) else None
-    return _read_fields(fields) if plain is None else plain
+    return _read_fields(fields)
+
+
+def _read_metadata(fields: Fields, key: str) -> Raw | None:
+    return None if ask_object(fields, key) is None else fields[key]
+
+
+def _read_include(fields: Fields, key: str) -> tuple[str, ...]:
+    return read_texts(fields[key]) if ask_list(fields, key) else ()
+
+
+SETTINGS = SettingTable(
+    {
+        "parallel_tool_calls": ("parallel_calls", ask_bool),
+        "stream": ("stream", ask_bool),
+        "max_output_tokens": ("max_tokens", ask_int),
+        "temperature": ("temperature", ask_number),
+        "top_p": ("top_p", ask_number),
+        "top_logprobs": ("top_logprobs", ask_int),
+        "user": ("user", ask_text),
+        "safety_identifier": ("safety_id", ask_text),
+        "prompt_cache_key": ("cache_key", ask_text),
+        "metadata": ("metadata", _read_metadata),
+        "service_tier": ("service_tier", ask_text),
+        "previous_response_id": ("previous_id", ask_text),
+        "store": ("store", ask_bool),
+    },
+    {
+        "model": ("model", ask_text),
+        "tool_choice": ("tool_choice", read_choice),
+        "reasoning": ("reasoning", read_reasoning),
+        "include": ("include", _read_include),
+    },
+)
+_FIELDS = SETTINGS.fields | {"instructions", "input", "tools", "text"}
+
+
+_NOTHING = Declared()
 
 
 def _read_fields(fields: Fields) -> Request:
     history = read_history(fields.get("input"))
-    declared = read_declared(fields.get("tools"))
-    include = _include(fields)
+    declared = read_declared(fields["tools"]) if "tools" in fields else _NOTHING
+    settings = SETTINGS.read(fields)
+    if LOGPROBS in read_texts(fields.get("include")):
+        settings["logprobs"] = True
     text = ask_object(fields, "text") or {}
-    return Request(
-        model=ask_text(fields, "model") or "",
+    if text:
+        settings["response_format"] = read_format(text)
+        settings["verbosity"] = ask_text(text, "verbosity", "text")
+    request = Request(
         turns=(*_instructions(fields), *history.turns),
         # The very list that was read, where nothing is added: it may be one that is remembered.
         tools=(*declared.tools, *history.tools) if history.tools else declared.tools,
         namespaces=(*declared.namespaces, *history.namespaces),
-        tool_choice=read_choice(fields.get("tool_choice")),
-        parallel_calls=ask_bool(fields, "parallel_tool_calls"),
-        stream=ask_bool(fields, "stream"),
-        max_tokens=ask_int(fields, "max_output_tokens"),
-        temperature=ask_number(fields, "temperature"),
-        top_p=ask_number(fields, "top_p"),
-        logprobs=True if LOGPROBS in include else None,
-        top_logprobs=ask_int(fields, "top_logprobs"),
-        response_format=read_format(text),
-        reasoning=read_reasoning(fields),
-        verbosity=ask_text(text, "verbosity", "text"),
-        user=ask_text(fields, "user"),
-        safety_id=ask_text(fields, "safety_identifier"),
-        cache_key=ask_text(fields, "prompt_cache_key"),
-        metadata=_metadata(fields),
-        service_tier=ask_text(fields, "service_tier"),
-        store=ask_bool(fields, "store"),
-        previous_id=ask_text(fields, "previous_response_id"),
-        include=include,
         extra=_extra(fields, text),
     )
+    return replace(request, **settings)
 
 
 def _extra(fields: Fields, text: Fields) -> Extra:
@@ -386,15 +300,6 @@ def _instructions(fields: Fields) -> tuple[Turn, ...]:
     if text is None:
         return ()
     return (Turn(role="system", parts=(Text(text=text),), head=True),)
-
-
-def _include(fields: Fields) -> tuple[str, ...]:
-    ask_list(fields, "include")
-    return read_texts(fields.get("include"))
-
-
-def _metadata(fields: Fields) -> Raw | None:
-    return None if ask_object(fields, "metadata") is None else fields["metadata"]
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -427,14 +332,8 @@ def encode_request(
         body["tools"] = tools
     if request.tool_choice is not None:
         body["tool_choice"] = write_choice(request.tool_choice, names, book)
-    is_seldom = has_seldom_settings(request) or is_native
-    body |= (
-        write_settings(request, book, is_native=is_native)
-        if is_seldom
-        else write_usual(request, book)
-    )
-    if is_seldom:
-        _note_absent(request, book)
+    body |= _write_settings(request, book, is_native=is_native)
+    _note_absent(request, book)
     body |= shared
     own = own_fields("responses", request.extra)
     if own:
@@ -497,16 +396,7 @@ def _used(turns: tuple[Turn, ...]) -> list[tuple[str | None, str]]:
 
 
 def _note_absent(request: Request, book: LossBook) -> None:
-    absent: dict[str, object] = {
-        "frequency_penalty": request.frequency_penalty,
-        "logit_bias": request.logit_bias,
-        "presence_penalty": request.presence_penalty,
-        "seed": request.seed,
-        "top_k": request.top_k,
-    }
-    for code, value in absent.items():
-        if value is not None:
-            book.note(code, code)
+    _note_unsaid(request, book)
     if request.stop:
         book.note("stop_sequences", "stop", f"{len(request.stop)} of them")
     if request.choices is not None and request.choices > 1:

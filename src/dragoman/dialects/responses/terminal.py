@@ -14,6 +14,7 @@ from msgspec import structs
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps
 from dragoman.core.store_notes import AnswerEnd, TerminalStatus
 from dragoman.dialects.responses.errors import failed_fields
+from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.wire import (
     EventOutline,
     ResponseHead,
@@ -24,7 +25,6 @@ from dragoman.dialects.responses.wire import (
     decode_response_head,
     decode_response_outline,
 )
-from dragoman.dialects.responses.writing import JsonObject
 from dragoman.model.outcome import ErrorInfo
 from dragoman.sse import encode_frame, parse_lines
 

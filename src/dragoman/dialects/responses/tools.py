@@ -28,13 +28,12 @@ from dragoman.core.fields import (
     refuse,
 )
 from dragoman.core.losses import LossBook
-from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
+from dragoman.core.tool_cache import Kept, remembered, written_once
 from dragoman.dialects.base import Target
+from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
-from dragoman.dialects.responses.writing import JsonObject
-from dragoman.model.outcome import Loss
 from dragoman.model.parts import Extra
 from dragoman.model.request import (
     ChoiceMode,
@@ -52,6 +51,9 @@ _FORMAT_FIELDS = frozenset({"type", "grammar", "syntax", "definition"})
 _NAMESPACE_FIELDS = frozenset({"type", "name", "description", "tools"})
 
 
+_Place = Literal["request", "input"]
+
+
 class Declared(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
@@ -60,30 +62,18 @@ class Declared(Struct, frozen=True):
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_tools(value: Raw | None, where: str, *, in_input: bool = False) -> Declared:
+@remembered
+def read_declared(value: Raw) -> Declared:
+    """The tools of a request, outside its conversation. Raises as `read_tools`."""
+    return read_tools(value, "tools", "request")
+
+
+def read_tools(value: Raw, where: str, place: _Place) -> Declared:
     """The tools of a list.
 
     Raises:
         RequestRefused: one of them cannot be used.
     """
-    return Declared() if value is None else _read_list(value, where, in_input=in_input)
-
-
-def read_declared(value: Raw | None) -> Declared:
-    """The tools of a request, outside its conversation.
-
-    Raises:
-        RequestRefused: one of them cannot be used.
-    """
-    return Declared() if value is None else _read_request(value)
-
-
-@remembered
-def _read_request(value: Raw) -> Declared:
-    return _read_list(value, "tools", in_input=False)
-
-
-def _read_list(value: Raw, where: str, *, in_input: bool) -> Declared:
     tools: list[Tool] = []
     namespaces: list[Namespace] = []
     for number, entry in enumerate(ask_list({where: value}, where) or ()):
@@ -91,33 +81,32 @@ def _read_list(value: Raw, where: str, *, in_input: bool) -> Declared:
         fields = need_object(entry, path)
         kind = need_text(fields, "type", path)
         if kind == "namespace":
-            group, members = _namespace(fields, path, in_input=in_input)
+            group, members = _namespace(fields, path, place)
             namespaces.append(group)
             tools.extend(members)
         else:
-            tools.append(_tool(kind, fields, path, None, in_input=in_input))
+            tools.append(_tool(kind, fields, path, None, place))
     return Declared(Kept(tools), tuple(namespaces))
 
 
-def _namespace(fields: Fields, path: str, *, in_input: bool) -> tuple[Namespace, list[Tool]]:
+def _namespace(fields: Fields, path: str, place: _Place) -> tuple[Namespace, list[Tool]]:
     name = need_text(fields, "name", path)
     members: list[Tool] = []
     for number, entry in enumerate(ask_list(fields, "tools", path) or ()):
         inner = f"{path}.tools[{number}]"
         member = need_object(entry, inner)
         kind = ask_text(member, "type", inner) or "function"
-        members.append(_tool(kind, member, inner, name, in_input=in_input))
+        members.append(_tool(kind, member, inner, name, place))
     group = Namespace(
         name,
         ask_text(fields, "description", path),
         extra_of("responses", fields, _NAMESPACE_FIELDS),
-        "input" if in_input else "request",
+        place,
     )
     return group, members
 
 
-def _tool(kind: str, fields: Fields, path: str, namespace: str | None, *, in_input: bool) -> Tool:
-    place: Literal["request", "input"] = "input" if in_input else "request"
+def _tool(kind: str, fields: Fields, path: str, namespace: str | None, place: _Place) -> Tool:
     if kind == "function":
         # Some clients send Chat's form, the function inside.
         inner = fields if "name" in fields else ask_object(fields, "function", path) or {}
@@ -234,11 +223,6 @@ class _Writer:
         return dict(native)
 
 
-class _Written(Struct, frozen=True):
-    source: Raw | None
-    losses: tuple[Loss, ...]
-
-
 def write_tools(
     request: Request, names: NameMap, target: Target, book: LossBook, *, is_native: bool
 ) -> Raw | None:
@@ -247,15 +231,14 @@ def write_tools(
     What a list becomes is remembered with it, unless namespaces stand beside it.
     """
 
-    def write() -> _Written:
-        fresh = book.fresh()
+    def write(fresh: LossBook) -> Raw | None:
         tools = _write_list(request, names, target, fresh, is_native=is_native)
-        return _Written(Raw(dumps_document(tools)) if tools else None, fresh.losses)
+        return Raw(dumps_document(tools)) if tools else None
 
-    key = ("responses: written", target, book.rules, is_native, names.others)
-    written = write() if request.namespaces else made_of(request.tools, key, write)
-    book.add(written.losses)
-    return written.source
+    if request.namespaces or not request.tools:
+        return write(book) if request.namespaces else None
+    key = ("responses: written", target, is_native, names.others)
+    return written_once(request.tools, key, book, write)
 
 
 def _write_list(
@@ -297,8 +280,9 @@ _MODES: dict[str, ChoiceMode] = {"auto": "auto", "none": "none", "required": "re
 _NAMED = frozenset({"type", "name", "namespace"})
 
 
-def read_choice(value: Raw | None) -> ToolChoice | None:
+def read_choice(fields: Fields, key: str) -> ToolChoice | None:
     """Raises RequestRefused for what is no choice."""
+    value = fields[key]
     said = read_json(value)
     if said is None:
         return None
@@ -306,7 +290,7 @@ def read_choice(value: Raw | None) -> ToolChoice | None:
         return _choice(read_object(value))
     mode = _MODES.get(said) if isinstance(said, str) else None
     if mode is None:
-        refuse("tool_choice", "auto, none, required or an object", value)
+        refuse(key, "auto, none, required or an object", value)
     return ToolChoice(mode=mode)
 
 

@@ -12,8 +12,7 @@ from typing import Literal, cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman._json import Int64, Raw, typed_decoder
-from dragoman.core.fields import NULL
+from dragoman._json import Raw, typed_decoder
 from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind, Executor, PartStatus
 
@@ -526,18 +525,6 @@ PREFIXES: Mapping[str, str] = {
 STRICT_PREFIXES = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 """Items whose id OpenAI rejects on replay when it does not begin with its prefix. The others are left alone."""
 
-CONTENT_PARTS: Mapping[str, str] = {
-    "input_audio": "Media",
-    "input_file": "Media",
-    "input_image": "Media",
-    "input_text": "Text",
-    "output_text": "Text",
-    "reasoning_text": "Reasoning",
-    "refusal": "Refusal",
-    "summary_text": "Reasoning",
-    "text": "Text",
-}
-
 FUNCTION_LIKE = frozenset({"function_call", "function", "tool_use", "tool_call"})
 """Content parts that are calls: backends behind reverse proxies put them inside messages."""
 
@@ -768,19 +755,6 @@ class TypedItem(Struct, gc=False, forbid_unknown_fields=True):
     namespace: str | UnsetType | None = UNSET
     id: str | None = None
     status: str | None = None
-
-
-class TypedRequest(Struct, gc=False, forbid_unknown_fields=True):
-    input: str | list[TypedItem]
-    model: str | None = None
-    instructions: str | None = None
-    tools: Raw = NULL
-    tool_choice: Literal["auto", "none", "required"] | None = None
-    parallel_tool_calls: bool | None = None
-    stream: bool | None = None
-    max_output_tokens: Int64 | None = None
-    temperature: int | float | None = None
-    store: bool | None = None
 
 
 class BodyText(Struct, gc=False, forbid_unknown_fields=True):

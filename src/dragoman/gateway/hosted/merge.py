@@ -16,8 +16,8 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from dragoman.core.drafts import Delta, join_part
 from dragoman.core.finish import settle_finish
+from dragoman.core.fold import Delta, join_part
 from dragoman.core.serialize import Serializer
 from dragoman.dialects.responses.mcp_calls import (
     ServerTool,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from dragoman._json import dumps, loads
-from dragoman.core.redaction import redact_json
+from dragoman.core.secrets import redact_json
 from dragoman.errors import MalformedJson
 
 Json = dict[str, object]

@@ -14,8 +14,7 @@ from typing import TextIO
 
 from dragoman._json import dumps
 from dragoman.config.settings import LogSettings
-from dragoman.core.redaction import clean, redact
-from dragoman.core.secrets import NO_SECRETS, Secrets
+from dragoman.core.secrets import NO_SECRETS, Secrets, clean, redact
 from dragoman.obsidian.answer import ObsidianReport
 from dragoman.server.observe.record import RequestRecord
 

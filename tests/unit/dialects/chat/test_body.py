@@ -12,7 +12,8 @@ from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
 from dragoman.dialects.base import DecodeContext, EncodeContext
-from dragoman.dialects.chat import LOSSES, encode_body, read_body
+from dragoman.dialects.chat import LOSSES, read_body
+from dragoman.dialects.registry import codec
 from dragoman.model.events import (
     Completed,
     Event,
@@ -39,6 +40,8 @@ from dragoman.model.parts import (
     Text,
 )
 from dragoman.model.request import Tool
+
+encode_body = codec("chat").encode_body
 
 
 def body(message: object, reason: object = "stop", **fields: object) -> bytes:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codex_reading import completed, note, raw_item, read, read_all, started, turn_completed
+from disagreements import find_disagreements
 from dragoman._json import dumps
-from dragoman.core.drafts import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.codex import CodexReader

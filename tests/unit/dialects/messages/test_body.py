@@ -14,7 +14,8 @@ from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
 from dragoman.dialects.base import DecodeContext, EncodeContext
-from dragoman.dialects.messages import LOSSES, encode_body, read_body
+from dragoman.dialects.messages import LOSSES, read_body
+from dragoman.dialects.registry import codec
 from dragoman.model.events import (
     Completed,
     Event,
@@ -54,6 +55,8 @@ from messages_streams import (
     text_delta,
     tool_use,
 )
+
+encode_body = codec("messages").encode_body
 
 NO_CONTEXT = DecodeContext()
 Json = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dragoman.dialects.messages import LOSSES, NORMALISED
+from dragoman.dialects.messages import LOSSES
 
 PAGE = (Path(__file__).parents[4] / "docs" / "dialects" / "messages.md").read_text(encoding="utf-8")
 
@@ -10,8 +10,3 @@ PAGE = (Path(__file__).parents[4] / "docs" / "dialects" / "messages.md").read_te
 def test_every_loss_stands_on_the_page_with_its_meaning_and_default() -> None:
     for code, rule in LOSSES.items():
         assert f"| `{code}` | {rule.meaning} | {rule.action} |" in PAGE
-
-
-def test_every_normalisation_stands_on_the_page() -> None:
-    for code in NORMALISED:
-        assert f"| `{code}` |" in PAGE

@@ -10,24 +10,26 @@ from hypothesis import strategies as st
 import doors
 from dragoman.core.aliases import NameMap, original_id
 from dragoman.core.fold import fold
-from dragoman.core.freeform import unwrap_input
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import StreamDecoder
 from dragoman.dialects.messages import (
     DEFAULT_TARGET,
     MessagesReader,
     decode_request,
-    encode_body,
     encode_request,
     read_body,
 )
 from dragoman.dialects.messages.wire import CUT_REASONS
+from dragoman.dialects.registry import codec
 from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, PartStatus, Reasoning, Refusal, Text
 from messages_streams import answer, block_delta, block_start, block_stop, encode, tool_use
 from strategies import Kind, events, json_values
+from unwrapped import unwrap_input
+
+encode_body = codec("messages").encode_body
 
 generously = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = NameMap(limits=DEFAULT_TARGET.names)

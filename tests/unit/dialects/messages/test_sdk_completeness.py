@@ -1,7 +1,7 @@
 """Everything the vendor's own client knows has a home here: walked type by type, field by field."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -20,12 +20,9 @@ from pydantic import BaseModel
 
 from dragoman.dialects.messages import decode_error
 from dragoman.dialects.messages.wire import (
-    CITATIONS,
     DELTA_FIELDS,
     EVENTS,
-    EXTRA_FIELDS,
     MAPPED_BLOCKS,
-    MAPPED_DELTAS,
     MAPPED_FIELDS,
     NOTICED_DELTAS,
     OPAQUE_BLOCKS,
@@ -37,6 +34,84 @@ from dragoman.dialects.messages.wire import (
     TOOL_CHOICES,
     TOOL_FAMILIES,
 )
+
+MAPPED_DELTAS: Mapping[str, str] = {
+    "text_delta": "TextDelta",
+    "input_json_delta": "InputDelta",
+    "thinking_delta": "ReasoningDelta",
+    "signature_delta": "SealAdded",
+    "citations_delta": "AnnotationAdded",
+}
+
+CITATIONS = frozenset(
+    {
+        "char_location",
+        "page_location",
+        "content_block_location",
+        "web_search_result_location",
+        "search_result_location",
+    }
+)
+"""Citations are kept raw whatever their type; url, title and quotation are read where they have them."""
+
+EXTRA_FIELDS: Mapping[str, frozenset[str]] = {
+    "request": frozenset(
+        {
+            "betas",
+            "cache_control",
+            "compaction",
+            "container",
+            "context_management",
+            "diagnostics",
+            "fallback_credit_token",
+            "fallbacks",
+            "inference_geo",
+            "mcp_servers",
+            "speed",
+            "thread",
+            "user_profile_id",
+            "workspace_id",
+        }
+    ),
+    "request.message": frozenset({"clear_at", "output_config"}),
+    "output_config": frozenset({"task_budget"}),
+    "thinking": frozenset({"display", "block_binding"}),
+    "tool": frozenset(
+        {"allowed_callers", "defer_loading", "eager_input_streaming", "input_examples"}
+    ),
+    "message": frozenset(
+        {
+            "container",
+            "context_management",
+            "diagnostics",
+            "input_transformations",
+            "stop_details",
+        }
+    ),
+    "message_delta": frozenset(
+        {"container", "stop_details", "context_management", "input_transformations"}
+    ),
+    "usage": frozenset(
+        {
+            "cache_creation",
+            "fallback_credit",
+            "inference_geo",
+            "iterations",
+            "output_tokens_details",
+            "server_tool_use",
+            "service_tier",
+            "speed",
+        }
+    ),
+    "thinking_delta": frozenset({"estimated_tokens"}),
+    "tool_use": frozenset({"caller", "toolset_name"}),
+    "server_tool_use": frozenset({"caller"}),
+    "tool_result": frozenset({"toolset_name"}),
+    "server_tool_result": frozenset({"caller"}),
+    "image": frozenset({"transformations"}),
+    "document": frozenset({"citations", "context"}),
+}
+"""Fields that are known and carried in `extra` (of a delta: Noticed). Fields nobody knows yet are carried alike."""
 
 
 def members(union: Any) -> Iterator[Any]:

@@ -11,7 +11,8 @@ from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
 from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.responses import LOSSES, encode_body, read_body
+from dragoman.dialects.registry import codec
+from dragoman.dialects.responses import LOSSES, read_body
 from dragoman.model.events import (
     Completed,
     Event,
@@ -43,6 +44,8 @@ from responses_help import (
     text_delta,
     text_message,
 )
+
+encode_body = codec("responses").encode_body
 
 F = function_call(arguments='{"x":1}', status="completed")
 

@@ -4,6 +4,7 @@ A type that a newer SDK adds fails here until it is mapped or listed.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import openai.types.responses as sdk
@@ -16,16 +17,15 @@ from openai.types.responses.response_output_text import Annotation
 from pydantic import TypeAdapter
 
 from dragoman.core.grammar import is_grammatical
+from dragoman.dialects.registry import codec
 from dragoman.dialects.responses import (
     decode_request,
-    encode_body,
     encode_request,
     read_body,
 )
 from dragoman.dialects.responses.events import HANDLERS
 from dragoman.dialects.responses.wire import (
     CALL_ITEMS,
-    CONTENT_PARTS,
     ENVELOPE_FIELDS,
     MAPPED_EVENTS,
     OPAQUE_ITEMS,
@@ -49,6 +49,21 @@ from responses_help import (
     union_members,
     write,
 )
+
+CONTENT_PARTS: Mapping[str, str] = {
+    "input_audio": "Media",
+    "input_file": "Media",
+    "input_image": "Media",
+    "input_text": "Text",
+    "output_text": "Text",
+    "reasoning_text": "Reasoning",
+    "refusal": "Refusal",
+    "summary_text": "Reasoning",
+    "text": "Text",
+}
+
+
+encode_body = codec("responses").encode_body
 
 KNOWN_ITEMS = {"message", "reasoning", *CALL_ITEMS, *RESULT_ITEMS, *OPAQUE_ITEMS}
 

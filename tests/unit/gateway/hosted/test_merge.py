@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct, structs
 
+from disagreements import find_disagreements
 from doors import check_chat, check_messages, check_responses
 from dragoman._json import Raw
-from dragoman.core.drafts import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.dialects.base import EncodeContext

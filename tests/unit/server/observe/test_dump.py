@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.config.settings import DumpSettings
-from dragoman.core.redaction import redact_json
-from dragoman.core.secrets import Secrets
+from dragoman.core.secrets import Secrets, redact_json
 from dragoman.server.observe.dump import Dump
 from dragoman.server.observe.dump_events import MAX_EVENT, EventPicker
 from dragoman.sse import FrameParser

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.core.effort import budget_from_effort, effort_from_budget
+from dragoman.core.request_settings import budget_from_effort, effort_from_budget
 
 
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])

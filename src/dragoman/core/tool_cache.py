@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from dragoman._json import Raw
+from dragoman.core.losses import LossBook
+from dragoman.model.outcome import Loss
 from dragoman.model.request import Tool
 
 T = TypeVar("T")
@@ -48,6 +50,20 @@ def remembered(read: Callable[[Raw], T]) -> Callable[[Raw], T]:
         return recall(source) if len(source) <= MAX_SOURCE else read(value)
 
     return look_up
+
+
+def written_once(
+    tools: tuple[Tool, ...], key: Hashable, book: LossBook, write: Callable[[LossBook], T]
+) -> T:
+    """What `write` makes of the tools, made once for each key and policy; its losses are noted each time."""
+
+    def make() -> tuple[T, tuple[Loss, ...]]:
+        fresh = book.fresh()
+        return write(fresh), fresh.losses
+
+    written, losses = made_of(tools, (key, book.rules), make)
+    book.add(losses)
+    return written
 
 
 def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[], T]) -> T:

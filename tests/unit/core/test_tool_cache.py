@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman._json import Raw
-from dragoman.core.memo import MAX_LISTS, MAX_MADE, MAX_SOURCE, Kept, made_of, remembered
+from dragoman.core.tool_cache import MAX_LISTS, MAX_MADE, MAX_SOURCE, Kept, made_of, remembered
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Tool
 

@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 
+from disagreements import find_disagreements
 from dragoman._json import Raw, loads
-from dragoman.core.drafts import Delta, find_disagreements, join_logprobs, join_part
+from dragoman.core.fold import Delta, join_logprobs, join_part
 from dragoman.model.events import (
     AnnotationAdded,
     Event,

@@ -1,0 +1,154 @@
+"""What a request says beside its conversation and its tools, as far as dialects differ in names alone.
+
+A dialect gives one table, by which its settings are read and written (`SettingTable`). Only the fields that a request has are
+looked at. What differs in more than its name is the dialect's own affair.
+
+How much a model should think is said in a word (OpenAI) or in tokens (Anthropic). The words become budgets a client would have
+chosen itself; a budget becomes one of the three words that every reasoning model knows. `low`, `medium` and `high` survive the
+way there and back. Nothing here knows a model's own limits.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+
+from dragoman._json import Raw, as_object
+from dragoman.core.aliases import short_user
+from dragoman.core.fields import Fields
+from dragoman.core.losses import LossBook
+from dragoman.errors import MalformedJson, RequestRefused
+from dragoman.model.request import Effort, Request
+
+Reader = Callable[[Fields, str], object]
+
+# What these say is what happens anyway: nothing is lost with it.
+_IDLE: Mapping[str, tuple[object, ...]] = {
+    "choices": (0, 1),
+    "frequency_penalty": (0,),
+    "logprobs": (False,),
+    "parallel_calls": (True,),
+    "presence_penalty": (0,),
+    "store": (False,),
+    "top_logprobs": (0,),
+}
+
+
+def request_fields(body: bytes) -> dict[str, Raw]:
+    """The fields of a request.
+
+    Raises:
+        RequestRefused: it is no JSON object in UTF-8.
+    """
+    try:
+        body.decode("utf-8")
+        return as_object(body, is_utf8=True)
+    except UnicodeDecodeError as error:
+        raise RequestRefused(f"expected UTF-8: {error}", code="invalid_json") from error
+    except MalformedJson as error:
+        raise RequestRefused(error.message, code="invalid_json") from error
+
+
+class SettingTable:
+    """`plain`: by its name on the wire the attribute that a setting is, and its reader. `others` are read alike, but
+    written by the dialect itself.
+    """
+
+    def __init__(
+        self,
+        plain: Mapping[str, tuple[str, Reader]],
+        others: Mapping[str, tuple[str, Reader]],
+    ) -> None:
+        self._names = tuple(plain)
+        self._values: Callable[[Request], tuple[object, ...]] = attrgetter(
+            *(attribute for attribute, _ in plain.values())
+        )
+        self._readers = {**plain, **others}
+        self.fields = frozenset(self._readers)
+
+    def read(self, fields: Fields) -> dict[str, object]:
+        """The attributes of a `Request` that these fields state. One that is null is not stated.
+
+        Raises:
+            RequestRefused: a field has a value of another type.
+        """
+        readers = self._readers
+        out: dict[str, object] = {}
+        for name in fields:
+            if name in readers:
+                attribute, read = readers[name]
+                value = read(fields, name)
+                if value is not None:
+                    out[attribute] = value
+        return out
+
+    def write(self, request: Request) -> dict[str, object]:
+        """The plain settings that a request states, by their names on the wire."""
+        stated = zip(self._names, self._values(request), strict=True)
+        return {name: value for name, value in stated if value is not None}
+
+
+def put(fields: dict[str, object], name: str, value: object) -> None:
+    """Set a field, or take it out where there is nothing to say."""
+    if value is None:
+        fields.pop(name, None)
+    else:
+        fields[name] = value
+
+
+def unsaid_noter(codes: Mapping[str, tuple[str, str]]) -> Callable[[Request, LossBook], None]:
+    """What declares settings for which a dialect has no field. `codes`: by attribute the code, and where a client says it."""
+    values: Callable[[Request], tuple[object, ...]] = attrgetter(*codes)
+    nothing = values(Request())
+
+    def note(request: Request, book: LossBook) -> None:
+        stated = values(request)
+        if stated == nothing:
+            return
+        for (attribute, (code, where)), value in zip(codes.items(), stated, strict=True):
+            if value is not None and value not in _IDLE.get(attribute, ()):
+                book.note(code, where)
+
+    return note
+
+
+def note_include(request: Request, book: LossBook, given: Iterable[str] = ()) -> None:
+    """Declare what a client wants beside the answer, but for what it is `given` anyway."""
+    wanted = [name for name in request.include if name not in given]
+    if wanted:
+        book.note("include", "include", ", ".join(wanted))
+
+
+def settle_user(request: Request, book: LossBook) -> str | None:
+    """The user of a request for a server that takes short ids only."""
+    user = request.user
+    if user is None or short_user(user) == user:
+        return user
+    return short_user(user) if book.note("long_user", "user") == "carry" else None
+
+
+_BUDGETS: Mapping[Effort, int] = {
+    "minimal": 1024,  # Anthropic's least
+    "low": 2048,
+    "medium": 8192,
+    "high": 24_576,
+    "xhigh": 32_768,
+    "max": 63_999,  # what Anthropic's first thinking models took at most
+}
+# Claude Code asks for 1024, 4000, 10000 and 31999 tokens where its user says to think, harder and hardest.
+_LOW_BELOW = 4096
+_MEDIUM_BELOW = 16_384
+
+
+def budget_from_effort(effort: Effort) -> int | None:
+    """The budget for a word; None for `none`. A word nobody knows yet counts as `medium`."""
+    if effort == "none":
+        return None
+    return _BUDGETS.get(effort, _BUDGETS["medium"])
+
+
+def effort_from_budget(budget: int) -> Effort:
+    """The nearest word for a budget; `none` for no tokens at all."""
+    if budget <= 0:
+        return "none"
+    if budget < _LOW_BELOW:
+        return "low"
+    return "medium" if budget < _MEDIUM_BELOW else "high"
