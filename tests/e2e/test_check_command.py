@@ -11,6 +11,8 @@ from threading import Event, Thread
 
 import pytest
 
+from commands import run_command
+
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "dragoman")
 WAIT = 60
 """Seconds a run may take: far more than it needs, so that only a hang fails."""
@@ -56,13 +58,22 @@ def address() -> Iterator[str]:
         server.server_close()
 
 
-def run(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def environment(folder: Path) -> dict[str, str]:
     ours = ("DRAGOMAN_", "OPENAI_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**clean, "XDG_STATE_HOME": str(folder / "state")}
+
+
+def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_command(*arguments, cwd=folder, env={**environment(folder), **variables})
+
+
+def run_bare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed command where modules of the folder hide the gateway's dependencies."""
     return subprocess.run(
         (COMMAND, *arguments),
         cwd=folder,
-        env={**clean, "XDG_STATE_HOME": str(folder / "state"), **variables},
+        env={**environment(folder), "PYTHONPATH": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -274,7 +285,7 @@ def test_connect_refuses_what_it_does_not_know(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> str:
+def bare(tmp_path: Path) -> Path:
     """A folder that hides what `pip install dragoman` alone does not bring."""
     extra = (
         "brotli",
@@ -289,20 +300,18 @@ def bare(tmp_path: Path) -> str:
             f"raise ModuleNotFoundError('hidden by a test', name={name!r})",
             encoding="utf-8",
         )
-    return str(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize("command", [("serve",), ("check",)])
-def test_a_missing_extra_is_told_with_the_remedy(
-    tmp_path: Path, bare: str, command: tuple[str, ...]
-) -> None:
-    done = run(tmp_path, *command, PYTHONPATH=bare)
+def test_a_missing_extra_is_told_with_the_remedy(bare: Path, command: tuple[str, ...]) -> None:
+    done = run_bare(bare, *command)
     assert done.returncode == 2
     assert done.stderr.startswith("dragoman: the gateway needs ")
     assert done.stderr.endswith(": pip install 'dragoman[server]'\n")
 
 
-def test_the_other_commands_work_without_the_extra(tmp_path: Path, bare: str) -> None:
+def test_the_other_commands_work_without_the_extra(bare: Path) -> None:
     sample = Path(__file__).parent / "samples" / "chat" / "parallel.sse"
     for command in (
         ("inspect", str(sample)),
@@ -310,7 +319,7 @@ def test_the_other_commands_work_without_the_extra(tmp_path: Path, bare: str) ->
         ("check", "--offline"),
         ("--version",),
     ):
-        done = run(tmp_path, *command, PYTHONPATH=bare)
+        done = run_bare(bare, *command)
         assert (done.returncode, done.stderr) == (0, "")
 
 

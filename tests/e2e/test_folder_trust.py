@@ -13,6 +13,8 @@ from threading import Thread
 
 import pytest
 
+from commands import Command, run_command
+
 WAIT = 60.0
 """Seconds a run may take: far more than it needs, so that only a hang fails."""
 SECRET = "value-of-a-variable-of-mine"
@@ -89,29 +91,14 @@ servers = ["evil", "far"]
             "TERM": "dumb",
         }
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            (sys.executable, "-m", "dragoman", *arguments),
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=WAIT,
-            check=False,
-        )
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_command(*arguments, cwd=self.folder, env=self.environment())
 
     def at_a_terminal(self, answer: str | None, *arguments: str) -> tuple[int, str]:
         """`answer` is typed when it is asked; None: it must not ask. The exit code, and all that was shown."""
         ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            (sys.executable, "-m", "dragoman", *arguments),
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
+        with Command(
+            arguments, cwd=self.folder, env=self.environment(), files=(theirs, theirs, theirs)
         ) as process:
             os.close(theirs)
             shown = ""

@@ -8,7 +8,6 @@ that a person or a client can read.
 import json
 import os
 import random
-import subprocess
 import sys
 import traceback
 import urllib.error
@@ -20,6 +19,7 @@ from threading import Thread
 
 import pytest
 
+from commands import Command, run_command
 from dragoman.config.read import load_settings
 from dragoman.config.secrets import masked
 from dragoman.config.write import to_toml
@@ -184,16 +184,8 @@ class Setting:
         }
 
     def run(self, *arguments: str) -> str:
-        done = subprocess.run(
-            (sys.executable, "-m", "dragoman", *arguments, "--config", str(self.file)),
-            cwd=self.folder,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=WAIT,
-            check=False,
-        )
+        named = (*arguments, "--config", str(self.file))
+        done = run_command(*named, cwd=self.folder, env=self.environ, timeout=WAIT)
         return done.stdout + done.stderr
 
     def serve(self, log_format: str) -> dict[str, str]:
@@ -201,16 +193,15 @@ class Setting:
         port = free_port()
         log = self.folder / f"{log_format}.log"
         outputs: dict[str, str] = {}
-        command = (sys.executable, "-m", "dragoman", "serve", "--config", str(self.file))
+        command = ("serve", "--config", str(self.file), "--port", str(port))
         with (
+            Path(os.devnull).open("rb") as nothing,
             log.open("wb") as stream,
-            subprocess.Popen(
-                (*command, "--port", str(port), "--log-format", log_format),
+            Command(
+                (*command, "--log-format", log_format),
                 cwd=self.folder,
                 env=self.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
+                files=(nothing.fileno(), stream.fileno(), stream.fileno()),
             ) as process,
         ):
             try:
@@ -349,16 +340,7 @@ def test_no_complaint_quotes_a_value_of_a_secret_place(tmp_path: Path, fault: st
     file = tmp_path / "broken.toml"
     file.write_text(BROKEN[fault].format(*words), encoding="utf-8")
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        (sys.executable, "-m", "dragoman", "check", "--config", str(file)),
-        cwd=tmp_path,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=WAIT,
-        check=False,
-    )
+    done = run_command("check", "--config", str(file), cwd=tmp_path, env=environ, timeout=WAIT)
     assert done.returncode in (1, 2), done.stdout
     said = done.stdout + done.stderr
     assert "Traceback" not in said
