@@ -94,6 +94,19 @@ servers = ["evil", "far"]
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return run_command(*arguments, cwd=self.folder, env=self.environment())
 
+    def run_fresh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with these arguments."""
+        return subprocess.run(
+            (sys.executable, *arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=WAIT,
+            check=False,
+        )
+
     def at_a_terminal(self, answer: str | None, *arguments: str) -> tuple[int, str]:
         """`answer` is typed when it is asked; None: it must not ask. The exit code, and all that was shown."""
         ours, theirs = pty.openpty()
@@ -195,7 +208,7 @@ def test_trust_is_given_and_taken_by_a_command(place: Place) -> None:
     assert place.is_untouched
     assert place.run("check").returncode == 1
     assert place.started.exists()
-    assert place.run("trust", "--forget").returncode == 0
+    assert place.run_fresh("-m", "dragoman", "trust", "--forget").returncode == 0
     assert place.run("check").returncode == 2
     elsewhere = place.run("trust", "/")
     assert elsewhere.returncode == 2
@@ -224,14 +237,6 @@ def test_looking_needs_no_trust_and_touches_nothing(place: Place) -> None:
 
 def test_a_program_that_serves_by_itself_does_not_use_it_either(place: Place) -> None:
     program = "from dragoman.server.app import create_app; create_app()"
-    done = subprocess.run(
-        (sys.executable, "-c", program),
-        cwd=place.folder,
-        env=place.environment(),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=WAIT,
-        check=False,
-    )
+    done = place.run_fresh("-c", program)
     assert "it is not used before you trust it" in done.stderr
     assert place.is_untouched
