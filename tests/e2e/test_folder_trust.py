@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from commands import Command, run_command
+from http_servers import QuietHandler, running_server
 
 WAIT = 60.0
 """Seconds a run may take: far more than it needs, so that only a hang fails."""
@@ -26,21 +25,14 @@ COMMANDS = {
 commands = pytest.mark.parametrize("command", COMMANDS)
 
 
-class Listener(BaseHTTPRequestHandler):
+class Listener(QuietHandler):
     """Takes whatever comes."""
 
     heard: list[str]
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         self.heard.append(f"{self.path} {self.headers}")
-        self.send_response(404)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    do_POST = do_GET  # noqa: N815 - the base class's spelling
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
+        self.answer(404, b"")
 
 
 class Place:
@@ -138,15 +130,8 @@ servers = ["evil", "far"]
 def place(tmp_path: Path) -> Iterator[Place]:
     heard: list[str] = []
     handler = type("Heard", (Listener,), {"heard": heard})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield Place(tmp_path, f"http://127.0.0.1:{server.server_port}", heard)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running_server(handler) as address:
+        yield Place(tmp_path, f"http://{address}", heard)
 
 
 @commands

@@ -13,9 +13,7 @@ import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -23,6 +21,7 @@ from commands import Command, run_command
 from dragoman.config.read import load_settings
 from dragoman.config.secrets import masked
 from dragoman.config.write import to_toml
+from http_servers import QuietHandler, running_server
 from ports import free_port
 
 WAIT = 120.0
@@ -37,39 +36,23 @@ PAGES = ("/healthz", "/readyz", "/metrics", "/v1/models", "/v1/limits")
 TELLTALE = "import os, sys; print(sys.argv, dict(os.environ), file=sys.stderr); sys.exit(3)"
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(QuietHandler):
     """Refuses everything, and quotes all of it."""
 
     heard: list[str]
 
-    def do_POST(self) -> None:
+    def respond(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self.heard.append(f"{self.path} {self.headers}")
         body = json.dumps({"error": {"message": f"no: {self.path} {self.headers}"}}).encode()
-        self.send_response(401)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST  # noqa: N815 - the base class's spelling
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
+        self.answer(401, body)
 
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[tuple[str, list[str]]]:
     heard: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Heard", (Echo,), {"heard": heard}))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}", heard
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running_server(type("Heard", (Echo,), {"heard": heard})) as address:
+        yield address, heard
 
 
 class Canaries:

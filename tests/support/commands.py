@@ -25,7 +25,6 @@ import sys
 import tempfile
 import termios
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -64,15 +63,16 @@ class Command:
             assert sent == len(data), "the request is too large"
         finally:
             os.close(theirs)
-        self.pid = int(os.read(self._status, 20))
+        self._received = b""
+        self.pid = int(self._read_line())
         self.returncode: int | None = None
         self.cpu_time = 0.0
         """Its CPU time in seconds, once it has ended."""
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""
-        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
-            self._take()
+        if self.returncode is None and self._has_more(0.0):
+            self._end()
         return self.returncode
 
     def wait(self, timeout: float) -> int:
@@ -82,9 +82,9 @@ class Command:
             TimeoutError: it still runs.
         """
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            if not self._has_more(timeout):
                 raise TimeoutError(f"process {self.pid} still runs after {timeout} seconds")
-            self._take()
+            self._end()
         assert self.returncode is not None
         return self.returncode
 
@@ -106,13 +106,22 @@ class Command:
         self.kill()
         self.wait(30.0)
 
-    def _take(self) -> None:
-        data = os.read(self._status, 80)
+    def _end(self) -> None:
+        status, microseconds = map(int, self._read_line().split())
         os.close(self._status)
-        assert data, "the process that forks commands has ended"
-        status, microseconds = map(int, data.split())
         self.returncode = os.waitstatus_to_exitcode(status)
         self.cpu_time = microseconds / 1_000_000
+
+    def _has_more(self, timeout: float) -> bool:
+        return bool(self._received or select.select([self._status], [], [], timeout)[0])
+
+    def _read_line(self) -> bytes:
+        while b"\n" not in self._received:
+            data = os.read(self._status, 80)
+            assert data, "the process that forks commands has ended"
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return line
 
 
 def run_command(
@@ -148,8 +157,8 @@ def run_for_bytes(
 def _parent() -> socket.socket:
     """The connection to the process that forks commands. It ends when the connection is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
+    for side in (ours, theirs):
+        side.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
     with theirs:
         process = subprocess.Popen(
             (sys.executable, __file__, str(theirs.fileno())),
@@ -192,19 +201,11 @@ def _watch(request: dict[str, Any], files: Sequence[int]) -> None:
         _become(request, standard)
     for file in standard:
         os.close(file)
-    os.write(status, b"%d" % pid)
-    _, ended, used = os.wait4(pid, 0)
-    # The id and the status are two reads of the other side, never one.
-    while select.select([], [status], [], 0)[1] and _unread(status):
-        time.sleep(0.001)
-    os.write(status, b"%d %d" % (ended, (used.ru_utime + used.ru_stime) * 1_000_000))
+    with suppress(BrokenPipeError):  # the test is gone
+        os.write(status, b"%d\n" % pid)
+        _, ended, used = os.wait4(pid, 0)
+        os.write(status, b"%d %d\n" % (ended, (used.ru_utime + used.ru_stime) * 1_000_000))
     os._exit(0)
-
-
-def _unread(pipe: int) -> bool:
-    """Whether the reader has not read what was written before."""
-    counted = fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0")
-    return int.from_bytes(counted, sys.byteorder) > 0
 
 
 def _become(request: dict[str, Any], standard: Sequence[int]) -> None:
@@ -231,7 +232,8 @@ def _become(request: dict[str, Any], standard: Sequence[int]) -> None:
     except BaseException:
         sys.excepthook(*sys.exc_info())
         code = 1
-    threading._shutdown()
+    # What Python does at its end. Typeshed does not know the first.
+    vars(threading)["_shutdown"]()
     atexit._run_exitfuncs()
     _flush()
     # Python would take every module apart now, which costs more than most commands.
