@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve run venv test test-clients conformance check coverage fuzz bench bench-core bench-peers bench-store bench-stored crash house examples lock clean
+.PHONY: help serve run venv test test-clients conformance check coverage fuzz laws bench bench-core bench-peers bench-store bench-stored crash house examples lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,11 @@ check: ## formatting, lint, mypy, pyright and the import rules
 coverage: ## run every test and demand full line and branch coverage of the pure layers
 	@scripts/coverage
 
-fuzz: ## feed mutated bytes to every decoder, a million cases (ROUNDS=10)
+fuzz: ## feed mutated bytes to every decoder, a million cases (ROUNDS=25)
 	@scripts/fuzz
+
+laws: ## run the laws on ten times the examples of `make test` (ROUNDS=10)
+	@scripts/laws
 
 bench: ## CPU and memory of the gateway beside nginx, in one run
 	@scripts/bench

@@ -12,7 +12,6 @@ import http.client
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
+from commands import run_command
 from served import PATIENCE, Served
 
 __all__ = ("Outcome", "run_rounds")
@@ -123,14 +123,8 @@ class Gateways:
             served.stop()
 
     def _check(self) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "dragoman", "check"],
-            cwd=self._folder,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(self._folder), **self._environment},
-            capture_output=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self._folder), **self._environment}
+        done = run_command("check", cwd=self._folder, env=environment, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -54,7 +54,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=240,  # the SDKs take seconds to import, on a busy machine a minute
         check=False,
         cwd=PROJECT,
         # Whatever keys there are: examples run on the rehearsal.

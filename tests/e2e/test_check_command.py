@@ -5,11 +5,14 @@ import subprocess
 import sysconfig
 import tomllib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pytest
+
+from commands import run_command
+from http_servers import QuietHandler, running_server
+from ports import free_port
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "dragoman")
 WAIT = 60
@@ -18,10 +21,10 @@ WAIT = 60
 KEY = "sk-right-key"
 
 
-class Upstream(BaseHTTPRequestHandler):
+class Upstream(QuietHandler):
     """Lists models under `/v1` to those with the key; under `/bare/v1` it has no list, `/broken/v1` fails."""
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         given = self.headers.get("authorization", "").removeprefix("Bearer ")
         key = given or self.headers.get("x-api-key", "")
         if self.path.startswith("/bare/"):
@@ -34,35 +37,31 @@ class Upstream(BaseHTTPRequestHandler):
             status, body = 200, b'{"data":[]}'
         else:
             status, body = 400, b"{}"
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
+        self.answer(status, body)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running_server(Upstream) as there:
+        yield f"http://{there}"
 
 
-def run(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+def environment(folder: Path) -> dict[str, str]:
     ours = ("DRAGOMAN_", "OPENAI_", "ANTHROPIC_", "NO_COLOR", "FORCE_COLOR")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**clean, "XDG_STATE_HOME": str(folder / "state")}
+
+
+def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run_command(*arguments, cwd=folder, env={**environment(folder), **variables})
+
+
+def run_bare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed command where modules of the folder hide the gateway's dependencies."""
     return subprocess.run(
         (COMMAND, *arguments),
         cwd=folder,
-        env={**clean, "XDG_STATE_HOME": str(folder / "state"), **variables},
+        env={**environment(folder), "PYTHONPATH": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -149,10 +148,7 @@ upstream = "right"
 
 
 def test_an_upstream_that_is_not_there_is_told(tmp_path: Path) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
-    port = server.server_port
-    server.server_close()
-    done = run(tmp_path, "check", "--upstream", f"chat=http://127.0.0.1:{port}/v1")
+    done = run(tmp_path, "check", "--upstream", f"chat=http://127.0.0.1:{free_port()}/v1")
     assert done.returncode == 1
     verdict, detail = verdicts(done.stdout)["chat"]
     assert verdict == "FAILED"
@@ -163,19 +159,15 @@ def test_offline_no_upstream_is_tried(tmp_path: Path) -> None:
     asked = Event()
 
     class Watched(Upstream):
-        def do_GET(self) -> None:
+        def respond(self) -> None:
             asked.set()
-            super().do_GET()
+            super().respond()
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Watched) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        upstream = f"chat=http://127.0.0.1:{server.server_port}/v1"
+    with running_server(Watched) as there:
+        upstream = f"chat=http://{there}/v1"
         offline = run(tmp_path, "check", "--offline", "--upstream", upstream)
         was_asked = asked.is_set()
         online = run(tmp_path, "check", "--upstream", upstream)
-        server.shutdown()
-        thread.join()
     assert (offline.returncode, was_asked) == (0, False)
     assert (online.returncode, asked.is_set()) == (1, True)
 
@@ -274,7 +266,7 @@ def test_connect_refuses_what_it_does_not_know(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> str:
+def bare(tmp_path: Path) -> Path:
     """A folder that hides what `pip install dragoman` alone does not bring."""
     extra = (
         "brotli",
@@ -289,20 +281,18 @@ def bare(tmp_path: Path) -> str:
             f"raise ModuleNotFoundError('hidden by a test', name={name!r})",
             encoding="utf-8",
         )
-    return str(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize("command", [("serve",), ("check",)])
-def test_a_missing_extra_is_told_with_the_remedy(
-    tmp_path: Path, bare: str, command: tuple[str, ...]
-) -> None:
-    done = run(tmp_path, *command, PYTHONPATH=bare)
+def test_a_missing_extra_is_told_with_the_remedy(bare: Path, command: tuple[str, ...]) -> None:
+    done = run_bare(bare, *command)
     assert done.returncode == 2
     assert done.stderr.startswith("dragoman: the gateway needs ")
     assert done.stderr.endswith(": pip install 'dragoman[server]'\n")
 
 
-def test_the_other_commands_work_without_the_extra(tmp_path: Path, bare: str) -> None:
+def test_the_other_commands_work_without_the_extra(bare: Path) -> None:
     sample = Path(__file__).parent / "samples" / "chat" / "parallel.sse"
     for command in (
         ("inspect", str(sample)),
@@ -310,7 +300,7 @@ def test_the_other_commands_work_without_the_extra(tmp_path: Path, bare: str) ->
         ("check", "--offline"),
         ("--version",),
     ):
-        done = run(tmp_path, *command, PYTHONPATH=bare)
+        done = run_bare(bare, *command)
         assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 import sysconfig
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
+
+from http_servers import QuietHandler, running_server
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "dragoman")
 WAIT = 60
@@ -47,26 +47,18 @@ MESSAGE: dict[str, Any] = {
 ANSWERS = {"/v1/responses": RESPONSE, "/v1/messages": MESSAGE}
 
 
-class Doors(BaseHTTPRequestHandler):
+class Doors(QuietHandler):
     """Answers at two doors and remembers what came: path, key, model."""
 
     seen: ClassVar[list[tuple[str, str, str]]]
 
-    def do_POST(self) -> None:
+    def respond(self) -> None:
         body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
         key = bearer or self.headers.get("x-api-key", "")
         self.seen.append((self.path, key, body["model"]))
         answer = ANSWERS.get(self.path)
-        data = json.dumps(answer or {}).encode()
-        self.send_response(200 if answer else 404)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
+        self.answer(200 if answer else 404, json.dumps(answer or {}).encode())
 
 
 @pytest.mark.parametrize(
@@ -93,15 +85,9 @@ def test_the_printed_program_reaches_its_door(client: str, path: str, tmp_path: 
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Watched) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{server.server_port}"
-            program = run(COMMAND, "connect", client, "--url", url, "--model", "some-model")
-            printed = run(sys.executable, "-c", program)
-        finally:
-            server.shutdown()
-            thread.join()
+    with running_server(Watched) as address:
+        url = f"http://{address}"
+        program = run(COMMAND, "connect", client, "--url", url, "--model", "some-model")
+        printed = run(sys.executable, "-c", program)
     assert "Hello there." in printed
     assert Watched.seen == [(path, "YOUR-GATEWAY-KEY", "some-model")]

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+
+from commands import Command, run_command
+from http_servers import QuietHandler, running_server
 
 WAIT = 60.0
 """Seconds a run may take: far more than it needs, so that only a hang fails."""
@@ -24,21 +25,14 @@ COMMANDS = {
 commands = pytest.mark.parametrize("command", COMMANDS)
 
 
-class Listener(BaseHTTPRequestHandler):
+class Listener(QuietHandler):
     """Takes whatever comes."""
 
     heard: list[str]
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         self.heard.append(f"{self.path} {self.headers}")
-        self.send_response(404)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    do_POST = do_GET  # noqa: N815 - the base class's spelling
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
+        self.answer(404, b"")
 
 
 class Place:
@@ -89,9 +83,13 @@ servers = ["evil", "far"]
             "TERM": "dumb",
         }
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_command(*arguments, cwd=self.folder, env=self.environment())
+
+    def run_fresh(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python with these arguments."""
         return subprocess.run(
-            (sys.executable, "-m", "dragoman", *arguments),
+            (sys.executable, *arguments),
             cwd=self.folder,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -104,14 +102,8 @@ servers = ["evil", "far"]
     def at_a_terminal(self, answer: str | None, *arguments: str) -> tuple[int, str]:
         """`answer` is typed when it is asked; None: it must not ask. The exit code, and all that was shown."""
         ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            (sys.executable, "-m", "dragoman", *arguments),
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
+        with Command(
+            arguments, cwd=self.folder, env=self.environment(), files=(theirs, theirs, theirs)
         ) as process:
             os.close(theirs)
             shown = ""
@@ -138,15 +130,8 @@ servers = ["evil", "far"]
 def place(tmp_path: Path) -> Iterator[Place]:
     heard: list[str] = []
     handler = type("Heard", (Listener,), {"heard": heard})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield Place(tmp_path, f"http://127.0.0.1:{server.server_port}", heard)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running_server(handler) as address:
+        yield Place(tmp_path, f"http://{address}", heard)
 
 
 @commands
@@ -208,7 +193,7 @@ def test_trust_is_given_and_taken_by_a_command(place: Place) -> None:
     assert place.is_untouched
     assert place.run("check").returncode == 1
     assert place.started.exists()
-    assert place.run("trust", "--forget").returncode == 0
+    assert place.run_fresh("-m", "dragoman", "trust", "--forget").returncode == 0
     assert place.run("check").returncode == 2
     elsewhere = place.run("trust", "/")
     assert elsewhere.returncode == 2
@@ -237,14 +222,6 @@ def test_looking_needs_no_trust_and_touches_nothing(place: Place) -> None:
 
 def test_a_program_that_serves_by_itself_does_not_use_it_either(place: Place) -> None:
     program = "from dragoman.server.app import create_app; create_app()"
-    done = subprocess.run(
-        (sys.executable, "-c", program),
-        cwd=place.folder,
-        env=place.environment(),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=WAIT,
-        check=False,
-    )
+    done = place.run_fresh("-c", program)
     assert "it is not used before you trust it" in done.stderr
     assert place.is_untouched

@@ -268,7 +268,7 @@ def test_client_that_reads_slowly_keeps_its_place() -> None:
     end = b"data: [DONE]\n\n"
     reply = ScriptedReply(content_type="text/event-stream", chunks=[opening, *[chunk] * 700, end])
     with ScriptedUpstream.in_thread([reply]) as upstream:
-        server = ServerSettings(shutdown_grace=0.3, send_timeout=1.0)
+        server = ServerSettings(shutdown_grace=0.3, send_timeout=2.5)
         with (
             running_gateway(one_upstream(upstream.url, "chat", server=server)) as running,
             wire(running, receive_buffer=100_000) as slow,

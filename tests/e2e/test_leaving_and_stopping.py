@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from msgspec import structs
@@ -26,7 +27,7 @@ ANSWER = Answer(
     (Said(("Let me ", "look.")), Tool("call_1", "get_weather", ('{"city":', '"Paris"}')))
 )
 LEAVING = 0.1  # seconds in which the upstream must be let go
-"""What each dialect must end a failed stream with, and must not say in it."""
+ATTEMPTS = 4  # of which one must be in time: a busy machine takes the processor away now and then
 FAILURES = {
     "chat": (b'"error"', b"[DONE]"),
     "responses": (b"event: response.failed", b"response.completed"),
@@ -49,6 +50,16 @@ def frames(dialect: str, count: int) -> list[bytes]:
     return [frame + b"\n\n" for frame in stream(dialect, ANSWER).split(b"\n\n")[:count]]
 
 
+def assert_let_go(upstream: ScriptedUpstream, leave: Callable[[], float]) -> None:
+    """A client that leaves makes the gateway let go of the upstream in time. `leave` returns when it left."""
+    taken: list[float] = []
+    while not taken or (taken[-1] >= LEAVING and len(taken) < ATTEMPTS):
+        left = leave()
+        wait_until(lambda: upstream.requests[-1].closed_at is not None)
+        taken.append((upstream.requests[-1].closed_at or 0.0) - left)
+    assert taken[-1] < LEAVING, taken
+
+
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("door", DIALECTS)
 def test_client_that_leaves_mid_stream_closes_the_upstream(
@@ -59,19 +70,20 @@ def test_client_that_leaves_mid_stream_closes_the_upstream(
         content_type="text/event-stream", chunks=[*frames(dialect, 4), Wait(never)]
     )
     with (
-        ScriptedUpstream.in_thread([reply]) as upstream,
+        ScriptedUpstream.in_thread([reply] * ATTEMPTS) as upstream,
         running_gateway(one_upstream(upstream.url, dialect), way) as gateway,
     ):
-        with connection(gateway) as client:
-            client.request("POST", PATHS[door], ask(door))
-            assert client.getresponse().read1()
-            left = time.monotonic()
-            assert client.sock is not None
-            client.sock.close()
-        wait_until(lambda: upstream.requests[0].closed_at is not None)
-        closed_at = upstream.requests[0].closed_at
-        assert closed_at is not None
-        assert closed_at - left < LEAVING
+
+        def leave() -> float:
+            with connection(gateway) as client:
+                client.request("POST", PATHS[door], ask(door))
+                assert client.getresponse().read1()
+                left = time.monotonic()
+                assert client.sock is not None
+                client.sock.close()
+            return left
+
+        assert_let_go(upstream, leave)
         wait_until(lambda: not gateway.app.gateway.exchanges)
         never.set()
 
@@ -84,17 +96,18 @@ def test_client_that_leaves_before_the_first_byte_closes_the_upstream(
     never = threading.Event()
     reply = ScriptedReply(body=b"{}", hold=Wait(never))
     with (
-        ScriptedUpstream.in_thread([reply]) as upstream,
+        ScriptedUpstream.in_thread([reply] * ATTEMPTS) as upstream,
         running_gateway(one_upstream(upstream.url, "chat"), way) as gateway,
     ):
-        with connection(gateway) as client:
-            client.request("POST", PATHS[door], ask(door, streamed=streamed))
-            wait_until(lambda: len(upstream.requests) == 1)
-            left = time.monotonic()
-        wait_until(lambda: upstream.requests[0].closed_at is not None)
-        closed_at = upstream.requests[0].closed_at
-        assert closed_at is not None
-        assert closed_at - left < LEAVING
+
+        def leave() -> float:
+            seen = len(upstream.requests)
+            with connection(gateway) as client:
+                client.request("POST", PATHS[door], ask(door, streamed=streamed))
+                wait_until(lambda: len(upstream.requests) > seen)
+                return time.monotonic()
+
+        assert_let_go(upstream, leave)
         wait_until(lambda: not gateway.app.gateway.exchanges)
         never.set()
 

@@ -8,21 +8,20 @@ that a person or a client can read.
 import json
 import os
 import random
-import subprocess
 import sys
 import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
+from commands import Command, run_command
 from dragoman.config.read import load_settings
 from dragoman.config.secrets import masked
 from dragoman.config.values import to_toml
+from http_servers import QuietHandler, running_server
 from ports import free_port
 
 WAIT = 120.0
@@ -37,39 +36,23 @@ PAGES = ("/healthz", "/readyz", "/metrics", "/v1/models", "/v1/limits")
 TELLTALE = "import os, sys; print(sys.argv, dict(os.environ), file=sys.stderr); sys.exit(3)"
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(QuietHandler):
     """Refuses everything, and quotes all of it."""
 
     heard: list[str]
 
-    def do_POST(self) -> None:
+    def respond(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self.heard.append(f"{self.path} {self.headers}")
         body = json.dumps({"error": {"message": f"no: {self.path} {self.headers}"}}).encode()
-        self.send_response(401)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST  # noqa: N815 - the base class's spelling
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
+        self.answer(401, body)
 
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[tuple[str, list[str]]]:
     heard: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Heard", (Echo,), {"heard": heard}))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}", heard
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running_server(type("Heard", (Echo,), {"heard": heard})) as address:
+        yield address, heard
 
 
 class Canaries:
@@ -184,16 +167,8 @@ class Setting:
         }
 
     def run(self, *arguments: str) -> str:
-        done = subprocess.run(
-            (sys.executable, "-m", "dragoman", *arguments, "--config", str(self.file)),
-            cwd=self.folder,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=WAIT,
-            check=False,
-        )
+        named = (*arguments, "--config", str(self.file))
+        done = run_command(*named, cwd=self.folder, env=self.environ, timeout=WAIT)
         return done.stdout + done.stderr
 
     def serve(self, log_format: str) -> dict[str, str]:
@@ -201,16 +176,15 @@ class Setting:
         port = free_port()
         log = self.folder / f"{log_format}.log"
         outputs: dict[str, str] = {}
-        command = (sys.executable, "-m", "dragoman", "serve", "--config", str(self.file))
+        command = ("serve", "--config", str(self.file), "--port", str(port))
         with (
+            Path(os.devnull).open("rb") as nothing,
             log.open("wb") as stream,
-            subprocess.Popen(
-                (*command, "--port", str(port), "--log-format", log_format),
+            Command(
+                (*command, "--log-format", log_format),
                 cwd=self.folder,
                 env=self.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
+                files=(nothing.fileno(), stream.fileno(), stream.fileno()),
             ) as process,
         ):
             try:
@@ -349,16 +323,7 @@ def test_no_complaint_quotes_a_value_of_a_secret_place(tmp_path: Path, fault: st
     file = tmp_path / "broken.toml"
     file.write_text(BROKEN[fault].format(*words), encoding="utf-8")
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        (sys.executable, "-m", "dragoman", "check", "--config", str(file)),
-        cwd=tmp_path,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=WAIT,
-        check=False,
-    )
+    done = run_command("check", "--config", str(file), cwd=tmp_path, env=environ, timeout=WAIT)
     assert done.returncode in (1, 2), done.stdout
     said = done.stdout + done.stderr
     assert "Traceback" not in said

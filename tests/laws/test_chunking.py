@@ -1,7 +1,7 @@
 """Laws 1 and 2 on regular streams: reads may be cut anywhere, bytes come back, events are grammatical and add up.
 
 What every encoder writes is fed to its dialect's decoder whole, byte by byte and in random reads. (`test_any_bytes`
-does the same with streams that are broken.) DRAGOMAN_LAW_ROUNDS=20 makes twenty times as many cases.
+does the same with streams that are broken.) `make laws` reads ten times as many cases.
 """
 
 import os

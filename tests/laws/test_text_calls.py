@@ -33,7 +33,8 @@ from text_samples import ROUNDS, Chance, cut, some_calls, texts_of
 OFFERS = Offers(TOOLS)
 BY_NAME = {pattern.name: pattern for pattern in PATTERNS.snapshot()}
 LIMITS = BY_NAME["hermes"].limits
-COUNT = 20
+COUNT = 8
+"""Texts per format and law. `make laws` reads ten times as many."""
 OFFERED = (
     TOOLS,
     [{"type": "function", "name": one["name"], "parameters": one["input_schema"]} for one in TOOLS],

@@ -40,7 +40,7 @@ __all__ = (
     "with_results",
 )
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 TOOL = Tool(name="get", schema=Raw(b'{"type":"object","properties":{"x":{"type":"integer"}}}'))
 
 

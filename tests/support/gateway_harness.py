@@ -25,7 +25,7 @@ __all__ = (
 
 DIALECTS = ("chat", "responses", "messages")
 WAYS = ("direct", "asgi")
-PATIENCE = 5.0
+PATIENCE = 20.0
 
 
 class RunningGateway(Struct, frozen=True):
@@ -66,7 +66,7 @@ def running_gateway(settings: Settings, way: str = "direct") -> Generator[Runnin
 @contextmanager
 def connection(gateway: RunningGateway) -> Generator[http.client.HTTPConnection]:
     """A plain HTTP client that hides nothing: bytes can be read as they come."""
-    client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=10)
+    client = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=30)
     try:
         yield client
     finally:

@@ -32,7 +32,7 @@ __all__ = (
 
 SERVERS = Path(__file__).parent / "mcp_servers"
 # A bound on each wait, not a measure: two cores may be shared by many.
-PATIENCE = 15.0
+PATIENCE = 30.0
 QUICK = RestartSettings(first_delay=0.01, max_delay=0.05, attempts=3, again_after=600.0)
 
 

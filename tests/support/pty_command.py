@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+from commands import Command, run_command
 from dragoman.testing import ReceivedRequest, ScriptedReply, sse
 from vendor_wire import Answer, Said, Tool, stream
 from vt import Terminal
@@ -37,10 +37,6 @@ __all__ = (
 PATIENCE = 30.0
 """A process of its own imports everything anew, on a machine that may be busy."""
 WIDTH = 100
-
-# Makes the terminal the session's own, so that Ctrl-C is a signal.
-_TAKE_TERMINAL = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.execv(sys.argv[1],sys.argv[1:])"
-_COMMAND = (sys.executable, "-m", "dragoman", "run")
 
 
 def answer(text: str, dialect: str = "chat") -> ScriptedReply:
@@ -72,24 +68,15 @@ def run_piped(
     folder: Path, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The command without a terminal."""
-    return subprocess.run(
-        [*_COMMAND, *arguments],
-        cwd=folder,
-        env=environment(folder, env),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=PATIENCE,
-        check=False,
-    )
+    variables = environment(folder, env)
+    return run_command("run", *arguments, cwd=folder, env=variables, stdin=stdin, timeout=PATIENCE)
 
 
 @contextmanager
 def run_open(folder: Path, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
     """The command without a terminal, while it runs."""
     process = subprocess.Popen(
-        [*_COMMAND, *arguments],
+        [sys.executable, "-m", "dragoman", "run", *arguments],
         cwd=folder,
         env=environment(folder),
         stdin=subprocess.DEVNULL,
@@ -131,7 +118,7 @@ def processes_with(text: str) -> list[str]:
 class InTerminal:
     """The command in a terminal of its own. `raw` is everything that was written to it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+    def __init__(self, process: Command, terminal: int) -> None:
         self.process = process
         self.raw = ""
         self._terminal = terminal
@@ -171,7 +158,7 @@ class InTerminal:
             self._read(deadline)
         while self._read(time.monotonic()):
             pass
-        return self.process.returncode
+        return self.process.wait(0.0)
 
     def _read(self, deadline: float) -> bool:
         wait = min(max(deadline - time.monotonic(), 0.0), 0.05)
@@ -192,23 +179,19 @@ def in_terminal(
     """Start it; it ends with the test."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-S", "-c", _TAKE_TERMINAL, *_COMMAND, *arguments],
+    process = Command(
+        ("run", *arguments),
         cwd=folder,
         env=environment(folder, env),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        close_fds=True,
+        files=(theirs, theirs, theirs),
+        takes_terminal=True,
     )
     os.close(theirs)
     running = InTerminal(process, ours)
     try:
         yield running
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.wait(PATIENCE)
+        process.kill()
+        process.wait(PATIENCE)
         with suppress(OSError):
             os.close(ours)

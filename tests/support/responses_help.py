@@ -3,16 +3,19 @@
 import json
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from openai.types.responses import ResponseInputItemParam, ToolParam
+from openai.types.responses.response_create_params import ResponseCreateParams
+from pydantic import BaseModel, TypeAdapter
 from typing_extensions import get_type_hints, is_typeddict
 
 from dragoman._json import raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.serialize import Serializer
-from dragoman.dialects.base import DecodeContext, EncodeContext, StreamDecoder
+from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest, StreamDecoder
 from dragoman.dialects.responses import ResponsesEncoder, ResponsesReader, read_body
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
@@ -26,6 +29,7 @@ __all__ = (
     "args_delta",
     "args_done",
     "body_answer",
+    "body_of",
     "calls_in",
     "completed",
     "created",
@@ -52,6 +56,25 @@ __all__ = (
 )
 
 Json = dict[str, Any]
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    """Checks values against a type of the SDK. To make one takes longer than most tests."""
+    return TypeAdapter(annotation)
+
+
+def body_of(encoded: EncodedRequest) -> Json:
+    """The JSON of a request that the SDK's types allow."""
+    data: Json = json.loads(encoded.body)
+    _adapter(ResponseCreateParams).validate_python({**data, "input": []})
+    if isinstance(data["input"], list):
+        _adapter(list[ResponseInputItemParam]).validate_python(data["input"])
+    _adapter(list[ToolParam]).validate_python(data.get("tools", []))
+    return data
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

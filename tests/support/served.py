@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from commands import Command
 from gateway_harness import wait_until
 from ports import free_port
 
@@ -32,7 +33,7 @@ class Served:
         *options: str,
         wrapper: Sequence[str] = (),
     ) -> None:
-        """`wrapper`: a command that starts it, like `nohup`."""
+        """`wrapper`: a command that starts a fresh interpreter with it, like `nohup`."""
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"gateway-{self.port}.log"
@@ -40,28 +41,25 @@ class Served:
         self._environment = environment
         self._options = options
         self._wrapper = wrapper
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Command | None = None
 
     def start(self) -> None:
-        command = [
-            *self._wrapper,
-            sys.executable,
-            "-m",
-            "dragoman",
-            "serve",
-            "--port",
-            str(self.port),
-        ]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, *self._options],
-                cwd=self._folder,
-                env={"PATH": "/usr/bin:/bin", "HOME": str(self._folder), **self._environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        arguments = ["serve", "--port", str(self.port), *self._options]
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self._folder), **self._environment}
+        with Path(os.devnull).open("rb") as nothing, self.log.open("ab") as log:
+            if self._wrapper:
+                self._process = subprocess.Popen(
+                    [*self._wrapper, sys.executable, "-m", "dragoman", *arguments],
+                    cwd=self._folder,
+                    env=environment,
+                    stdin=nothing,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            else:
+                files = (nothing.fileno(), log.fileno(), log.fileno())
+                self._process = Command(arguments, cwd=self._folder, env=environment, files=files)
         wait_until(self._is_there, PATIENCE)
 
     def kill(self) -> None:

@@ -222,7 +222,7 @@ def test_a_client_that_leaves_is_noticed_while_the_reply_waits() -> None:
             [request] = upstream.requests
             assert request.was_abandoned
             assert request.closed_at is not None
-            assert request.closed_at - left < 0.1
+            assert request.closed_at - left < 1.0
             await writer.wait_closed()
 
     asyncio.run(run())

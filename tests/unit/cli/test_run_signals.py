@@ -14,10 +14,11 @@ PATIENCE = 30.0
 
 PROGRAM = """
 import asyncio, subprocess, sys
-from dragoman.cli.run.signals import Signals
+from dragoman.cli.run import signals as module
 
-async def main(way):
-    signals = Signals()
+async def main(way, grace):
+    module.GRACE_SECONDS = float(grace)
+    signals = module.Signals()
     child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
     with signals.watched():
         if way != "bare":
@@ -36,14 +37,17 @@ async def main(way):
             child.wait()
             return signals.code
 
-sys.exit(asyncio.run(main(sys.argv[1])))
+sys.exit(asyncio.run(main(*sys.argv[1:])))
 """
 
 
 @contextmanager
-def running(way: str) -> Generator[tuple[subprocess.Popen[str], int]]:
+def running(way: str, *, grace: float = 0.5) -> Generator[tuple[subprocess.Popen[str], int]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, way], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        [sys.executable, "-c", PROGRAM, way, str(grace)],
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     )
     assert process.stdout is not None
     try:
@@ -80,19 +84,19 @@ def test_second_ctrl_c_ends_it_even_if_a_task_will_not(way: str) -> None:
         assert line(process) == "cancelled"
         began = time.monotonic()
         assert process.wait(PATIENCE) == 130
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10
         assert is_gone(child)
 
 
 def test_third_ctrl_c_does_not_wait_for_the_grace() -> None:
-    with running("stubborn") as (process, child):
+    with running("stubborn", grace=20.0) as (process, child):
         for told in ("once", "cancelled"):
             process.send_signal(signal.SIGINT)
             assert line(process) == told
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
         assert process.wait(PATIENCE) == 130
-        assert time.monotonic() - began < 0.45
+        assert time.monotonic() - began < 10
         assert is_gone(child)
 
 

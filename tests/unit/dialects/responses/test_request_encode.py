@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from openai.types.responses import ResponseInputItemParam, ToolParam
-from openai.types.responses.response_create_params import ResponseCreateParams
-from pydantic import TypeAdapter
 
 from dragoman._json import Raw, raw
-from dragoman.dialects.base import EncodedRequest
 from dragoman.dialects.responses import DEFAULT_TARGET, decode_request, encode_request
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import (
@@ -36,19 +32,9 @@ from dragoman.model.request import (
     ToolRef,
     Turn,
 )
-from responses_help import Json
+from responses_help import Json, body_of
 
 CACHE = raw({"type": "ephemeral"})
-
-
-def body_of(encoded: EncodedRequest) -> Json:
-    data: Json = json.loads(encoded.body)
-    TypeAdapter[Any](ResponseCreateParams).validate_python({**data, "input": []})
-    items = TypeAdapter[Any](list[ResponseInputItemParam])
-    if isinstance(data["input"], list):
-        items.validate_python(data["input"])
-    TypeAdapter[Any](list[ToolParam]).validate_python(data.get("tools", []))
-    return data
 
 
 def encode(*turns: Turn, **fields: Any) -> Json:

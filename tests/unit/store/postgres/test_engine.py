@@ -28,6 +28,17 @@ def bench(postgres: PostgresServer) -> Bench:
     return Bench(postgres.fresh())
 
 
+async def until_one(bench: Bench, query: str) -> None:
+    """Wait until a question to the server about itself has an answer."""
+    url = bench.settings.url
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        for _ in range(2000):
+            if await (await connection.execute(query.encode())).fetchone() is not None:
+                return
+            await asyncio.sleep(0.01)
+    raise AssertionError(f"nothing is found by {query}")
+
+
 @pytest.fixture(scope="module")
 def frail() -> Iterator[PostgresServer]:
     """A server for tests that stop it."""
@@ -187,7 +198,10 @@ def test_caller_that_leaves_takes_its_connection_with_it(bench: Bench) -> None:
 
         leaving = asyncio.create_task(leave())
         await started.wait()
-        await asyncio.sleep(0.05)
+        await until_one(
+            bench,
+            "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(20)'",
+        )
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         assert lent[0].closed
@@ -307,7 +321,7 @@ def test_statement_is_tried_again_after_a_deadlock(bench: Bench) -> None:
                 await connection.execute("SELECT FROM dragoman_responses WHERE id = 'a' FOR UPDATE")
                 # It locks `b`, then wants `a`; we hold `a` and want `b`. The store's side notices first.
                 finishing = asyncio.create_task(store.finish(OWNER, "b", ending()))
-                await asyncio.sleep(0.3)
+                await until_one(bench, "SELECT FROM pg_locks WHERE NOT granted")
                 await connection.execute("SELECT FROM dragoman_responses WHERE id = 'b' FOR UPDATE")
                 await connection.commit()
             assert await finishing == "completed"

@@ -106,7 +106,7 @@ def test_leaving_a_tls_answer_in_the_middle_frees_the_socket_at_once(loop: str) 
             left = time.monotonic()
             reply.close()
             await server.until(lambda: server.requests[0].closed_at)
-            assert (server.requests[0].closed_at or 0) - left < 0.1
+            assert (server.requests[0].closed_at or 0) - left < 1.0
             await upstream.close()
 
     play(loop, main())
@@ -244,7 +244,7 @@ def test_a_silent_address_does_not_hold_up_the_next(
                 resolving_to(monkeypatch, addresses(silent, ("127.0.0.1", server.port)))
                 began = time.monotonic()
                 await answered(structs.replace(PLAIN, base_url="http://far.example"))
-                assert 0.2 < time.monotonic() - began < 2
+                assert 0.2 < time.monotonic() - began < 5
                 await server.until(lambda: len(asyncio.all_tasks()) == 1)
             for filler in fillers:
                 filler.close()

@@ -32,6 +32,7 @@ from loops import LOOPS, play
 from ports import free_port
 
 STREAM = b'data: {"a":1}\n\ndata: {"b":2}\n\n'
+AT_ONCE = 1.0  # seconds; a busy machine may take the processor away meanwhile
 PLAIN = UpstreamSettings(kind="chat")
 ASKED = UpstreamRequest(dialect="chat", body=b'{"model":"m"}', stream=True, model="m")
 
@@ -193,7 +194,7 @@ def test_closing_a_reply_in_the_middle_frees_the_socket_at_once(run: Run) -> Non
         reply.close()
         await server.until(lambda: server.requests[0].closed_at)
         assert server.requests[0].was_abandoned
-        assert (server.requests[0].closed_at or 0) - left < 0.1
+        assert (server.requests[0].closed_at or 0) - left < AT_ONCE
         assert await body_of(upstream) == b"{}"
 
     server = run([ScriptedReply(chunks=[b"first", Pause(60)]), json_reply({})], scene)
@@ -209,7 +210,7 @@ def test_giving_up_before_the_first_byte_frees_the_socket_at_once(run: Run) -> N
         with pytest.raises(asyncio.CancelledError):
             await sending
         await server.until(lambda: server.requests[0].closed_at)
-        assert (server.requests[0].closed_at or 0) - left < 0.1
+        assert (server.requests[0].closed_at or 0) - left < AT_ONCE
 
     run([ScriptedReply(hold=Pause(60))], scene)
 
@@ -248,7 +249,7 @@ def test_silence_in_the_middle_is_a_timeout_that_says_so(run: Run) -> None:
         assert await reply.read() == b"first"
         began = time.monotonic()
         error = await failure_of(reply.read())
-        assert 0.15 < time.monotonic() - began < 1
+        assert 0.15 < time.monotonic() - began < 5
         assert (error.kind, error.status) == ("timeout", 504)
         assert error.message == "upstream 'local' sent nothing for 0.2 s"
         reply.close()
@@ -739,10 +740,10 @@ def test_a_stale_connection_makes_room_for_a_fresh_one_among_those_that_rest(run
 def test_a_connection_may_rest_longer_than_an_answer_may_be_silent(run: Run) -> None:
     async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
         assert await body_of(upstream) == b"x"
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.8)
         assert await body_of(upstream) == b"{}"
 
-    settings = structs.replace(PLAIN, idle_timeout=0.2, first_byte_timeout=0.2)
+    settings = structs.replace(PLAIN, idle_timeout=0.6, first_byte_timeout=0.6)
     slow = ScriptedReply(chunks=[Pause(0.05), b"x", Pause(0.05)])
     server = run([slow, json_reply({})], scene, settings)
     assert [received.connection for received in server.requests] == [0, 0]
