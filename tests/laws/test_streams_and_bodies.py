@@ -16,7 +16,7 @@ from dragoman._json import Raw
 from dragoman.core.drafts import join_logprobs
 from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, Outcome

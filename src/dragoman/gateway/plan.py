@@ -12,8 +12,8 @@ from msgspec import Struct, structs
 from dragoman.config.settings import UpstreamSettings
 from dragoman.core.aliases import NameMap
 from dragoman.core.memo import made_of
-from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.chat import is_legacy
+from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.interpret import Change, change_of
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
@@ -155,8 +155,8 @@ class LazyTextCallStage:
         self.has_changed = stage.has_changed
         return emitted
 
-    def lane(self, part: int) -> Callable[[str], None] | None:
-        return self._made().lane(part)
+    def text_sink(self, part: int) -> Callable[[str], None] | None:
+        return self._made().text_sink(part)
 
     def debt(self, part: int) -> Debt | None:
         return self._made().debt(part)

@@ -25,7 +25,7 @@ from dragoman.core.journal import Journal, Terminal, TerminalStatus
 from dragoman.core.losses import answer_book
 from dragoman.core.seals import Family
 from dragoman.dialects import responses
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.dialects.responses import read_opening, rename
 from dragoman.dialects.translate import make_decoder

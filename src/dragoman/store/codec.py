@@ -35,7 +35,7 @@ from dragoman.core.fold import fold
 from dragoman.core.journal import Deltas, Piece, join_pieces, weigh
 from dragoman.core.memo import remembered
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import MalformedJson, StoreDamaged
 from dragoman.model.outcome import Outcome

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dragoman._json import loads
 from dragoman.core.ids import Minter
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.errors import ConfigError, FrameTooLarge, GatewayError, MalformedJson, ToolError
 from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem

@@ -25,9 +25,10 @@ from msgspec.structs import replace
 from dragoman._json import FAST_FAILURES, Raw, as_object, dumps, loads, typed_decoder
 from dragoman.core.fields import expect_text
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import DecodeContext, FrameReader, check_frame
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.codex import CodexReader
 from dragoman.dialects.registry import CODECS
+from dragoman.dialects.stream_decoder import FrameReader, check_frame
 from dragoman.errors import GatewayError, MalformedJson
 from dragoman.model.events import Event, Failed
 from dragoman.model.outcome import ErrorInfo, Problem

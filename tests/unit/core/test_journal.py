@@ -5,7 +5,7 @@ from bench_streams import Story, dialect_stream
 
 from corpus_cases import DIALECTS, Case, stream_cases
 from dragoman.core.journal import Deltas, Form, Journal, WrittenEnd, fill_in, join_pieces
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.responses import read_terminal
 from dragoman.state.keeper import ended_response

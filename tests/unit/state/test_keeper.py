@@ -12,7 +12,7 @@ from msgspec import structs
 from dragoman.config.settings import StoreSettings
 from dragoman.core.fold import unfold
 from dragoman.core.journal import Journal
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.translate import make_encoder
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Dialect, Text

@@ -15,7 +15,6 @@ from dragoman.core.fold import fold
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.plain import plain_parts
-from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.content import (
     FAILING_REASONS,
     cite,
@@ -41,6 +40,7 @@ from dragoman.dialects.chat.wire import (
     WrittenChoice,
     WrittenMessage,
 )
+from dragoman.dialects.codec import EncodeContext
 from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text

@@ -35,11 +35,11 @@ from dragoman.core.fields import (
 from dragoman.core.losses import LossBook, note_namespaces, note_request_fields
 from dragoman.core.pairing import merge_turns, pair_results
 from dragoman.core.plain import has_seldom_settings
-from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.chat.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.chat.tools import ToolWriter, named_tools, read_choice, read_list, read_tools
 from dragoman.dialects.chat.turns import MessageWriter, read_turns, turn_of, wire_name
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS, TypedRequest
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra

@@ -29,9 +29,9 @@ from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
-from dragoman.dialects.base import Target
 from dragoman.dialects.chat.losses import note_foreign
 from dragoman.dialects.chat.wire import BUILTIN_KINDS, LEGACY_CHOICE, LEGACY_TOOLS
+from dragoman.dialects.codec import Target
 from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import CLIENT_KINDS, Extra
 from dragoman.model.request import ChoiceMode, Grammar, Tool, ToolChoice, ToolRef

@@ -31,7 +31,6 @@ from dragoman.core.freeform import wrap_input
 from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.pairing import mark_error, unmark_error
 from dragoman.core.plain import bare_text
-from dragoman.dialects.base import Target
 from dragoman.dialects.chat.content import (
     ContentPart,
     read_part,
@@ -50,6 +49,7 @@ from dragoman.dialects.chat.wire import (
     SEALED_FIELDS,
     TypedMessage,
 )
+from dragoman.dialects.codec import Target
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import (

@@ -13,7 +13,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.plain import plain_parts
 from dragoman.core.seals import seal_to_encrypted, seals_from_encrypted
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.answer import read_end, read_extra, read_usage
 from dragoman.dialects.responses.envelope import (
     ECHO,

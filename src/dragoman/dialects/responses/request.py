@@ -32,7 +32,7 @@ from dragoman.core.fields import (
 from dragoman.core.losses import LossBook, note_request_fields
 from dragoman.core.pairing import is_paired, pair_results
 from dragoman.core.plain import has_seldom_settings
-from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
     Declared,

@@ -30,7 +30,7 @@ from dragoman.core.fields import (
 from dragoman.core.losses import LossBook
 from dragoman.core.memo import Kept, made_of, remembered
 from dragoman.core.schemas import fix_schema
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS
 from dragoman.dialects.responses.writing import JsonObject

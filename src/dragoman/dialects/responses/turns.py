@@ -39,7 +39,7 @@ from dragoman.core.pairing import unmark_error
 from dragoman.core.plain import bare_text
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.content import media_fields, read_content
 from dragoman.dialects.responses.items import (
     call_fields,

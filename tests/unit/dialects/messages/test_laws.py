@@ -12,7 +12,6 @@ from dragoman.core.aliases import NameMap, original_id
 from dragoman.core.fold import fold
 from dragoman.core.freeform import unwrap_input
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import StreamDecoder
 from dragoman.dialects.messages import (
     DEFAULT_TARGET,
     MessagesReader,
@@ -22,6 +21,7 @@ from dragoman.dialects.messages import (
     read_body,
 )
 from dragoman.dialects.messages.wire import CUT_REASONS
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome

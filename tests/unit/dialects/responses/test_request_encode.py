@@ -10,7 +10,7 @@ from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import TypeAdapter
 
 from dragoman._json import Raw, raw
-from dragoman.dialects.base import EncodedRequest
+from dragoman.dialects.codec import EncodedRequest
 from dragoman.dialects.responses import DEFAULT_TARGET, decode_request, encode_request
 from dragoman.errors import RequestRefused
 from dragoman.model.parts import (

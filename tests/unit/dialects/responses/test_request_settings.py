@@ -9,7 +9,7 @@ from openai.types.responses.response_create_params import ResponseCreateParams
 from pydantic import TypeAdapter
 
 from dragoman._json import Raw, raw
-from dragoman.dialects.base import EncodedRequest
+from dragoman.dialects.codec import EncodedRequest
 from dragoman.dialects.responses import LOSSES, decode_request, encode_request
 from dragoman.dialects.responses.request import NORMALISED
 from dragoman.errors import RequestRefused
