@@ -85,7 +85,7 @@ def test_import_against_the_direction_is_found(module: str, source: str) -> None
         ("dialects.registry", "from dragoman.dialects import chat, messages\nfrom dragoman.dialects.stream_decoder import Step"),
         ("dialects.translate", "from dragoman.dialects.registry import codec"),
         ("dialects.chat.decode", "from dragoman.dialects.chat.wire import Chunk\nfrom dragoman.dialects.codec import S"),
-        ("dialects.chat.decode", "from . import wire\nfrom .wire import Chunk\nfrom ..base import Step"),
+        ("dialects.chat.decode", "from . import wire\nfrom .wire import Chunk\nfrom ..stream_decoder import Step"),
         ("toolcalls.records", "from dragoman.dialects.translate import make_decoder\nfrom dragoman import textcalls"),
         ("engine.run", "import asyncio\nfrom dragoman.engine.turn import plan"),
         ("cli", "import os\nfrom dragoman import __version__\nfrom dragoman.server.app import app"),
