@@ -24,7 +24,6 @@ from dragoman.dialects.stream_decoder import Deltas, Step
 from dragoman.dialects.translate import (
     Change,
     TranslatedBody,
-    change_of,
     make_decoder,
     make_encoder,
     read_answer,
@@ -32,16 +31,6 @@ from dragoman.dialects.translate import (
 )
 from dragoman.model.events import Event, Noticed
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
-
-__all__ = (
-    "BodyCollector",
-    "Change",
-    "Interpreter",
-    "StreamInterpreter",
-    "change_of",
-    "interpret_body",
-    "stream_body",
-)
 
 _UNTALLIED = PASSING - NOTED
 _PING = Noticed("ping")

@@ -14,10 +14,10 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.memo import made_of
 from dragoman.dialects.chat import is_legacy
 from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
-from dragoman.dialects.interpret import Change, change_of
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
 from dragoman.dialects.staging import Debt
+from dragoman.dialects.translate import Change, change_of
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.events import Event
 from dragoman.model.outcome import ErrorInfo, Loss, Problem, Repair
