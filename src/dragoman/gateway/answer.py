@@ -17,7 +17,6 @@ from dragoman.core.usage import Tally
 from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.interpret import (
     BodyCollector,
-    Change,
     Interpreter,
     StreamInterpreter,
     interpret_body,
@@ -27,7 +26,7 @@ from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.responses import early_response_id
 from dragoman.dialects.staging import Scanning
-from dragoman.dialects.translate import TranslatedBody, make_decoder, make_encoder
+from dragoman.dialects.translate import Change, TranslatedBody, make_decoder, make_encoder
 from dragoman.errors import FrameTooLarge, GatewayError
 from dragoman.gateway.obsidian import (
     ObsidianCollector,
