@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 
 from bench_streams import Story, dialect_stream
 
-from dragoman.dialects.base import DecodeContext, StreamDecoder
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import CODECS
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.engine.events import EngineEvent
 from dragoman.engine.run import Engine
 from dragoman.engine.schedule import Schedule

@@ -21,7 +21,7 @@ from bench_engine import engine_runs, side_by_side, start_times
 from bench_streams import Story, dialect_stream
 
 from dragoman._json import Raw
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.translate import StreamTranslator
 from dragoman.model.request import Request, Tool

@@ -8,7 +8,7 @@ KNOWN = frozenset(modules())
 # The synthetic sources below import modules that need not exist yet.
 IMAGINED = KNOWN | {
     *("errors", "_json", "sse", "model", "model.parts", "core", "core.fold", "toolcalls", "inspection", "server.app"),
-    *("dialects", "dialects.base", "dialects.registry", "dialects.translate", "dialects.chat", "dialects.messages"),
+    *("dialects", "dialects.codec", "dialects.registry", "dialects.translate", "dialects.chat", "dialects.messages"),
     *("dialects.chat.wire", "textcalls", "engine.turn", "engine.run", "upstream.http", "upstream.retry", "cli"),
 }  # fmt: skip
 
@@ -32,7 +32,7 @@ def test_every_module_keeps_the_rules() -> None:
 
 
 def test_the_checker_reads_the_whole_package() -> None:
-    assert {"errors", "_json", "sse", "model.events", "core.call_input", "dialects.base"} <= KNOWN
+    assert {"errors", "_json", "sse", "model.events", "core.call_input", "dialects.codec"} <= KNOWN
     assert module_name(ROOT / "__init__.py") == ""
 
 
@@ -57,7 +57,7 @@ def test_layer_is_the_longest_prefix() -> None:
     ("module", "source"),
     [
         ("core.fold", "from dragoman.dialects import base"),
-        ("core.fold", "import dragoman.dialects.base"),
+        ("core.fold", "import dragoman.dialects.codec"),
         ("core.fold", "def f():\n    from dragoman.toolcalls import x"),
         ("core.fold", "if TYPE_CHECKING:\n    from dragoman.textcalls import x"),
         ("core.fold", "from ..dialects import base"),
@@ -65,11 +65,11 @@ def test_layer_is_the_longest_prefix() -> None:
         ("errors", "from dragoman._json import loads"),
         ("sse", "from dragoman._json import loads"),
         ("_json", "from dragoman.sse import Frame"),
-        ("dialects.base", "from dragoman.textcalls import x"),
-        ("textcalls.hermes", "from dragoman.dialects.base import Step"),
-        ("engine.turn", "from dragoman.dialects.base import Step"),
+        ("dialects.codec", "from dragoman.textcalls import x"),
+        ("textcalls.hermes", "from dragoman.dialects.stream_decoder import Step"),
+        ("engine.turn", "from dragoman.dialects.stream_decoder import Step"),
         ("engine.turn", "from dragoman.engine.run import run"),
-        ("dialects.base", "from dragoman.toolcalls import x"),
+        ("dialects.codec", "from dragoman.toolcalls import x"),
         ("toolcalls.records", "from dragoman.inspection import x"),
         ("upstream.http", "from dragoman.engine.run import run"),
         ("upstream.http", "from dragoman.server.app import app"),
@@ -88,10 +88,10 @@ def test_import_against_the_direction_is_found(module: str, source: str) -> None
     [
         ("core.fold", "from dragoman.model.parts import Call\nfrom dragoman.core import fold\nfrom . import fold"),
         ("core.fold", "from dragoman import _json\nfrom msgspec import UNSET, Struct, field, structs\nfrom msgspec.structs import replace"),
-        ("dialects.registry", "from dragoman.dialects import chat, messages\nfrom dragoman.dialects.base import Step"),
+        ("dialects.registry", "from dragoman.dialects import chat, messages\nfrom dragoman.dialects.stream_decoder import Step"),
         ("dialects.translate", "from dragoman.dialects.registry import codec"),
-        ("dialects.chat.decode", "from dragoman.dialects.chat.wire import Chunk\nfrom dragoman.dialects.base import S"),
-        ("dialects.chat.decode", "from . import wire\nfrom .wire import Chunk\nfrom ..base import Step"),
+        ("dialects.chat.decode", "from dragoman.dialects.chat.wire import Chunk\nfrom dragoman.dialects.codec import S"),
+        ("dialects.chat.decode", "from . import wire\nfrom .wire import Chunk\nfrom ..stream_decoder import Step"),
         ("toolcalls.records", "from dragoman.dialects.translate import make_decoder\nfrom dragoman import textcalls"),
         ("engine.run", "import asyncio\nfrom dragoman.engine.turn import plan"),
         ("cli", "import os\nfrom dragoman import __version__\nfrom dragoman.server.app import app"),
@@ -112,8 +112,8 @@ def test_import_along_the_direction_is_allowed(module: str, source: str) -> None
         ("dialects.chat.decode", "from ..messages import x"),
         ("dialects.chat.decode", "from dragoman.dialects.registry import codec"),
         ("dialects.chat.decode", "from dragoman.dialects.translate import make_decoder"),
-        ("dialects.base", "from dragoman.dialects import chat"),
-        ("dialects.base", "from dragoman.dialects.registry import codec"),
+        ("dialects.codec", "from dragoman.dialects import chat"),
+        ("dialects.codec", "from dragoman.dialects.registry import codec"),
     ],
 )
 def test_dialect_that_imports_another_is_found(module: str, source: str) -> None:

@@ -7,15 +7,9 @@ What most programs need is here; the vocabulary is in `dragoman.model`, the dial
 from dragoman.core.call_input import Verdict, judge
 from dragoman.core.failures import exception_of
 from dragoman.core.fold import fold
-from dragoman.dialects.base import (
-    DecodeContext,
-    EncodeContext,
-    EncodedRequest,
-    Step,
-    StreamDecoder,
-    Target,
-)
-from dragoman.dialects.registry import CODECS, Codec, codec
+from dragoman.dialects.codec import Codec, DecodeContext, EncodeContext, EncodedRequest, Target
+from dragoman.dialects.registry import CODECS, codec
+from dragoman.dialects.stream_decoder import Step, StreamDecoder
 from dragoman.dialects.translate import (
     StreamTranslator,
     TranslatedBody,

@@ -145,94 +145,49 @@ class FrameParser:
             frames[0] = parse_lines(frames[0].raw)
         return frames if len(data) <= self._max_frame else self._within_limit(frames)
 
-    def is_line(self, data: bytes, start: int) -> bool:
-        """Whether `data` is exactly one frame of which one line is left at `start`, and nothing waits before it.
+    def line(self, data: bytes, start: int) -> bytes | None:
+        """What `data` has from `start` on, if it is exactly one frame in UTF-8 of which one line is left there.
 
-        Token streams come one frame a read; asking this is then all that splitting costs.
+        None too if anything waits before it. Token streams come one frame a read; this is then all that splitting costs.
         """
-        if self._pending or self._has_cr or self._at_start:
-            return False
-        size = len(data)
-        return (
-            data.find(_LF, start) == size - 2
-            and data[-1] == _LF
-            and _CR not in data
-            and size <= self._max_frame
-        )
-
-    def lines(self, opening: bytes, pieces: list[bytes]) -> list[bytes] | None:
-        """The data of frames of which each came as one piece, all with one opening and in UTF-8; None if they did not.
-
-        More than one line of it is a frame with others behind it. None too if anything waits before them.
-        """
-        start = len(opening)
-        lines = [piece[start:-2] for piece in pieces]
-        whole = b"".join(pieces)
-        between = (b"\n\n" + opening).join(lines)
-        # A piece that is too short to have both makes what is put together longer than what came. Compared in place: there may
-        # be a hundred kilobytes.
-        is_plain = (
-            start + len(between) + 2 == len(whole)
-            and whole.startswith(opening)
-            and whole.startswith(between, start)
-            and whole.endswith(b"\n\n")
-        )
-        if not is_plain:
+        if self._pending or self._has_cr or self._at_start or len(data) > self._max_frame:
             return None
-        is_clean = not (self._pending or self._has_cr or self._at_start) and self._error is None
-        if not is_clean or _CR in whole or len(whole) > self._max_frame:
-            return None
-        return lines if whole.isascii() or is_utf8(whole) else None
+        line = data[start:-2]
+        is_line = data[-1] == _LF == data[-2] and _LF not in line and _CR not in data
+        return line if is_line and (data.isascii() or is_utf8(data)) else None
 
-    def pieces(self, data: bytes) -> list[bytes] | None:
-        """As `feed`, for callers that read plain frames themselves: frames as bytes, without their blank lines.
+    def block(self, data: bytes) -> bytes | None:
+        """As `feed`, for callers that split the frames themselves: all of them, with their blank lines.
 
         None where that will not do (a CR, a byte order mark, more than the limit): call `feed`, nothing is lost.
         """
-        joined = self._joined(data)
-        if joined is None:
+        if self._has_cr or _CR in data or self._error is not None:
             return None
-        pieces = joined.split(b"\n\n")
-        rest = pieces.pop()
-        if rest:
-            self._hold(rest)
-        return pieces
-
-    def block(self, data: bytes) -> bytes | None:
-        """As `pieces`, for callers that also split the frames themselves: all of them, with their blank lines."""
-        joined = self._joined(data)
-        if not joined:
-            return joined
-        end = joined.rfind(b"\n\n") + 2
-        if end < 2:
-            self._hold(joined)
-            return b""
-        # Where more than two line ends follow each other, they make pairs from the first on.
-        first = end - 2
-        while first and joined[first - 1] == _LF:
-            first -= 1
-        end -= (end - first) % 2
-        if end < len(joined):
-            self._hold(joined[end:])
-        return joined[:end]
-
-    def _joined(self, data: bytes) -> bytes | None:
-        """The read with what waits for it; nothing if that still waits for its end. None: call `feed`."""
-        if self._has_cr or _CR in data or len(data) > self._max_frame or self._error is not None:
+        if self._pending_size + len(data) > self._max_frame:
             return None
         if self._at_start:
             if self._pending or b"\n\n" not in data or data.startswith(_BOM):
                 return None
             self._at_start = False
         if self._pending:
-            if self._pending_size + len(data) > self._max_frame:
-                return None
             if not self._has_end(data):
                 self._hold(data)
                 return b""
             self._pending.append(data)
             data = self.rest()
-        return data
+        end = data.rfind(b"\n\n") + 2
+        if end < 2:
+            if data:
+                self._hold(data)
+            return b""
+        # Where more than two line ends follow each other, they make pairs from the first on.
+        first = end - 2
+        while first and data[first - 1] == _LF:
+            first -= 1
+        end -= (end - first) % 2
+        if end < len(data):
+            self._hold(data[end:])
+        return data[:end]
 
     def close(self) -> list[Frame]:
         """The frame that was left without its end, if any.

@@ -6,7 +6,7 @@ from corpus_cases import DIALECTS, FolderCase, folder_cases
 from corpus_checks import CHECKS, calls_of, check_calls, same_calls, same_finish, text_of
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_body
 from dragoman.inspection.recording import recognise

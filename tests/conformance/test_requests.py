@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from corpus_cases import DIALECTS, FolderCase, folder_cases
 from corpus_checks import check
 from dragoman.core.aliases import IdLimits
-from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_request
 from dragoman.model.parts import Call, Result

@@ -15,7 +15,7 @@ from corpus_checks import (
 )
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator, make_decoder, translate_body
 from dragoman.model.outcome import Usage

@@ -13,7 +13,7 @@ import pytest
 
 from corpus_cases import Case, decode, stream_cases
 from dragoman.core.fold import fold
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator
 from dragoman.model.outcome import Outcome

@@ -15,7 +15,7 @@ import pytest
 
 from corpus_cases import DIALECTS, folder_cases, stream_cases
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator, make_decoder
 from dragoman.errors import RequestRefused

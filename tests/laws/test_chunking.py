@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from corpus_cases import DIALECTS
 from disagreements import find_disagreements
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import Step
+from dragoman.dialects.stream_decoder import Step
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
 from projections import write

@@ -1,7 +1,7 @@
 """Deltas that come together mean what they mean one by one, and are encoded alike: in whole streams and in spoilt ones.
 
-Long streams, as their vendors send them and with bytes and values changed: read frame by
-frame, at once, and in pieces, as frames or cut anywhere.
+Long streams, as their vendors send them and with bytes and values changed: read frame by frame, at once, and cut
+anywhere.
 """
 
 import os
@@ -12,12 +12,12 @@ from bench_streams import Story, dialect_stream
 
 from corpus_cases import DIALECTS
 from dragoman.core.aliases import NameMap
-from dragoman.core.deltas import Deltas, spread
 from dragoman.core.restore import Restorer
-from dragoman.dialects.base import DecodeContext, EncodeContext, StreamDecoder
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay import StreamRelay
+from dragoman.dialects.stream_decoder import Deltas, StreamDecoder
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Problem
@@ -72,9 +72,11 @@ def read_at_once(dialect: str, data: bytes) -> Read:
     return ended(decoder, [*decoder.events(data)])
 
 
-def read_pieces(dialect: str, pieces: list[bytes]) -> Read:
+def read_steps(dialect: str, data: bytes) -> Read:
     decoder = decoder_of(dialect)
-    return ended(decoder, [*spread(decoder.decode_together(pieces))])
+    steps = decoder.feed(data)
+    assert b"".join([step.raw for step in steps]) + data[len(data) - decoder.waiting :] == data
+    return ended(decoder, [event for step in steps for event in step.events])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -83,18 +85,17 @@ def test_frames_that_come_together_mean_what_they_mean_alone(dialect: str) -> No
         frames = frames_of(data)
         alone = read_frames(dialect, frames)
         assert read_at_once(dialect, data) == alone
-        assert read_pieces(dialect, frames) == alone
-        assert read_pieces(dialect, random_cuts(data, number)) == alone
+        assert read_steps(dialect, data) == alone
+        assert read_frames(dialect, random_cuts(data, number)) == alone
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_deltas_of_a_long_stream_are_kept_together(dialect: str) -> None:
     frames = dialect_stream(dialect, Story())
     decoder = make_decoder(dialect)
-    at_once = [*decoder.decode(b"".join(frames))]
-    in_pieces = [*make_decoder(dialect).decode_together(frames)]
-    for told in (at_once, in_pieces):
-        assert sum(len(one.texts) for one in told if isinstance(one, Deltas)) > 500
+    read = decoder.decode(b"".join(frames))
+    assert sum(len(one.texts) for one in read if isinstance(one, Deltas)) > 500
+    assert b"".join([one.raw for one in read]) == b"".join(frames)
 
 
 @pytest.mark.parametrize("source", DIALECTS)
@@ -108,11 +109,10 @@ def test_frames_that_come_together_are_encoded_as_they_are_alone(source: str, ta
 
     for data in spoilt(source)[:60]:
         frames = frames_of(data)
-        alone, at_once, in_pieces = interpreter(), interpreter(), interpreter()
+        alone, at_once = interpreter(), interpreter()
         told = b"".join([alone.feed(frame) for frame in frames]) + alone.close()
         assert at_once.feed(data) + at_once.close() == told
-        assert in_pieces.feed_together(frames) + in_pieces.close() == told
-        assert alone.tally.call_count == at_once.tally.call_count == in_pieces.tally.call_count
+        assert alone.tally.call_count == at_once.tally.call_count
 
 
 def scanning() -> TextCallStage | None:

@@ -19,7 +19,7 @@ import pytest
 from corpus_cases import DIALECTS, stream_cases
 from damage import WAYS, Calls, Damage, Stream, damages, frames_of, payload_of
 from dragoman._json import is_same_json, raw
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.translate import make_encoder
 from dragoman.model.events import (
     Completed,

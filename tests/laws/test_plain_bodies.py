@@ -17,7 +17,7 @@ from dragoman.core.fold import fold
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer, restore_whole
 from dragoman.core.usage import Tally, tally_of, tally_whole
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import translate_body
 from dragoman.model.request import Tool

@@ -4,8 +4,9 @@ import pytest
 from bench_streams import Story, dialect_stream
 
 from corpus_cases import DIALECTS, Case, stream_cases
-from dragoman.dialects.base import DecodeContext, FrameReader, StreamDecoder
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
+from dragoman.dialects.stream_decoder import FrameReader, StreamDecoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Problem
 

@@ -16,7 +16,7 @@ from corpus_cases import DIALECTS, Case, stream_cases
 from corpus_checks import CHECKS, calls_of, cuts, reasoning_of, text_of
 from dragoman._json import raw
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.translate import make_decoder, make_encoder

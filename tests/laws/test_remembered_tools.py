@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from corpus_cases import DIALECTS, FolderCase, folder_cases
-from dragoman.dialects.base import EncodedRequest
+from dragoman.dialects.codec import EncodedRequest
 from dragoman.dialects.registry import codec
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction

@@ -15,7 +15,7 @@ from corpus_cases import DIALECTS
 from dragoman._json import Raw
 from dragoman.core.fold import fold, join_logprobs, unfold
 from dragoman.core.losses import answer_book
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.model.events import Event
 from dragoman.model.outcome import Choice, Outcome

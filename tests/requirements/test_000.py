@@ -6,7 +6,7 @@ import pytest
 
 from dragoman import _json
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator, make_decoder, translate_body
 from dragoman.model.events import Event

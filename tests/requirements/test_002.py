@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dragoman.core.pairing import is_paired
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.translate import make_decoder
 from dragoman.engine.compaction import SummaryCompaction
 from dragoman.engine.events import (

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import StreamTranslator, make_decoder, translate_body
 from dragoman.model.events import Noticed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.translate import StreamTranslator
 from seed_wires import (
     CHAT_CALL,

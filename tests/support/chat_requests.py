@@ -9,8 +9,8 @@ from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
 from dragoman._json import Raw
-from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.chat import DEFAULT_TARGET, decode_request, encode_request
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Part, Text
 from dragoman.model.request import Request, Role, Turn

@@ -11,8 +11,8 @@ from codex_app_server import alive
 from dragoman._json import Raw
 from dragoman.config.settings import UpstreamSettings
 from dragoman.core.fold import fold
-from dragoman.dialects.base import StreamDecoder
 from dragoman.dialects.codex import CodexReader, encode_request
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.errors import GatewayError
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome

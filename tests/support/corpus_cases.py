@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.codec import DecodeContext
+from dragoman.dialects.stream_decoder import Step
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event
 from dragoman.model.request import Tool

@@ -15,7 +15,7 @@ from msgspec import Struct
 from corpus_cases import DIALECTS
 from dragoman.core.call_input import judge
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import BodyCollector, Interpreter, StreamInterpreter
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay import StreamRelay

@@ -190,7 +190,7 @@ def _between_dialects(module: str, target: str, line: int) -> Iterator[str]:
         yield f"{module}:{line}: wire types stay inside their dialect ({target})"
     if not module.startswith("dialects.") or own in ABOVE_DIALECTS:
         return
-    if other not in (own, "base"):
+    if other not in (own, "codec", "stream_decoder"):
         yield f"{module}:{line}: dialects do not import one another ({target})"
 
 

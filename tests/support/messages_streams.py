@@ -8,8 +8,9 @@ from disagreements import find_disagreements
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.serialize import Serializer
-from dragoman.dialects.base import DecodeContext, EncodeContext, StreamDecoder
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.messages import MessagesEncoder, MessagesReader
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.model.events import Event, PartEnded
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Part

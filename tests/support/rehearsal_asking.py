@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, cast
 
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event

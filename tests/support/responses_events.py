@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 import doors
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.model.events import (
     Completed,
     Event,

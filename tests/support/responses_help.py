@@ -15,8 +15,9 @@ from dragoman._json import raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.serialize import Serializer
-from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest, StreamDecoder
+from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.responses import ResponsesEncoder, ResponsesReader, read_body
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome
 from dragoman.model.parts import Call, Part

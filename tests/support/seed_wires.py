@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.translate import StreamTranslator, make_decoder
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome

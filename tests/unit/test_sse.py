@@ -489,25 +489,28 @@ def test_a_comment_is_only_a_comment(text: str) -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"data: a\n\n", True),
-        (b"data: \n\n", True),
-        (b"data: a\n", False),
-        (b"data: a\nb", False),
-        (b"data: a\nid: 1\n\n", False),
-        (b"data: a\n\ndata: b\n\n", False),
-        (b"data: a\rb\n\n", False),
-        (b"data: " + b"a" * 20 + b"\n\n", False),
+        (b"data: a\n\n", b"a"),
+        (b"data: \n\n", b""),
+        (b"data: \xc3\xa9\n\n", b"\xc3\xa9"),
+        (b"data: \xc3\n\n", None),
+        (b"\xc3ata: a\n\n", None),
+        (b"data: a\n", None),
+        (b"data: a\nb", None),
+        (b"data: a\nid: 1\n\n", None),
+        (b"data: a\n\ndata: b\n\n", None),
+        (b"data: a\rb\n\n", None),
+        (b"data: " + b"a" * 20 + b"\n\n", None),
     ],
 )
 def test_a_read_that_is_one_line_and_its_end_is_told_from_others(
-    data: bytes, *, expected: bool
+    data: bytes, expected: bytes | None
 ) -> None:
     parser = FrameParser(24)
-    assert not parser.is_line(data, 6)  # it might begin with a byte order mark
-    assert parser.pieces(b"data: x\n\n") == [b"data: x"]
-    assert parser.is_line(data, 6) is expected
-    assert parser.pieces(b"data: ") == []
-    assert not parser.is_line(data, 6)
+    assert parser.line(data, 6) is None  # it might begin with a byte order mark
+    assert parser.block(b"data: x\n\n") == b"data: x\n\n"
+    assert parser.line(data, 6) == expected
+    assert parser.block(b"data: ") == b""
+    assert parser.line(data, 6) is None
 
 
 @given(
@@ -516,15 +519,14 @@ def test_a_read_that_is_one_line_and_its_end_is_told_from_others(
     ).map(b"".join),
     st.data(),
 )
-def test_a_block_is_the_pieces_in_one(stream: bytes, data: st.DataObject) -> None:
+def test_a_block_is_the_frames_in_one(stream: bytes, data: st.DataObject) -> None:
     splitting, leaving = FrameParser(), FrameParser()
     for read in data.draw(chunkings(stream)):
-        pieces, block = splitting.pieces(read), leaving.block(read)
-        if pieces is None:
-            assert block is None
-            assert splitting.feed(read) == leaving.feed(read)
+        frames, block = splitting.feed(read), leaving.block(read)
+        if block is None:
+            assert leaving.feed(read) == frames
         else:
-            assert block == b"".join(piece + b"\n\n" for piece in pieces)
+            assert block == b"".join(frame.raw for frame in frames)
     assert splitting.close() == leaving.close()
 
 

@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, dumps, is_strict, loads
 from dragoman.core.call_input import Extent, InputBuffer
-from dragoman.core.deltas import Deltas, add_deltas
 from dragoman.core.fold import join_logprobs
 from dragoman.core.ids import Minter
 from dragoman.core.schemas import resolve_name
@@ -195,7 +194,7 @@ class _OpenPart:
 
 @final
 class OpenText(_OpenPart):
-    """A Text or a Refusal.
+    """A Text or a Refusal. It `gathers`: it may grow by many pieces at once.
 
     early: text that stood in the announcement; it counts if nothing else says any. value: the finished part as the wire
     gave it; its fields are those of the end.
@@ -212,6 +211,8 @@ class OpenText(_OpenPart):
         "header",
         "value",
     )
+
+    gathers = True
 
     def __init__(self, parts: Parts, header: Text | Refusal, choice: int = 0) -> None:
         super().__init__(parts)
@@ -242,20 +243,14 @@ class OpenText(_OpenPart):
         self._emit(text)
         self.is_plain = not self._half and not self._unsaid
 
-    def grow(self, text: str) -> Event:
+    def grow(self, text: str) -> TextDelta:
         """The text, which `is_plain`, grew by this piece, which is not empty: the delta, for the caller to emit."""
         self._pieces.append(text)
         return TextDelta(self.part, text)
 
-    @property
-    def gathers(self) -> bool:
-        """Whether it may grow by many pieces at once."""
-        return True
-
-    def grow_by(self, texts: list[str], out: list[Event | Deltas]) -> None:
-        """The same for many pieces."""
+    def grow_by(self, texts: list[str]) -> None:
+        """The same for many pieces, which the caller emits."""
         self._pieces += texts
-        add_deltas(TextDelta, self.part, texts, out)
 
     def annotate(self, annotation: Annotation) -> None:
         self._annotations.append(annotation)
@@ -359,7 +354,7 @@ class OpenReasoning(_OpenPart):
         self.is_plain = not entry.half
         self._emit(entry, channel, index, text)
 
-    def grow(self, text: str) -> Event:
+    def grow(self, text: str) -> ReasoningDelta:
         """The entry that grew last, which `is_plain`, grew by this piece, which is not empty."""
         self._pieces.append(text)
         return ReasoningDelta(self.part, text, self.channel, self.index)
@@ -531,7 +526,7 @@ class OpenCall(_OpenPart):
         if whole is not None:
             self.complete(whole)
 
-    def grow(self, fragment: str) -> Event | None:
+    def grow(self, fragment: str) -> InputDelta | None:
         """The input of a call that `is_plain` grew by this fragment: the delta, if it brings something new."""
         increment = self._push(fragment)
         return InputDelta(self.part, increment) if increment else None
@@ -541,10 +536,9 @@ class OpenCall(_OpenPart):
         """Whether it may grow by many fragments at once: not before it is certain that they are increments."""
         return self._buffer.is_incremental
 
-    def grow_by(self, fragments: list[str], out: list[Event | Deltas]) -> None:
-        """The same for many fragments, if it `gathers`; none is empty."""
+    def grow_by(self, fragments: list[str]) -> None:
+        """The same for many fragments, if it `gathers`; none is empty, and the caller emits them."""
         self._buffer.keep(fragments)
-        add_deltas(InputDelta, self.part, fragments, out)
 
     def add(self, fragment: str) -> None:
         """The input grew. Raises MalformedJson for half a character that has no other half."""

@@ -10,21 +10,20 @@ All four read to the same events. What comes out of a stream is always whole fra
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Protocol, cast
+from typing import Protocol
 
 from dragoman.core.aliases import NameMap
-from dragoman.core.deltas import Deltas
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer
 from dragoman.core.serialize import PASSING
 from dragoman.core.usage import NOTED, Tally, tally_of
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec, upstream_codec
 from dragoman.dialects.staging import Scanning, Stage
+from dragoman.dialects.stream_decoder import Deltas, Step
 from dragoman.dialects.translate import (
     Change,
     TranslatedBody,
-    change_of,
     make_decoder,
     make_encoder,
     read_answer,
@@ -32,16 +31,6 @@ from dragoman.dialects.translate import (
 )
 from dragoman.model.events import Event, Noticed
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
-
-__all__ = (
-    "BodyCollector",
-    "Change",
-    "Interpreter",
-    "StreamInterpreter",
-    "change_of",
-    "interpret_body",
-    "stream_body",
-)
 
 _UNTALLIED = PASSING - NOTED
 _PING = Noticed("ping")
@@ -74,10 +63,6 @@ class Interpreter(Protocol):
     def losses(self) -> Sequence[Loss]: ...
 
     def feed(self, data: bytes) -> bytes: ...
-
-    def feed_together(self, pieces: list[bytes]) -> bytes:
-        """The same for a read that came in several pieces."""
-        ...
 
     def close(self) -> bytes:
         """The upstream has ended: what remains to be written, and always a terminal."""
@@ -132,19 +117,16 @@ class StreamInterpreter:
 
     def feed(self, data: bytes) -> bytes:
         read = self._decoder.decode(data)
-        event = read[0] if len(read) == 1 else None
-        if event is None or type(event) is Deltas:
+        step = read[0] if len(read) == 1 else None
+        if step is None or type(step) is Deltas or len(step.events) != 1:
             return self._encode_together(read)
+        event = step.events[0]
         scanning = self._scanning
         is_same = scanning.passes(event) if scanning is not None else self._change is None
         events = (event,) if is_same else self._changed((event,))
         if len(events) == 1 and self._serializer.is_idle and type(events[0]) in _UNTALLIED:
             return self._encode(events[0])  # nearly every read of a token stream
         return self._encode_events(events)
-
-    def feed_together(self, pieces: list[bytes]) -> bytes:
-        """The same for a read that came in several pieces."""
-        return self._encode_together(self._decoder.decode_together(pieces))
 
     def close(self) -> bytes:
         events = [event for step in self._decoder.close() for event in step.events]
@@ -163,38 +145,36 @@ class StreamInterpreter:
             return events
         return list(chain.from_iterable(map(self._change, events)))
 
-    def _encode_together(self, read: Sequence[Event | Deltas]) -> bytes:
-        """What one read brought: events, and deltas that are kept together."""
-        if Deltas not in map(type, read):
-            return self._encode_events(self._changed(cast("Sequence[Event]", read)))
+    def _encode_together(self, read: Sequence[Step | Deltas]) -> bytes:
+        """What one read brought."""
         out: list[bytes] = []
         events: list[Event] = []
         for one in read:
             if type(one) is not Deltas:
-                events.append(one)
+                events += one.events
                 continue
-            if events:
-                out.append(self._encode_events(self._changed(events)))
-                events = []
-            out.append(self._encode_deltas(one))
+            # The first by itself: how it is encoded is how the others are.
+            events.append(one.kind(one.part, one.texts[0]))
+            out += (self._encode_events(self._changed(events)), self._encode_deltas(one))
+            events = []
         out.append(self._encode_events(self._changed(events)))
         return b"".join(out)
 
     def _encode_deltas(self, deltas: Deltas) -> bytes:
-        """A delta of the same part was encoded before it, and nothing since."""
+        """All but the first, which was encoded just before."""
+        kind, part, texts = deltas.kind, deltas.part, deltas.texts[1:]
         if self._scanning is not None:
-            is_same = self._scanning.passes_all(deltas)
+            is_same = self._scanning.passes_all(kind, part, texts)
         elif self._passes is not None:
-            is_same = self._passes(deltas.part)
+            is_same = self._passes(part)
         else:
             is_same = self._change is None
-        if not is_same:
-            return self._encode_events(self._changed(deltas.events()))
-        if self._serializer.is_idle:
-            together = self._encoder.dialect.deltas(deltas.kind, deltas.part, deltas.texts)
+        if is_same and self._serializer.is_idle:
+            together = self._encoder.dialect.deltas(kind, part, texts)
             if together is not None:
                 return together
-        return self._encode_events(deltas.events())
+        events = [kind(part, text) for text in texts]
+        return self._encode_events(events if is_same else self._changed(events))
 
     def _encode_events(self, events: Sequence[Event]) -> bytes:
         for event in events:

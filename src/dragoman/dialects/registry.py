@@ -1,88 +1,10 @@
 """The dialects by name. The only module, with `translate`, that knows all of them."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
-from msgspec import Struct
-
-from dragoman.core.fold import fold
-from dragoman.core.losses import LossBook, LossTable, answer_book
 from dragoman.dialects import chat, codex, messages, responses
-from dragoman.dialects.base import (
-    DecodeContext,
-    EncodeContext,
-    EncodedRequest,
-    FrameCheck,
-    FrameReader,
-    Step,
-    StreamEncoder,
-    Target,
-)
+from dragoman.dialects.codec import Codec, UpstreamCodec
 from dragoman.errors import ConfigError
-from dragoman.model.events import Event
-from dragoman.model.outcome import ErrorInfo, LossAction, Outcome, Repair
-from dragoman.model.request import Request, Turn
-
-__all__ = (
-    "CODECS",
-    "UPSTREAM_CODECS",
-    "Codec",
-    "RequestEncoder",
-    "UpstreamCodec",
-    "codec",
-    "upstream_codec",
-)
-
-
-_NO_CONTEXT = EncodeContext()
-
-
-class RequestEncoder(Protocol):
-    def __call__(
-        self,
-        request: Request,
-        target: Target = ...,
-        policy: Mapping[str, LossAction] | None = None,
-    ) -> EncodedRequest: ...
-
-
-class UpstreamCodec(Struct, frozen=True, kw_only=True):
-    """A dialect as upstreams speak it: requests written, answers and errors read, its default target and its losses.
-
-    `read_typed` reads a body as nearly all are, whole; None for any other: it is `read_body` that can read every one.
-    """
-
-    name: str
-    reader: Callable[[DecodeContext], FrameReader]
-    read_body: Callable[[bytes, DecodeContext], Step]
-    read_typed: Callable[[bytes], Outcome | None]
-    encode_request: RequestEncoder
-    decode_error: Callable[[bytes, int | None], ErrorInfo]
-    target: Target
-    losses: LossTable
-
-
-class Codec(UpstreamCodec, frozen=True, kw_only=True):
-    """A dialect that is spoken on both sides: also requests read, answers and errors written."""
-
-    encoder: Callable[[EncodeContext], StreamEncoder]
-    check: Callable[[EncodeContext], FrameCheck]
-    write_body: Callable[[Outcome, EncodeContext, LossBook], bytes]
-    is_usable_body: Callable[[bytes, EncodeContext], bool]
-    decode_request: Callable[[bytes], Request]
-    pair_turns: Callable[[Request], tuple[tuple[Turn, ...], tuple[Repair, ...]]]
-    encode_error: Callable[[ErrorInfo], bytes]
-
-    def encode_body(
-        self,
-        events: Iterable[Event],
-        context: EncodeContext = _NO_CONTEXT,
-        book: LossBook | None = None,
-    ) -> bytes:
-        """The events of an answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
-        book = answer_book(self.losses, context.losses) if book is None else book
-        return self.write_body(fold(events), context, book)
-
 
 CODECS: Mapping[str, Codec] = {
     "chat": Codec(

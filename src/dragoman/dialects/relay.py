@@ -18,20 +18,19 @@ frames behind it wait too, so that they keep their order.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman._json import dumps_text, escape_separators
 from dragoman.core.aliases import NameMap
-from dragoman.core.deltas import Deltas, spread
 from dragoman.core.fields import replace_member
 from dragoman.core.restore import Restorer
 from dragoman.core.usage import NOTED, Tally, merge_usage
-from dragoman.dialects.base import DecodeContext, EncodeContext, Look, Step, StreamDecoder
+from dragoman.dialects.codec import DecodeContext, EncodeContext, Look
 from dragoman.dialects.registry import codec
-from dragoman.dialects.staging import Debt, Stage
+from dragoman.dialects.staging import Debt, Scanning, Stage
+from dragoman.dialects.stream_decoder import Deltas, FrameStep, Step, StreamDecoder
 from dragoman.dialects.translate import SerialEncoder, TranslatedBody, read_answer, write_answer
 from dragoman.model.events import (
     AnnotationAdded,
@@ -59,8 +58,6 @@ __all__ = ("StreamRelay", "relay_body")
 MAX_WAITING_BYTES = 262_144
 """Frames that may wait. A block of text that is a call reaches this with some thousand tokens, and is hidden anyway."""
 
-_FEW = 4  # frames that are not worth being looked at together
-_MANY = 512  # frames that are
 _BOM = b"\xef\xbb\xbf"
 _LF = 0x0A
 _BLANK = b"\n\n"
@@ -69,18 +66,15 @@ _PING = Noticed("ping")
 _COMMENT = Look()
 _STRAY = Look(is_stray=True)
 _UNREAD = frozenset({"malformed_frame", "invalid_utf8", "frame_too_large"})
-_DELTAS = (TextDelta, InputDelta, ReasoningDelta)
 _STAGED = (TextDelta, PartStarted, PartEnded, AnnotationAdded)  # what a stage may emit late
+_GROWING = (TextDelta, InputDelta)
 _ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Completed)
-
-_DOUBTFUL_FRAGMENTS = 3
-"""A wire that resends everything shows it by the third fragment of a call (`core.call_input.InputBuffer`)."""
 
 
 class _Waiting(Struct):
     """A frame that waits. `debts`: what of its text the stage holds.
 
-    is_ahead, choices: as of the `base.FrameCheck` after this frame.
+    is_ahead, choices: as of the `codec.FrameCheck` after this frame.
     """
 
     raw: bytes
@@ -165,19 +159,15 @@ class StreamRelay:
         self._context = encode
         self._check = own.check(encode)
         self._plain = self._check.plain
-        self._frames: dict[int, Frame] = {}  # by their number; those that are no plain deltas
-        # No method of this class, which would know the decoder and be known by it.
-        on_frame = None if exact else self._frames.__setitem__
-        self._decoder = StreamDecoder(own.reader(decode), on_frame=on_frame)
+        self._decoder = StreamDecoder(own.reader(decode))
         self._encoder: SerialEncoder | None = None
         self._restore = Restorer(names).feed if names is not None else None
         self._stage = stage
+        self._scanning = None if stage is None else Scanning(stage, _same)
         self._is_exact = exact
         self._has_ended = False  # the client has its terminal, or will
         self._is_forwarding = not exact  # while neither it has ended nor the encoder has taken over
         self._decode = self._decoder.decode
-        self._problems = self._decoder.problems
-        self._has_rest = False  # the last read ended inside a frame
         self._count = 0  # frames
         self._out: list[bytes] = []
         self._last = b""  # the last frame that was passed on
@@ -194,7 +184,6 @@ class StreamRelay:
         self._open: dict[int, int] = {}  # choice -> its open part
         self._opaque: set[int] = set()
         self._client_calls: set[int] = set()
-        self._doubtful = 0  # fragments of the open call to be compared with what is read of them
 
     @property
     def is_over(self) -> bool:
@@ -220,24 +209,20 @@ class StreamRelay:
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets of this read: whole frames."""
-        end = data.find(_BLANK)
+        for one in self._decode(data):
+            if type(one) is Deltas:
+                self._take_deltas(one)
+            else:
+                self._take_step(one)
         out = self._out
-        if 0 < end == len(data) - len(_BLANK) and not self._has_rest:
-            self._read_one(data)
-        else:
-            self._read(self._decoder.feed(data))
-            self._has_rest = self._decoder.waiting > 0
         return out.pop() if len(out) == 1 else self._take_out()
-
-    def feed_together(self, pieces: list[bytes]) -> bytes:
-        """The same for a read that came in several pieces."""
-        return self.feed(b"".join(pieces))
 
     def close(self) -> bytes:
         """The upstream has ended: what remains, and always a terminal."""
-        steps = self._decoder.close()
+        steps = self._decoder.decode_rest()
         is_cut = bool(steps) and not steps[-1].raw and bool(steps[-1].events)
-        self._read(steps[:-1] if is_cut else steps)
+        for step in steps[:-1] if is_cut else steps:
+            self._take_step(step)
         if is_cut:
             self._end(steps[-1])
         elif self._encoder is not None and not self._is_exact:
@@ -258,130 +243,76 @@ class StreamRelay:
         return self._check.keep_alive() if self._encoder is None else self._encoder.encode(_PING)
 
     def _take_out(self) -> bytes:
-        out = self._out
-        if len(out) == 1:
-            return out.pop()
-        data = b"".join(out)
-        out.clear()
+        data = b"".join(self._out)
+        self._out.clear()
         return data
 
     # --- steps ------------------------------------------------------------------------------------------------------------
 
-    def _read_one(self, data: bytes) -> None:
-        """A read that is one frame, as token streams come."""
-        problems = self._problems
-        known = len(problems)
-        decoded = self._decode(data)
-        if self._frames or len(problems) > known or not self._passes(data, decoded):
-            self._take_step(Step(data, tuple(spread(decoded)), tuple(problems[known:])))
-        else:
-            self._count += 1
-
-    def _read(self, steps: Sequence[Step]) -> None:
-        frames = self._frames
-        at = 0
-        while at < len(steps):
-            step = steps[at]
-            at += 1
-            is_plain = not step.problems and (not frames or self._count + 1 not in frames)
-            if is_plain and self._passes(step.raw, step.events):
-                self._count += 1
-                if not self._waiting and len(steps) - at > _FEW:
-                    at += self._pass_more(steps[at : at + _MANY], step.events[0])
-            else:
+    def _take_deltas(self, deltas: Deltas) -> None:
+        """Plain deltas of one part: passed on in one piece if nothing is to be looked at."""
+        if not self._passes_all(deltas):
+            for step in deltas.steps():
                 self._take_step(step)
+            return
+        self._latest[deltas.part] = deltas.kind(deltas.part, deltas.texts[-1])
+        self._last = deltas.opening + deltas.lines[-1] + _BLANK
+        self._count += len(deltas.lines)
 
-    def _pass_more(self, steps: Sequence[Step], first: Event) -> int:
-        """Pass on the deltas behind a passed one that grow the same part: how many they are."""
-        if not isinstance(first, TextDelta | InputDelta):
-            return 0
-        # The first frame that is no plain delta.
-        end = min(self._frames, default=self._count + len(steps) + 1) - self._count - 1
-        kind, part, plain = type(first), first.part, self._plain
-        texts: list[str] = []
-        for step in islice(steps, end):
-            if len(step.events) != 1 or step.problems:
-                break
-            event = step.events[0]
-            if not isinstance(event, TextDelta | InputDelta) or type(event) is not kind:
-                break
-            if event.part != part or plain(step.raw, event) is not step.raw:
-                break
-            texts.append(event.text)
-        count = len(texts)
-        raw = b"".join([step.raw for step in steps[:count]])
-        if not count or not (raw.isascii() or escape_separators(raw) is raw):
-            return 0
-        if kind is TextDelta and not self._has_only_text(part, "".join(texts)):
-            return 0
-        self._latest[part] = kind(part, texts[-1])
-        self._last = steps[count - 1].raw
-        self._out.append(raw)
-        self._count += count
-        return count
-
-    def _has_only_text(self, part: int, text: str) -> bool:
-        """Whether no call may begin in this piece of an open text. It is then where the stage finds it."""
-        stage = self._stage
-        if stage is None:
-            return True
-        put = stage.lane(part) if stage.begins_in(text) is None else None
-        if put is not None:
-            put(text)
-        return put is not None
-
-    def _passes(self, raw: bytes, decoded: Sequence[Event | Deltas]) -> bool:
-        """Pass a plain delta on, as nearly every frame is, if nothing else is to be looked at."""
-        if len(decoded) != 1 or self._waiting or self._doubtful or self._numbers:
+    def _passes_all(self, deltas: Deltas) -> bool:
+        if not self._is_forwarding or self._waiting or self._numbers:
             return False
-        event = decoded[0]
-        if not isinstance(event, _DELTAS) or not self._is_forwarding:
+        raw = self._plain(deltas.raw, len(deltas.lines))
+        if raw is None:
             return False
-        if not raw.isascii() and escape_separators(raw) is not raw:
-            return False
-        if self._plain(raw, event) is not raw:
-            return False
-        kind = type(event)
-        stage = self._stage
-        if stage is not None and (
-            kind is TextDelta or (kind is ReasoningDelta and stage.is_thinking)
-        ):
-            staged = stage.feed(event)
-            if len(staged) != 1 or staged[0] is not event:
-                self._admit(raw, (event,), staged)
-                return True
-        if kind is ReasoningDelta:
-            self._see(event)
+        scanning, kind = self._scanning, deltas.kind
+        if kind is TextDelta and scanning is not None:
+            is_text = scanning.passes_all(kind, deltas.part, deltas.texts)
         else:
-            self._latest[event.part] = event
-        self._last = raw
-        self._out.append(raw)
-        return True
+            is_text = True
+        if is_text:
+            self._out.append(raw if raw.isascii() else escape_separators(raw))
+        return is_text
 
-    def _take_step(self, step: Step) -> None:
+    def _take_step(self, step: FrameStep) -> None:
         self._count += 1
-        frame = self._frames.pop(self._count, None)
+        is_plain = step.frame is None and not step.problems
+        if is_plain and self._is_forwarding and not self._waiting and self._passes(step):
+            return
         if self._is_exact:
             self._pass_exactly(step)
         elif not self.is_passing:
             self._write(self._changed(step))
-        elif self._has_ended:
+        elif self._has_ended or (is_plain and not step.events):
             pass  # nothing follows the end
-        elif frame is None and not step.problems:
+        elif is_plain:
             self._take_plain(step)
         else:
-            self._take(step, frame)
+            self._take(step)
+
+    def _passes(self, step: Step) -> bool:
+        """Pass a plain delta on, as nearly every frame is, if nothing is to be looked at."""
+        raw, events = step.raw, step.events
+        sent = self._plain(raw, 1) if events else None
+        if sent is None or self._numbers:
+            return False
+        event, scanning = events[0], self._scanning
+        if isinstance(event, _GROWING):
+            if scanning is not None and type(event) is TextDelta and not scanning.passes(event):
+                return False
+            self._latest[event.part] = event
+        else:
+            if self._stage is not None and self._stage.is_thinking:
+                return False
+            self._see(event)
+        self._last = raw
+        self._out.append(sent if sent.isascii() else escape_separators(sent))
+        return True
 
     def _take_plain(self, step: Step) -> None:
-        """A plain delta where something is to be looked at, or to be changed."""
+        """A plain delta where frames wait, or the stage holds its text."""
         events = step.events
-        raw = self._plain(step.raw, events[0] if events else None)
-        if self._doubtful or not events:
-            said = self._check.plain_input_size(_data_of(step.raw))
-            self._doubtful -= bool(said and self._doubtful)
-            if said != self._input_size(events):
-                self._take_over("cumulative_input", self._changed(step))
-                return
+        raw = self._plain(step.raw, 1)
         if raw is None:
             self._refuse("expected what clients need of each delta", step)
             return
@@ -389,10 +320,10 @@ class StreamRelay:
             self._check.take(events)
         self._admit(raw if raw.isascii() else escape_separators(raw), events, self._staged(events))
 
-    def _take(self, step: Step, frame: Frame | None) -> None:
-        """Any other frame. None: a plain delta in which the reader found a problem."""
-        look = _COMMENT if frame is None else self._look(frame, step.events)
-        events = step.events
+    def _take(self, step: FrameStep) -> None:
+        """Any other frame. It is None where one was too large."""
+        frame, events = step.frame, step.events
+        look = _COMMENT if frame is None else self._look(frame, events)
         is_opaque = self._is_about_opaque(events)
         has_failed = bool(events) and isinstance(events[-1], Failed)
         if not is_opaque and not has_failed and (look.is_stray or _is_unknown(events)):
@@ -408,7 +339,6 @@ class StreamRelay:
         if not reason and (look.problem or raw is None):
             self._refuse(look.problem or "expected a model's name that can be replaced", step)
             return
-        self._doubtful -= bool(look.input_size and self._doubtful)
         self._note_parts(events)
         if not reason and look.input_size != self._input_size(events):
             reason = "cumulative_input"
@@ -556,12 +486,7 @@ class StreamRelay:
 
     def _staged(self, events: Sequence[Event]) -> Sequence[Event]:
         """What the stage emits when it is given these events."""
-        stage = self._stage
-        return (
-            events
-            if stage is None
-            else [emitted for each in events for emitted in stage.feed(each)]
-        )
+        return events if self._scanning is None else self._scanning.feed(events)
 
     def _restored(self, events: Sequence[Event]) -> list[Event]:
         """The events by the names that the client knows."""
@@ -589,15 +514,12 @@ class StreamRelay:
 
     def _note_parts(self, events: Sequence[Event]) -> None:
         for event in events:
-            if isinstance(event, PartEnded):
-                self._doubtful = 0
-            elif isinstance(event, PartStarted):
+            if isinstance(event, PartStarted):
                 header = event.header
                 if isinstance(header, Opaque):
                     self._opaque.add(event.part)
                 elif isinstance(header, Call) and header.executor == "client":
                     self._client_calls.add(event.part)
-                    self._doubtful = _DOUBTFUL_FRAGMENTS
 
     def _overlaps(self, events: Sequence[Event]) -> bool:
         """Whether a part begins while another of its choice is open."""
@@ -697,6 +619,10 @@ class StreamRelay:
         self._take_over("", (failed,))
 
 
+def _same(event: Event) -> tuple[Event]:
+    return (event,)
+
+
 def relay_body(  # noqa: PLR0913 -- a body, and what is known of it
     data: bytes,
     dialect: str,
@@ -733,11 +659,6 @@ def _renamed(data: bytes, model: str, wanted: str | None) -> bytes | None:
     if wanted is None or wanted == model:
         return data
     return replace_member(data, ("model",), dumps_text(wanted))
-
-
-def _data_of(raw: bytes) -> bytes:
-    """The data of a plain delta."""
-    return raw[raw.find(b"data:") + len(b"data:") :].strip()
 
 
 def _is_content(event: Event) -> bool:

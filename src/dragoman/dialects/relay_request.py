@@ -21,7 +21,7 @@ from dragoman.core.fields import set_members
 from dragoman.core.schemas import SchemaRules, fix_schema
 from dragoman.core.seals import ENVELOPE
 from dragoman.core.tool_cache import made_of
-from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.registry import codec
 from dragoman.model.outcome import LossAction
 from dragoman.model.parts import Call, Part, Reasoning, Result, Text

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Protocol
 
-from dragoman.core.deltas import Deltas
 from dragoman.core.restore import Restorer
 from dragoman.model.events import Event, InputDelta, TextDelta
 
@@ -42,7 +41,7 @@ class Stage(Protocol):
         """What is emitted now."""
         ...
 
-    def lane(self, part: int) -> Callable[[str], None] | None:
+    def text_sink(self, part: int) -> Callable[[str], None] | None:
         """Where to put pieces of this text in which nothing begins, instead of feeding them, until something is fed."""
         ...
 
@@ -74,9 +73,9 @@ class Scanning:
         "_begins",
         "_begins_in",
         "_input",
-        "_lane",
         "_passes",
         "_restore",
+        "_sink",
         "_stage",
         "_text",
     )
@@ -88,35 +87,37 @@ class Scanning:
         self._restore = restore.feed if isinstance(restore, Restorer) else restore
         self._begins_in = stage.begins_in
         self._begins = stage.begins
-        self._lane: Callable[[str], None] | None = None
-        self._text = _NO_PART  # the text that the lane is for
+        self._sink: Callable[[str], None] | None = None
+        self._text = _NO_PART  # the text that the sink takes
         self._input = _NO_PART  # a call whose input passes as it comes
 
     def passes(self, event: Event) -> bool:
         """Whether an event is a piece of the open text in which nothing begins: then the stage has it, and it passes unchanged."""
         if type(event) is TextDelta and event.part == self._text:
-            text, lane = event.text, self._lane
-            if lane is not None and not self._begins[text]:
-                lane(text)
+            text, sink = event.text, self._sink
+            if sink is not None and not self._begins[text]:
+                sink(text)
                 return True
         return False
 
-    def passes_all(self, deltas: Deltas) -> bool:
+    def passes_all(
+        self, kind: type[TextDelta] | type[InputDelta], part: int, texts: Sequence[str]
+    ) -> bool:
         """The same for deltas that came together."""
-        if deltas.kind is not TextDelta:
-            return deltas.part == self._input and self._passes(deltas.part)
-        lane = self._lane
-        if lane is None or deltas.part != self._text:
+        if kind is not TextDelta:
+            return part == self._input and self._passes(part)
+        sink = self._sink
+        if sink is None or part != self._text:
             return False
-        text = "".join(deltas.texts)
+        text = "".join(texts)
         if self._begins_in(text) is not None:
             return False
-        lane(text)
+        sink(text)
         return True
 
     def feed(self, events: Sequence[Event]) -> Sequence[Event]:
         """What becomes of them."""
-        has_tried = self._lane is not None
+        has_tried = self._sink is not None
         index = self._pass(events, 0)
         if index == len(events):
             return events
@@ -138,7 +139,7 @@ class Scanning:
                 for one in self._stage.feed(event):
                     emitted.extend(self._restore(one))
                 self._look_ahead(event)
-                if not has_tried and self._lane is not None:
+                if not has_tried and self._sink is not None:
                     has_tried = True  # once in a read: what was joined in vain is not joined again
                     end = self._pass(events, index)
                     emitted += events[index:end]
@@ -147,8 +148,8 @@ class Scanning:
 
     def _pass(self, events: Sequence[Event], start: int) -> int:
         """Take all pieces of the open text from `start` on, if nothing begins in them; gives the first event not taken."""
-        lane, part = self._lane, self._text
-        if lane is None:
+        sink, part = self._sink, self._text
+        if sink is None:
             return start
         rest = events[start:] if start else events
         texts = [event.text for event in rest if type(event) is TextDelta and event.part == part]
@@ -159,7 +160,7 @@ class Scanning:
         text = "".join(texts)
         if not text or self._begins_in(text) is not None:
             return start
-        lane(text)
+        sink(text)
         return end
 
     def _end_of_text(self, events: Sequence[Event]) -> int:
@@ -182,12 +183,12 @@ class Scanning:
 
     def _look_ahead(self, event: Event) -> None:
         """Whether the next deltas of the same part may pass without being fed."""
-        self._lane, self._text, self._input = None, _NO_PART, _NO_PART
+        self._sink, self._text, self._input = None, _NO_PART, _NO_PART
         if isinstance(event, TextDelta | InputDelta) and self._is_same(event.part):
             if isinstance(event, InputDelta):
                 self._input = event.part
             else:
-                self._lane, self._text = self._stage.lane(event.part), event.part
+                self._sink, self._text = self._stage.text_sink(event.part), event.part
 
     def _is_same(self, part: int) -> bool:
         return self._stage.number_of(part) == part

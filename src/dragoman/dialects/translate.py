@@ -11,23 +11,21 @@ from itertools import chain, islice
 from msgspec import Struct
 
 from dragoman.core.aliases import NameMap
-from dragoman.core.deltas import Deltas, spread
 from dragoman.core.fold import fold, unfold
 from dragoman.core.losses import answer_book
 from dragoman.core.restore import Restorer, restore_whole
 from dragoman.core.serialize import PASSING, Serializer
 from dragoman.core.usage import Tally, tally_of, tally_whole
-from dragoman.dialects.base import (
+from dragoman.dialects.codec import (
     DecodeContext,
     EncodeContext,
     EncodedRequest,
-    Step,
-    StreamDecoder,
     StreamEncoder,
     Target,
 )
 from dragoman.dialects.registry import codec, upstream_codec
 from dragoman.dialects.staging import Stage
+from dragoman.dialects.stream_decoder import Step, StreamDecoder
 from dragoman.model.events import Event, InputDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Loss, LossAction, Outcome, Problem
 from dragoman.model.parts import Reasoning, Text
@@ -119,7 +117,7 @@ class SerialEncoder:
         return end
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:
-        """See `base.StreamEncoder`."""
+        """See `codec.StreamEncoder`."""
         events = [each for event in seen for each in self.serializer.feed(event)]
         self.dialect.resume(events, last, choices)
 
@@ -167,13 +165,12 @@ class StreamTranslator:
 
     def feed(self, data: bytes) -> bytes:
         """The target's bytes for what `data` completes."""
-        read = self._decoder.decode(data)
-        event = read[0] if len(read) == 1 else None
-        if event is None or type(event) is Deltas:
-            return self._encoder.encode_all(self._restored(spread(read)))
-        if type(event) in PASSING and self._restore is None and self._serializer.is_idle:
-            return self._encode(event)  # nearly every read of a token stream
-        return self._encoder.encode_all(self._restored((event,)))
+        events = self._decoder.events(data)
+        if len(events) == 1 and self._restore is None and self._serializer.is_idle:
+            event = events[0]
+            if type(event) in PASSING:
+                return self._encode(event)  # nearly every read of a token stream
+        return self._encoder.encode_all(self._restored(events))
 
     def close(self) -> bytes:
         """The source has ended: what remains, and always a terminal in the target's own form."""

@@ -14,7 +14,7 @@ from msgspec import structs
 from dragoman.core.failures import error_info
 from dragoman.core.secrets import Secrets
 from dragoman.core.usage import Tally
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.interpret import (
     BodyCollector,
     Interpreter,
@@ -318,9 +318,7 @@ class AnswerWriter:
 
     def _feed(self, pieces: list[bytes]) -> bytes:
         interpreter = self._interpreter
-        if interpreter is None:
-            return b""
-        return interpreter.feed_together(pieces) if len(pieces) > 1 else interpreter.feed(pieces[0])
+        return b"" if interpreter is None else interpreter.feed(b"".join(pieces))
 
     def _pass(self, interpreter: Interpreter, output: bytes) -> bool:
         client = self._client

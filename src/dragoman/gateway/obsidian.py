@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from msgspec import structs
 
 from dragoman.core.usage import Tally
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.interpret import BodyCollector, Interpreter
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.model.outcome import ErrorInfo, Loss, Problem
@@ -103,9 +103,6 @@ class ObsidianInterpreter(_ObsidianOutput[Interpreter]):
     """An `Interpreter` whose event changes include an `ObsidianAnswer`."""
 
     __slots__ = ()
-
-    def feed_together(self, pieces: list[bytes]) -> bytes:
-        return self._inner.feed_together(pieces)
 
     def keep_alive(self) -> bytes:
         return b"" if self._obsidian.is_over else self._inner.keep_alive()

@@ -11,11 +11,11 @@ from msgspec import Struct, structs
 
 from dragoman.config.settings import UpstreamSettings
 from dragoman.core.aliases import NameMap
-from dragoman.dialects.base import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.chat import is_legacy
-from dragoman.dialects.interpret import Change, change_of
+from dragoman.dialects.codec import DecodeContext, EncodeContext, EncodedRequest
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.relay_request import relay_request
+from dragoman.dialects.translate import Change, change_of
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import Loss, Problem, Repair
 from dragoman.model.parts import Dialect

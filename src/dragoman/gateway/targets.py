@@ -1,6 +1,6 @@
 """Where one attempt goes, and what that upstream accepts: its dialect's default, the operator's limits, those for the model.
 
-Pure. `dialects.base.Target` says what the values mean.
+Pure. `dialects.codec.Target` says what the values mean.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from dragoman.config.settings import OPENAI_HOST, ModelLimits, UpstreamSettings
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.schemas import SchemaRules
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.dialects.registry import upstream_codec
 from dragoman.errors import ConfigError
 from dragoman.model.parts import CallKind, Dialect

@@ -23,8 +23,9 @@ from dragoman._json import as_object
 from dragoman.core.call_input import Verdict, judge
 from dragoman.core.fields import Fields, is_present, read_int, read_object, read_text
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
+from dragoman.dialects.stream_decoder import Step
 from dragoman.dialects.translate import make_decoder
 from dragoman.errors import MalformedJson
 from dragoman.inspection.recording import DIALECTS, DialectName, Form, Recognised, Recording

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dragoman.dialects.registry import CODECS, Codec
+from dragoman.dialects.codec import Codec
+from dragoman.dialects.registry import CODECS
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.parts import Dialect
 

@@ -18,8 +18,8 @@ from dragoman.core.failures import ToldError
 from dragoman.core.ids import NOISE_BITS, number_of
 from dragoman.core.losses import answer_book
 from dragoman.core.usage import NOTED, Tally
-from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat import is_legacy
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.translate import SerialEncoder, make_encoder
 from dragoman.engine.events import EngineEvent, RunEnded
 from dragoman.engine.run import Engine, Model

@@ -22,7 +22,7 @@ from starlette.responses import Response, StreamingResponse
 
 from dragoman._json import dumps, dumps_document
 from dragoman.dialects import responses
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import stream_body
 from dragoman.dialects.responses import failed_event, list_items
 from dragoman.errors import RequestRefused, StoreError, StoreMissing

@@ -19,7 +19,7 @@ from msgspec import structs
 from dragoman._json import dumps_canonical, loads
 from dragoman.core.fold import fold
 from dragoman.core.seals import Family, split_family
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import upstream_codec
 from dragoman.dialects.translate import Change
 from dragoman.errors import MalformedJson, StoreError, StoreUnavailable

@@ -26,7 +26,7 @@ from dragoman.core.losses import answer_book
 from dragoman.core.seals import Family
 from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids
 from dragoman.dialects import responses
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import StoreConflict, StoreError, StoreMissing
 from dragoman.model.outcome import ErrorInfo, Outcome

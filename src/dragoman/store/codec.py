@@ -25,7 +25,7 @@ from dragoman._json import (
 from dragoman.core.fold import fold
 from dragoman.core.surrogates import replace_lone
 from dragoman.core.tool_cache import remembered
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.errors import MalformedJson, StoreDamaged
 from dragoman.model.parts import (

@@ -237,7 +237,7 @@ class TextCallStage:
         """Whether anything may be found in a whole text."""
         return self.begins_in(text) is not None
 
-    def lane(self, part: int) -> Callable[[str], None] | None:
+    def text_sink(self, part: int) -> Callable[[str], None] | None:
         """Where to put a piece of this text instead of feeding it, if nothing `begins_in` it; None: feed it.
 
         Holds until anything else is fed.

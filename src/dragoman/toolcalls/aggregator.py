@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from dragoman.core.ids import Minter
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.model.events import PartEnded, PartStarted
 from dragoman.model.outcome import Problem
 from dragoman.model.parts import Call, Text

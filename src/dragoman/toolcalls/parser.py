@@ -15,7 +15,7 @@ from dragoman._json import Raw, loads
 from dragoman.core.fields import kind_of
 from dragoman.core.ids import Minter
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.errors import ConfigError, FrameTooLarge, GatewayError, MalformedJson, ToolError
 from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem

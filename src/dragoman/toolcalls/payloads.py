@@ -32,9 +32,10 @@ from dragoman.core.fields import (
     read_objects,
 )
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import DecodeContext, FrameReader, check_frame
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.codex import CodexReader
 from dragoman.dialects.registry import CODECS
+from dragoman.dialects.stream_decoder import FrameReader, check_frame
 from dragoman.errors import GatewayError, MalformedJson
 from dragoman.model.events import Event, Failed, PartStarted
 from dragoman.model.outcome import ErrorInfo, Problem

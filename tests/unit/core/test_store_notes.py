@@ -6,7 +6,7 @@ from msgspec import structs
 from corpus_cases import Case, stream_cases
 from dragoman.core.fold import unfold
 from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_calls
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.interpret import StreamInterpreter
 from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.responses import read_end, read_opening

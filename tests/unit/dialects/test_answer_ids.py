@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.core.fold import unfold
 from dragoman.core.losses import LossBook
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.dialects.translate import make_encoder
 from dragoman.model.outcome import Choice, FinishReason, Outcome

@@ -2,10 +2,10 @@
 
 import json
 
-from dragoman.core.deltas import Deltas, spread
-from dragoman.dialects.base import DecodeContext, EncodeContext, StreamDecoder
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay import StreamRelay
+from dragoman.dialects.stream_decoder import Deltas, FrameStep, StreamDecoder
 from dragoman.model.events import Event, Failed, InputDelta
 
 
@@ -25,21 +25,18 @@ def call(index: int) -> bytes:
     return chunk({"tool_calls": [entry]})
 
 
-def told_and_meant(frames: list[bytes]) -> tuple[list[Event | Deltas], list[Event]]:
+def told_and_meant(frames: list[bytes]) -> tuple[list[FrameStep | Deltas], list[Event]]:
     """What is told of frames that came together, and what they mean one by one."""
     one_by_one = StreamDecoder(codec("chat").reader(DecodeContext()))
     meant = [event for frame in frames for event in one_by_one.events(frame)]
     decoder = StreamDecoder(codec("chat").reader(DecodeContext()))
-    told = [*decoder.decode(b"".join(frames))]
-    assert spread(told) == meant
+    told = decoder.decode(b"".join(frames))
+    assert [event for one in told for event in one.events] == meant
     assert decoder.problems == one_by_one.problems
-    in_pieces = StreamDecoder(codec("chat").reader(DecodeContext()))
-    assert spread(in_pieces.decode_together(frames)) == meant
-    assert in_pieces.problems == one_by_one.problems
     return told, meant
 
 
-def runs_of(told: list[Event | Deltas]) -> list[int]:
+def runs_of(told: list[FrameStep | Deltas]) -> list[int]:
     return [len(one.texts) for one in told if isinstance(one, Deltas)]
 
 
@@ -99,15 +96,15 @@ def test_deltas_that_differ_in_other_fields_are_kept_together() -> None:
     assert sum(runs_of(told)) > 280
 
 
-def test_pieces_pass_exactly_where_that_is_wanted() -> None:
+def test_deltas_pass_exactly_where_that_is_wanted() -> None:
     frames = [chunk({"role": "assistant"}), *(chunk({"content": "a"}) for _ in range(20))]
     relay = StreamRelay("chat", decode=DecodeContext(), encode=EncodeContext(), exact=True)
-    assert relay.feed_together(frames) == b"".join(frames)
+    assert relay.feed(b"".join(frames)) == b"".join(frames)
 
 
-def test_pieces_after_a_frame_over_the_limit_mean_nothing() -> None:
+def test_frames_after_one_over_the_limit_mean_nothing() -> None:
     decoder = StreamDecoder(codec("chat").reader(DecodeContext()), 400)
     frames = [chunk({"content": "a" * size}) for size in (1, 2, 500, 1, 1, 1, 1, 1, 1)]
-    told = [*spread(decoder.decode_together(frames)), *spread(decoder.decode_together(frames))]
-    assert isinstance(told[-1], Failed)
-    assert decoder.decode_together(frames) == []
+    data = b"".join(frames)
+    assert isinstance([*decoder.events(data), *decoder.events(data)][-1], Failed)
+    assert decoder.decode(data) == [FrameStep(data)]

@@ -9,7 +9,7 @@ import doors
 from corpus_checks import CHECKS, calls_of, cuts, text_of
 from dragoman.core.aliases import NameMap
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome

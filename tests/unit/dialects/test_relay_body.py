@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.core.aliases import NameMap
 from dragoman.core.usage import Tally
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.relay import relay_body
 from dragoman.dialects.translate import TranslatedBody
 from dragoman.model.request import Tool

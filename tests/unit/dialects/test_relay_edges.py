@@ -7,7 +7,7 @@ import pytest
 
 from corpus_checks import CHECKS, calls_of, reasoning_of, text_of
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.outcome import ErrorInfo, Outcome

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.schemas import SchemaRules
-from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.registry import codec
 from dragoman.dialects.relay_request import relay_request
 

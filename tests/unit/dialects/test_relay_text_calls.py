@@ -9,8 +9,8 @@ from corpus_checks import CHECKS, calls_of, text_of
 from dragoman._json import raw
 from dragoman.core.fold import fold
 from dragoman.dialects import relay as relay_module
-from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.chat.decode import ChatReader
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.relay import StreamRelay, relay_body
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import TextDelta

@@ -6,7 +6,7 @@ import pytest
 from bench_streams import Story, dialect_stream
 
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.translate import (
     StreamTranslator,

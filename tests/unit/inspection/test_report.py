@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.dialects.base import Step
+from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import GatewayError
 from dragoman.inspection.layout import to_json_dump
 from dragoman.inspection.recording import DialectName, recognise

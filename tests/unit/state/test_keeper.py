@@ -13,7 +13,7 @@ from dragoman.config.settings import StoreSettings
 from dragoman.core.fold import unfold
 from dragoman.core.losses import answer_book
 from dragoman.core.store_notes import StoreNotes
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import CODECS
 from dragoman.dialects.relay import StreamRelay
 from dragoman.dialects.translate import make_encoder

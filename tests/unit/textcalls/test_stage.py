@@ -420,13 +420,13 @@ def test_stage_says_what_it_owes_until_it_has_told_it() -> None:
     assert held is not None
     assert stage.is_paid(begun)
     assert not stage.is_paid(held)
-    assert stage.lane(0) is None
+    assert stage.text_sink(0) is None
     stage.feed(TextDelta(0, "box"))
     assert stage.is_paid(held)
     assert (stage.debt(0), stage.owed(0), stage.number_of(0)) == (None, 0, 0)
-    lane = stage.lane(0)
-    assert lane is not None
-    lane(" more")
+    text_sink = stage.text_sink(0)
+    assert text_sink is not None
+    text_sink(" more")
     stage.feed(TextDelta(0, " <"))
     stage.feed(PartEnded(0, Text(text="a <toolbox more <")))
     ended = stage.debt(0)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from openai.types.chat import ChatCompletion
 
 from dragoman.core.ids import Minter
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.registry import codec
 from dragoman.errors import ConfigError, ToolError
 from dragoman.model.events import (

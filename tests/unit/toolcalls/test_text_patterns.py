@@ -7,7 +7,7 @@ import pytest
 
 import dragoman
 from dragoman import textcalls, toolcalls
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool
 from dragoman.textcalls import JsonBody, TextPattern

@@ -12,7 +12,6 @@ from dragoman.core.fields import NULL, own_fields, read_present
 from dragoman.core.fold import join_logprobs, settled_parts
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
-from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.content import (
     FAILING_REASONS,
     cite,
@@ -38,6 +37,7 @@ from dragoman.dialects.chat.wire import (
     WrittenChoice,
     WrittenMessage,
 )
+from dragoman.dialects.codec import EncodeContext
 from dragoman.model.outcome import Choice, ErrorInfo, Outcome
 from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Refusal, Result, Text
 from dragoman.sse import is_utf8

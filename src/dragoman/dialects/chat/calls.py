@@ -2,7 +2,7 @@
 
 Calls are announced in the order they were first seen, each once its name is settled. A call ends early, so that
 consumers that take one part at a time can go on, when something else begins and its input is already a complete JSON
-object. All others end when the choice finishes. Which entry belongs to which call is `slots`; how a call grows and
+object. All others end when the choice finishes. Which entry belongs to which call is `call_numbers`; how a call grows and
 ends is `core.open_parts`.
 """
 
@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from dragoman._json import Raw, is_strict
 from dragoman.core.open_parts import OpenCall, Parts
+from dragoman.dialects.chat.call_numbers import CallName, CallNumbers
 from dragoman.dialects.chat.entries import CallEntry, merge_objects
-from dragoman.dialects.chat.slots import CallName, Slots
 from dragoman.errors import MalformedJson, RemoteProtocolError
 from dragoman.model.parts import Call, CallKind, Extra, PartStatus, Seal
 
@@ -34,13 +34,13 @@ class ChoiceCall:
         "index",
         "is_legacy",
         "name",
+        "number",
         "open",
-        "slot",
         "values",
     )
 
     def __init__(
-        self, parts: Parts, choice: int, slot: int, name: CallName, entry: CallEntry
+        self, parts: Parts, choice: int, number: int, name: CallName, entry: CallEntry
     ) -> None:
         kind: CallKind = entry.kind or "function"
         header = Call(call_id="", name="", kind=kind)
@@ -49,7 +49,7 @@ class ChoiceCall:
         self._was_checked = False
         self.open = OpenCall(parts, header, empty="" if kind == "custom" else "{}", choice=choice)
         self.values: list[Raw] = []  # inputs that came as JSON objects instead of text
-        self.slot = slot
+        self.number = number
         self.name = name
         self.index = entry.index
         self.is_legacy = entry.is_legacy
@@ -115,7 +115,7 @@ class CallTrack:
         self._parts = parts
         self._choice = choice
         self._calls: list[ChoiceCall] = []
-        self._slots = Slots(partial(_is_whole, self._calls), declared)
+        self._numbers = CallNumbers(partial(_is_whole, self._calls), declared)
         self._waiting: list[ChoiceCall] = []  # few: no deque, which takes 600 bytes
         self._ids: set[str] = set()
         self._active: ChoiceCall | None = None  # the one that was spoken to last
@@ -132,7 +132,7 @@ class CallTrack:
         call = self._active
         if call is None or call.index is None or call.values or not call.open.is_plain:
             return None
-        return call if self._slots.slot_at(call.index) == call.slot else None
+        return call if self._numbers.number_at(call.index) == call.number else None
 
     def read(self, entries: list[CallEntry], *, wire_index: int = 0) -> None:
         """The entries of one delta. Indices count anew in each `wire_index`, a choice of the wire merged into this one.
@@ -140,7 +140,7 @@ class CallTrack:
         Raises:
             RemoteProtocolError: input for a call that has ended.
         """
-        self._slots.begin(len(entries))
+        self._numbers.begin(len(entries))
         for entry in entries:
             self._take(entry, wire_index)
         self._announce_settled()
@@ -207,17 +207,17 @@ class CallTrack:
         index: object = _LEGACY_INDEX if entry.is_legacy else entry.index
         if wire_index and index is not None:
             index = (wire_index, index)
-        place = self._slots.place(index, entry.id, entry.name, has_input=entry.has_input)
+        place = self._numbers.place(index, entry.id, entry.name, has_input=entry.has_input)
         for kind, message in (*entry.problems, *place.problems):
             if not (place.is_new and kind in _LATER_ONLY):
                 self._parts.report(kind, message)
         if place.is_new:
             self.pause()
-            name = self._slots.name_of(place.slot)
-            self._add(ChoiceCall(self._parts, self._choice, place.slot, name, entry))
-        call = self._calls[place.slot]
+            name = self._numbers.name_of(place.number)
+            self._add(ChoiceCall(self._parts, self._choice, place.number, name, entry))
+        call = self._calls[place.number]
         if not call.open.is_announced:
-            call.call_id = self._slots.id_of(place.slot)
+            call.call_id = self._numbers.id_of(place.number)
         if call.open.has_ended:
             self._take_late(entry, call)
             return
@@ -270,7 +270,7 @@ class CallTrack:
         """Settle the name of a call that still waits, and announce it. False: it has none, and goes unseen."""
         self._waiting.remove(call)
         if not call.name.text:
-            name = self._parts.find_name(call.settle(), call.slot)
+            name = self._parts.find_name(call.settle(), call.number)
             if name is None:
                 call.open.drop(is_fault=must_name)
                 return False
@@ -283,5 +283,5 @@ class CallTrack:
         return True
 
 
-def _is_whole(calls: list[ChoiceCall], slot: int) -> bool:
-    return calls[slot].is_whole
+def _is_whole(calls: list[ChoiceCall], number: int) -> bool:
+    return calls[number].is_whole

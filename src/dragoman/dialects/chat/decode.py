@@ -25,7 +25,6 @@ from dragoman.core.fields import (
     read_present,
 )
 from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText, Parts
-from dragoman.dialects.base import DecodeContext, Step
 from dragoman.dialects.chat.choice import ChoiceTrack, noticed
 from dragoman.dialects.chat.errors import decode_error, find_error, read_error
 from dragoman.dialects.chat.usage import read_usage
@@ -36,6 +35,8 @@ from dragoman.dialects.chat.wire import (
     decode_hot,
     decode_usual,
 )
+from dragoman.dialects.codec import DecodeContext
+from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import MalformedJson, RemoteProtocolError
 from dragoman.model.events import (
     Completed,
@@ -54,7 +55,7 @@ _NO_CONTEXT = DecodeContext()
 
 
 class ChatReader:
-    """A `base.FrameReader` for Chat Completions."""
+    """A `stream_decoder.FrameReader` for Chat Completions."""
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
@@ -74,7 +75,7 @@ class ChatReader:
         self._extra: dict[str, Raw] = {}  # fields of chunks, as last seen
 
     def find_delta(self, _opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
-        """See `base.FrameReader`. Read by its type alone."""
+        """See `stream_decoder.FrameReader`. Read by its type alone."""
         try:
             choice = decode_hot(data).choices[0]
         except FAST_FAILURES:

@@ -14,7 +14,6 @@ from dragoman.core.fields import own_fields, read_fragment, read_present
 from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.usage import merge_usage
-from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat.content import (
     FAILING_REASONS,
     cite,
@@ -31,6 +30,7 @@ from dragoman.dialects.chat.errors import encode_error
 from dragoman.dialects.chat.losses import LOSSES, note_extra, note_foreign
 from dragoman.dialects.chat.usage import write_usage
 from dragoman.dialects.chat.wire import REASONING_FIELDS
+from dragoman.dialects.codec import EncodeContext
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
@@ -363,7 +363,7 @@ _DONE = b"data: [DONE]\n\n"
 
 
 class ChatEncoder:
-    """A `base.StreamEncoder` for Chat Completions."""
+    """A `codec.StreamEncoder` for Chat Completions."""
 
     def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
         self._context = context
@@ -399,11 +399,11 @@ class ChatEncoder:
     def deltas(
         self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
     ) -> bytes | None:
-        """See `base.StreamEncoder`."""
+        """See `codec.StreamEncoder`."""
         return None if self._is_over else self._parts.write_many(kind, part, texts)
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- Chat numbers nothing
-        """See `base.StreamEncoder`. Choices that have begun have their roles."""
+        """See `codec.StreamEncoder`. Choices that have begun have their roles."""
         for event in seen:
             self.encode(event)
         for index in range(choices if self._has_started else 0):

@@ -3,7 +3,7 @@
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.model.parts import Extra
 
 DEFAULT_TARGET = Target(

@@ -40,11 +40,11 @@ from dragoman.core.request_settings import (
     request_fields,
     settle_user,
 )
-from dragoman.dialects.base import EncodedRequest, Target
 from dragoman.dialects.chat.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.chat.tools import ToolWriter, named_tools, read_choice, read_tools
 from dragoman.dialects.chat.turns import MessageWriter, read_turns, wire_name
 from dragoman.dialects.chat.wire import LEGACY_CHOICE, LEGACY_TOOLS
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn

@@ -29,9 +29,9 @@ from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import fix_schema
 from dragoman.core.tool_cache import Kept, made_of, remembered, written_once
-from dragoman.dialects.base import Target
 from dragoman.dialects.chat.losses import note_foreign
 from dragoman.dialects.chat.wire import BUILTIN_KINDS, LEGACY_CHOICE, LEGACY_TOOLS
+from dragoman.dialects.codec import Target
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import CLIENT_KINDS, Extra
 from dragoman.model.request import ChoiceMode, Grammar, Tool, ToolChoice, ToolRef

@@ -30,7 +30,6 @@ from dragoman.core.fields import (
 from dragoman.core.freeform import wrap_input
 from dragoman.core.losses import LossBook, note_opaque
 from dragoman.core.pairing import bare_text, mark_error, unmark_error
-from dragoman.dialects.base import Target
 from dragoman.dialects.chat.content import (
     ContentPart,
     read_part,
@@ -49,6 +48,7 @@ from dragoman.dialects.chat.wire import (
     SEALED_FIELDS,
     TypedMessage,
 )
+from dragoman.dialects.codec import Target
 from dragoman.errors import MalformedJson, RequestRefused
 from dragoman.model.outcome import Repair
 from dragoman.model.parts import (

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from dragoman._json import FAST_FAILURES, dumps_text
 from dragoman.core.fields import replace_member
-from dragoman.dialects.base import EncodeContext, Look
 from dragoman.dialects.chat.wire import (
     UsableCall,
     UsableChoice,
@@ -18,25 +17,26 @@ from dragoman.dialects.chat.wire import (
     UsableEnvelope,
     UsableMessage,
     UsableWholeCall,
-    decode_hot,
     decode_usable_body,
     decode_usable_chunk,
     decode_usable_envelope,
     decode_usable_error,
 )
+from dragoman.dialects.codec import EncodeContext, Look
 from dragoman.model.events import Event, Finished, PartStarted
 from dragoman.model.parts import Call
 from dragoman.sse import Frame, encode_comment
 
 _FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter"})
 _LEGACY_FINISHES = frozenset({"stop", "length", "function_call", "content_filter"})
+_BLANK = b"\n\n"
 _CHOICES = b'"choices"'
 _NO_CHOICES = b'"choices":[]}'
 _UNKNOWN_HEAD = b"\0"  # no frame begins with it
 
 
 class ChatCheck:
-    """A `base.FrameCheck` for Chat Completions."""
+    """A `codec.FrameCheck` for Chat Completions."""
 
     harmless: frozenset[str] = frozenset({"repeated_id", "empty_name"})
     ending = b"data: [DONE]\n\n"
@@ -75,15 +75,18 @@ class ChatCheck:
             ):
                 self._ahead -= 1
 
-    def plain(self, raw: bytes, event: Event | None) -> bytes | None:  # noqa: ARG002 -- others need it
-        head = self._head
-        if not raw.startswith(head):
-            return self._learn(raw)
-        return raw if self._new_head is None else self._new_head + raw[len(head) :]
-
-    def plain_input_size(self, data: bytes) -> int:
-        calls = decode_hot(data).choices[0].delta.tool_calls
-        return 0 if calls is None else len(calls[0].function.arguments)
+    def plain(self, raw: bytes, count: int) -> bytes | None:
+        if not raw.startswith(self._head):
+            first = self._learn(raw if count == 1 else raw[: raw.index(_BLANK) + len(_BLANK)])
+            if count == 1 or first is None:
+                return first
+        head, new_head = self._head, self._new_head
+        if count > 1 and raw.count(_BLANK + head) < count - 1:
+            return None
+        if new_head is None:
+            return raw
+        rest = raw[len(head) :]
+        return new_head + (rest if count == 1 else rest.replace(_BLANK + head, _BLANK + new_head))
 
     def keep_alive(self) -> bytes:
         return encode_comment("ping")

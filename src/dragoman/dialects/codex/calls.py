@@ -22,7 +22,7 @@ from dragoman._json import is_strict, raw
 from dragoman.core.fields import Fields, read_fragment, read_json, read_text
 from dragoman.core.open_parts import OpenCall, Parts
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.codex.wire import input_of, is_phantom
 from dragoman.model.parts import Call, CallKind, Executor, Opaque, Result, Text
 

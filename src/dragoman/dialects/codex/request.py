@@ -37,7 +37,7 @@ from dragoman.core.pairing import mark_error, pair_results
 from dragoman.core.request_settings import effort_from_budget, note_include, unsaid_noter
 from dragoman.core.schemas import fix_schema
 from dragoman.core.seals import seal_to_encrypted, split_family
-from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.codex.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import (

@@ -31,7 +31,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import resolve_name
 from dragoman.core.store_notes import AnswerEnd, open_call_ids
-from dragoman.dialects.base import DecodeContext, EncodeContext, Step
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.messages.blocks import check_block, part_from_block, part_of, type_of
 from dragoman.dialects.messages.decode import finish_extra
 from dragoman.dialects.messages.encode import (
@@ -64,6 +64,7 @@ from dragoman.dialects.messages.wire import (
     WrittenCall,
     WrittenText,
 )
+from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import MalformedJson
 from dragoman.model.events import Event, Failed, Started
 from dragoman.model.outcome import Choice, ErrorInfo, FinishReason, Outcome, Problem

@@ -31,7 +31,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.finish import settle_finish
 from dragoman.core.open_parts import OpenCall, OpenPart, OpenReasoning, OpenText, Parts
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.messages.blocks import check_block, check_delta
 from dragoman.dialects.messages.errors import decode_error, error_from_fields
 from dragoman.dialects.messages.open_blocks import OpenBlocks
@@ -66,7 +66,7 @@ _Events = tuple[Event, ...]
 
 
 class MessagesReader:
-    """Reads one stream. See `base.FrameReader`."""
+    """Reads one stream. See `stream_decoder.FrameReader`."""
 
     def __init__(self, context: DecodeContext = _NO_CONTEXT) -> None:
         self.over = False
@@ -88,7 +88,7 @@ class MessagesReader:
         self._is_unnamed = False
 
     def find_delta(self, opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
-        """See `base.FrameReader`. Read by its type alone."""
+        """See `stream_decoder.FrameReader`. Read by its type alone."""
         if not opening.startswith(_DELTA):
             return None
         try:

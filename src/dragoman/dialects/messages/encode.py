@@ -28,7 +28,7 @@ from dragoman.core.losses import LossBook, answer_book
 from dragoman.core.seals import seal_to_signature
 from dragoman.core.store_notes import AnswerEnd, TerminalStatus
 from dragoman.core.usage import merge_usage
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages.errors import encode_error
 from dragoman.dialects.messages.losses import LOSSES, note_foreign, note_usage
 from dragoman.dialects.messages.render import (
@@ -454,7 +454,7 @@ def message_fields(started: Started, context: EncodeContext) -> Block:
 
 
 class MessagesEncoder:
-    """Writes one stream. See `base.StreamEncoder`."""
+    """Writes one stream. See `codec.StreamEncoder`."""
 
     def __init__(self, context: EncodeContext = _NO_CONTEXT) -> None:
         self._context = context
@@ -512,11 +512,11 @@ class MessagesEncoder:
     def deltas(
         self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
     ) -> bytes | None:
-        """See `base.StreamEncoder`."""
+        """See `codec.StreamEncoder`."""
         return self._blocks.write_many(kind, part, texts) if self._is_hot else None
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- neither is needed here
-        """See `base.StreamEncoder`. A block that we would open with its first words is open on the wire."""
+        """See `codec.StreamEncoder`. A block that we would open with its first words is open on the wire."""
         for event in seen:
             self.encode(event)
             if isinstance(event, PartStarted) and isinstance(event.header, Text | Reasoning):

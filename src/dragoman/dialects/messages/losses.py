@@ -7,7 +7,7 @@ request is rejected. In answers a `refuse` acts as `drop`: a stream that has beg
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.model.outcome import Usage
 
 _NOT_STRICT = frozenset(

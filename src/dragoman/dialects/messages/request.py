@@ -43,7 +43,7 @@ from dragoman.core.request_settings import (
     unsaid_noter,
 )
 from dragoman.core.schemas import SchemaRules, fix_schema
-from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.messages.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.tools import (

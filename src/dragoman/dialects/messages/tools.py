@@ -30,7 +30,7 @@ from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
 from dragoman.core.tool_cache import Kept, remembered, written_once
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, TOOL_CHOICES, TOOL_FAMILIES

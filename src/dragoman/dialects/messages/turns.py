@@ -47,7 +47,7 @@ from dragoman.core.fields import (
 from dragoman.core.freeform import wrap_input
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import split_family
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.dialects.messages.blocks import part_from_block, part_of, read_content, type_of
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import (

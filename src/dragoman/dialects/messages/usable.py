@@ -9,13 +9,11 @@ import re
 from collections.abc import Sequence
 
 from dragoman._json import FAST_FAILURES
-from dragoman.dialects.base import EncodeContext, Look
+from dragoman.dialects.codec import EncodeContext, Look
 from dragoman.dialects.messages.wire import (
     STOP_REASONS,
-    InputFragment,
     UsableBlock,
     UsableEvent,
-    decode_block_delta,
     decode_usable_body,
     decode_usable_event,
 )
@@ -28,7 +26,7 @@ _ID = re.compile("[a-zA-Z0-9_-]+")  # what the vendor takes back
 
 
 class MessagesCheck:
-    """A `base.FrameCheck` for Messages."""
+    """A `codec.FrameCheck` for Messages."""
 
     harmless: frozenset[str] = frozenset({"unknown_block"})
     ending = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -67,12 +65,8 @@ class MessagesCheck:
             elif isinstance(event, PartStarted) and isinstance(event.header, Result):
                 self._awaits_end = True
 
-    def plain(self, raw: bytes, event: Event | None) -> bytes | None:  # noqa: ARG002 -- others need it
+    def plain(self, raw: bytes, count: int) -> bytes | None:  # noqa: ARG002 -- others need it
         return raw
-
-    def plain_input_size(self, data: bytes) -> int:
-        delta = decode_block_delta(data).delta
-        return len(delta.partial_json) if isinstance(delta, InputFragment) else 0
 
     def keep_alive(self) -> bytes:
         return b'event: ping\ndata: {"type":"ping"}\n\n'

@@ -14,7 +14,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import LossBook
 from dragoman.core.seals import seal_to_encrypted, seals_from_encrypted
 from dragoman.core.store_notes import AnswerEnd, StoreNotes, open_call_ids, open_calls
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.answer import read_end, read_extra, read_usage
 from dragoman.dialects.responses.envelope import (
     ECHO,

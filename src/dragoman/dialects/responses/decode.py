@@ -29,17 +29,18 @@ from dragoman.core.open_parts import (
     Parts,
     Problems,
 )
-from dragoman.dialects.base import DecodeContext, Step
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.responses.answer import (
+    LIMITS_EVENT,
     read_end,
     read_finish,
+    read_limits,
     read_started,
     read_usage,
 )
 from dragoman.dialects.responses.errors import decode_error, read_error
 from dragoman.dialects.responses.events import HANDLERS, is_content
 from dragoman.dialects.responses.items import check_item
-from dragoman.dialects.responses.limits import LIMITS_EVENT, read_limits
 from dragoman.dialects.responses.output import Output
 from dragoman.dialects.responses.wire import (
     ENVELOPE_FIELDS,
@@ -49,6 +50,7 @@ from dragoman.dialects.responses.wire import (
     ReasoningTextDelta,
     decode_delta,
 )
+from dragoman.dialects.stream_decoder import Step
 from dragoman.errors import MalformedJson
 from dragoman.model.events import (
     Completed,
@@ -118,7 +120,7 @@ class ResponsesReader:
         self._limits: Limits | None = None  # reported before the answer began
 
     def find_delta(self, _opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
-        """See `base.FrameReader`. Read by its type alone."""
+        """See `stream_decoder.FrameReader`. Read by its type alone."""
         try:
             delta = decode_delta(data)
         except FAST_FAILURES:
@@ -127,7 +129,7 @@ class ResponsesReader:
         if known is None:
             return None
         wire, part, index = known
-        if wire is not type(delta) or not part.is_plain:
+        if wire is not type(delta) or not part.is_plain or delta.output_index is None:
             return None
         text = delta.delta
         if type(part) is OpenCall:

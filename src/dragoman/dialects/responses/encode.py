@@ -23,7 +23,7 @@ from dragoman.core.ids import Minter
 from dragoman.core.losses import answer_book
 from dragoman.core.store_notes import AnswerEnd
 from dragoman.core.usage import merge_usage
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.encode_items import EventWriter, ItemStream, StreamState
 from dragoman.dialects.responses.envelope import Ending, Envelope, ending_of, required_action
 from dragoman.dialects.responses.errors import failed_fields
@@ -138,7 +138,7 @@ class ResponsesEncoder:
     def deltas(
         self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
     ) -> bytes | None:
-        """See `base.StreamEncoder`."""
+        """See `codec.StreamEncoder`."""
         template = self._items.template
         is_same = template.kind is kind and template.part == part
         return self._events.deltas(template, texts) if is_same else None
@@ -152,7 +152,7 @@ class ResponsesEncoder:
         return self._state is _State.OPEN and type(event) in _ABOUT_PARTS and not is_aside
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- there is but one
-        """See `base.StreamEncoder`. A message whose texts have ended has ended on the wire."""
+        """See `codec.StreamEncoder`. A message whose texts have ended has ended on the wire."""
         for event in seen:
             self.encode(event)
         if self._state is _State.OPEN and not self._items.has_open_part:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from dragoman._json import Raw, dumps
 from dragoman.core.fields import own_fields, read_object, read_text
 from dragoman.core.losses import LossBook
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import REASON_OF_FINISH, RESPONSE_FIELDS

@@ -3,7 +3,7 @@
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import REQUEST_LOSSES, LossRule, LossTable, foreign_noter
 from dragoman.core.schemas import SchemaRules
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 
 LOSSES: LossTable = {
     **REQUEST_LOSSES,

@@ -34,7 +34,7 @@ from dragoman.core.request_settings import (
     settle_user,
     unsaid_noter,
 )
-from dragoman.dialects.base import EncodedRequest, Target
+from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (

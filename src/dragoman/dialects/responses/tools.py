@@ -30,7 +30,7 @@ from dragoman.core.fields import (
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import fix_schema
 from dragoman.core.tool_cache import Kept, remembered, written_once
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import note_foreign
 from dragoman.dialects.responses.wire import NATIVE_TOOLS, TOOL_KINDS

@@ -38,7 +38,7 @@ from dragoman.core.losses import LossBook, instruction_texts
 from dragoman.core.pairing import bare_text, unmark_error
 from dragoman.core.seals import seal_to_encrypted, split_family
 from dragoman.core.surrogates import replace_lone
-from dragoman.dialects.base import Target
+from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.content import media_fields, read_content
 from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject
 from dragoman.dialects.responses.items import (

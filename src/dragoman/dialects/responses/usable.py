@@ -9,7 +9,7 @@ events of parts and the details of usage are needed by nobody.
 from collections.abc import Sequence
 
 from dragoman._json import FAST_FAILURES
-from dragoman.dialects.base import EncodeContext, Look
+from dragoman.dialects.codec import EncodeContext, Look
 from dragoman.dialects.responses.wire import (
     KEEPALIVE_EVENTS,
     MAPPED_EVENTS,
@@ -19,7 +19,6 @@ from dragoman.dialects.responses.wire import (
     STRICT_PREFIXES,
     UsableEvent,
     UsableItem,
-    decode_delta,
     decode_named_item,
     decode_string,
     decode_usable_body,
@@ -68,7 +67,7 @@ it belongs to a tool that the provider runs: those have no deltas."""
 
 
 class ResponsesCheck:
-    """A `base.FrameCheck` for Responses."""
+    """A `codec.FrameCheck` for Responses."""
 
     harmless: frozenset[str] = frozenset()
     ending = b""  # nothing stands for the whole output that the last event repeats
@@ -112,14 +111,8 @@ class ResponsesCheck:
             elif isinstance(event, ReasoningDelta | PartEnded):
                 self._awaits_thought = False
 
-    def plain(self, raw: bytes, event: Event | None) -> bytes | None:
-        if type(event) is ReasoningDelta and event.index >= self._parts[event.channel == "summary"]:
-            return None
-        is_placed = b'"item_id":' in raw and b'"output_index":' in raw
-        return raw if is_placed else None
-
-    def plain_input_size(self, data: bytes) -> int:
-        return len(decode_delta(data).delta)
+    def plain(self, raw: bytes, count: int) -> bytes | None:  # noqa: ARG002 -- others need it
+        return raw
 
     def keep_alive(self) -> bytes:
         # Without a number: the next is the upstream's to give.

@@ -14,8 +14,7 @@ from msgspec import Struct, structs
 from dragoman._json import as_object, dumps, raw
 from dragoman.core.failures import status_of
 from dragoman.core.fold import fold, unfold
-from dragoman.dialects.base import EncodeContext
-from dragoman.dialects.registry import Codec
+from dragoman.dialects.codec import Codec, EncodeContext
 from dragoman.errors import UpstreamError
 from dragoman.model.events import (
     Event,

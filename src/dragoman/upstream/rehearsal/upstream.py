@@ -11,9 +11,9 @@ from dragoman.core.failures import error_info
 from dragoman.core.ids import Minter
 from dragoman.core.pairing import pair_results
 from dragoman.core.secrets import NO_SECRETS
-from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat import is_legacy
-from dragoman.dialects.registry import Codec, codec
+from dragoman.dialects.codec import Codec, EncodeContext
+from dragoman.dialects.registry import codec
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import ErrorInfo, ErrorKind
 from dragoman.model.parts import Dialect

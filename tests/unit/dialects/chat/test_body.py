@@ -11,8 +11,8 @@ from dragoman._json import Raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
-from dragoman.dialects.base import DecodeContext, EncodeContext
 from dragoman.dialects.chat import LOSSES, read_body
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.model.events import (
     Completed,

@@ -4,8 +4,8 @@ import pytest
 
 from chat_help import DONE, Reading, call, chunk, finish, read, sse
 from dragoman.core.call_input import judge
-from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.chat import ChatReader
+from dragoman.dialects.codec import DecodeContext
 from dragoman.model.events import (
     Failed,
     Finished,

@@ -6,8 +6,8 @@ import pytest
 
 from chat_help import DONE, call, chunk, finish, read, sse
 from dragoman._json import Raw
-from dragoman.dialects.base import DecodeContext
 from dragoman.dialects.chat import ChatReader
+from dragoman.dialects.codec import DecodeContext
 from dragoman.model.events import (
     Completed,
     Failed,

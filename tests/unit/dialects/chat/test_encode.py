@@ -10,8 +10,8 @@ from openai.types.chat import ChatCompletionChunk
 from chat_help import DONE, call, chunk, finish, frames, payloads, read
 from dragoman._json import Raw
 from dragoman.core.serialize import Serializer
-from dragoman.dialects.base import EncodeContext
 from dragoman.dialects.chat import ChatEncoder
+from dragoman.dialects.codec import EncodeContext
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.dialects.base import DecodeContext, StreamDecoder
 from dragoman.dialects.chat.decode import ChatReader
+from dragoman.dialects.codec import DecodeContext
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.model.events import Event, Failed
 from dragoman.model.outcome import Problem
 

@@ -5,7 +5,7 @@ import pytest
 from codex_reading import completed, note, raw_item, read, read_all, started, turn_completed
 from dragoman._json import raw
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStarted, Started
 from dragoman.model.parts import Call, Opaque, Result, Text

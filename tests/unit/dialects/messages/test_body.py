@@ -13,7 +13,7 @@ from dragoman.core.call_input import judge
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
-from dragoman.dialects.base import DecodeContext, EncodeContext
+from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.messages import LOSSES, read_body
 from dragoman.dialects.registry import codec
 from dragoman.model.events import (

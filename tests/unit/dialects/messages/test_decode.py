@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman._json import Raw, raw
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.messages import MessagesReader
 from dragoman.model.events import (
     AnnotationAdded,

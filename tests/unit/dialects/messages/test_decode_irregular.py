@@ -6,8 +6,9 @@ import pytest
 
 from dragoman._json import Raw
 from dragoman.core.call_input import judge
-from dragoman.dialects.base import DecodeContext, StreamDecoder
+from dragoman.dialects.codec import DecodeContext
 from dragoman.dialects.messages import MessagesReader
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.model.events import (
     Completed,
     Failed,

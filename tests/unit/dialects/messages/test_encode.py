@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 import doors
 from dragoman._json import Raw
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import MessagesEncoder
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (

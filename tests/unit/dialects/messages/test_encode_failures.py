@@ -3,7 +3,7 @@
 import pytest
 
 import doors
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.messages import LOSSES, MessagesEncoder
 from dragoman.model.events import (
     Completed,

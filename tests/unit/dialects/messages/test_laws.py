@@ -11,7 +11,6 @@ import doors
 from dragoman.core.aliases import NameMap, original_id
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import StreamDecoder
 from dragoman.dialects.messages import (
     DEFAULT_TARGET,
     MessagesReader,
@@ -21,6 +20,7 @@ from dragoman.dialects.messages import (
 )
 from dragoman.dialects.messages.wire import CUT_REASONS
 from dragoman.dialects.registry import codec
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.errors import RequestRefused
 from dragoman.model.events import Event
 from dragoman.model.outcome import Outcome

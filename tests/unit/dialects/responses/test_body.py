@@ -10,7 +10,7 @@ from dragoman._json import Raw, raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
 from dragoman.core.losses import answer_book
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.dialects.responses import LOSSES, read_body
 from dragoman.model.events import (

@@ -6,7 +6,7 @@ import pytest
 
 import doors
 from dragoman._json import Raw, raw
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses import ResponsesEncoder
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (

@@ -3,7 +3,7 @@
 import json
 
 from dragoman._json import Raw
-from dragoman.dialects.responses.limits import read_limits
+from dragoman.dialects.responses.answer import read_limits
 from dragoman.dialects.translate import make_decoder
 from dragoman.model.events import Event, LimitsReported, Started
 from dragoman.model.outcome import Limits, LimitWindow

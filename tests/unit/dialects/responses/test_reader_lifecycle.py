@@ -7,8 +7,8 @@ import pytest
 from dragoman._json import Raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import StreamDecoder
 from dragoman.dialects.responses import ResponsesReader
+from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.errors import MalformedJson
 from dragoman.model.events import (
     Completed,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dragoman.core.fold import fold
-from dragoman.dialects.base import DecodeContext
+from dragoman.dialects.codec import DecodeContext
 from dragoman.model.events import Event, Failed, Finished, InputDelta, PartEnded, PartStarted
 from dragoman.model.parts import Call, Reasoning, Text
 from responses_help import (

@@ -12,7 +12,7 @@ from doors import check_chat, check_messages, check_responses
 from dragoman._json import Raw
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.responses.mcp_calls import ServerTool, mcp_result
 from dragoman.dialects.translate import make_encoder
 from dragoman.engine.events import (

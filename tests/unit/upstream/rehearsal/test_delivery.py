@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.core.fold import fold
 from dragoman.core.grammar import is_grammatical
-from dragoman.dialects.base import EncodeContext
+from dragoman.dialects.codec import EncodeContext
 from dragoman.dialects.registry import codec
 from dragoman.errors import UpstreamError
 from dragoman.model.events import Failed, InputDelta, TextDelta, UsageReported

@@ -1,11 +1,11 @@
-"""Which call a delta belongs to: every row of the table in `slots`, and the bad servers that made it necessary."""
+"""Which call a delta belongs to: every row of the table in `call_numbers`, and the bad servers that made it necessary."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.call_input import Extent
-from dragoman.dialects.chat.slots import CallName, Slots
+from dragoman.dialects.chat.call_numbers import CallName, CallNumbers
 
 Entry = tuple[int | None, str, str]
 
@@ -15,30 +15,30 @@ def place(
     whole: bool = False,
     declared: tuple[str, ...] = (),
     has_input: bool = True,
-) -> tuple[list[list[int]], list[str], Slots]:
-    """The slots of each chunk's entries, and the kinds of what was irregular."""
-    slots = Slots(lambda _: whole, declared)
+) -> tuple[list[list[int]], list[str], CallNumbers]:
+    """The numbers of each chunk's entries, and the kinds of what was irregular."""
+    numbers = CallNumbers(lambda _: whole, declared)
     placed: list[list[int]] = []
     odd: list[str] = []
     for chunk in chunks:
-        slots.begin(len(chunk))
+        numbers.begin(len(chunk))
         row: list[int] = []
         for index, call_id, name in chunk:
-            found = slots.place(index, call_id, name, has_input=has_input)
-            row.append(found.slot)
+            found = numbers.place(index, call_id, name, has_input=has_input)
+            row.append(found.number)
             odd += [kind for kind, _ in found.problems]
         placed.append(row)
-    return placed, odd, slots
+    return placed, odd, numbers
 
 
 def test_regular_deltas_go_by_index_and_nothing_is_odd() -> None:
-    placed, odd, slots = place(
+    placed, odd, numbers = place(
         [(0, "a", "f")], [(0, "", "")], [(1, "b", "g")], [(1, "", "")], [(0, "", "")]
     )
     assert placed == [[0], [0], [1], [1], [0]]
     assert odd == []
-    assert [slots.id_of(0), slots.id_of(1)] == ["a", "b"]
-    assert (slots.slot_at(1), slots.slot_at(2)) == (1, None)
+    assert [numbers.id_of(0), numbers.id_of(1)] == ["a", "b"]
+    assert (numbers.number_at(1), numbers.number_at(2)) == (1, None)
 
 
 def test_every_entry_of_a_chunk_is_placed() -> None:  # M017
@@ -46,10 +46,10 @@ def test_every_entry_of_a_chunk_is_placed() -> None:  # M017
 
 
 def test_new_id_with_a_name_takes_an_occupied_index_over() -> None:  # M005
-    placed, odd, slots = place([(0, "a", "f")], [(0, "b", "g")], [(0, "", "")])
+    placed, odd, numbers = place([(0, "a", "f")], [(0, "b", "g")], [(0, "", "")])
     assert placed == [[0], [1], [1]]
     assert odd == ["index_reused"]
-    assert slots.slot_at(0) == 1
+    assert numbers.number_at(0) == 1
 
 
 def test_known_id_is_found_at_an_index_taken_over() -> None:
@@ -57,10 +57,10 @@ def test_known_id_is_found_at_an_index_taken_over() -> None:
 
 
 def test_fresh_id_without_a_name_continues_and_the_first_id_wins() -> None:  # M009
-    placed, odd, slots = place([(0, "id0", "write")], [(0, "id1", "")], [(0, "id2", "")])
+    placed, odd, numbers = place([(0, "id0", "write")], [(0, "id1", "")], [(0, "id2", "")])
     assert placed == [[0], [0], [0]]
     assert odd == ["id_mismatch", "id_mismatch"]
-    assert slots.id_of(0) == "id0"
+    assert numbers.id_of(0) == "id0"
 
 
 def test_repeated_id_continues_its_call() -> None:  # M030
@@ -70,15 +70,15 @@ def test_repeated_id_continues_its_call() -> None:  # M030
 
 
 def test_empty_id_and_name_overwrite_nothing() -> None:  # M026
-    _, odd, slots = place([(0, "a", "f")], [(0, "", "")])
-    assert (slots.id_of(0), slots.name_of(0).text, odd) == ("a", "f", [])
+    _, odd, numbers = place([(0, "a", "f")], [(0, "", "")])
+    assert (numbers.id_of(0), numbers.name_of(0).text, odd) == ("a", "f", [])
 
 
 def test_late_id_is_adopted_and_reported() -> None:  # M029
-    placed, odd, slots = place([(0, "", "f")], [(0, "a", "")])
+    placed, odd, numbers = place([(0, "", "f")], [(0, "a", "")])
     assert placed == [[0], [0]]
     assert odd == ["late_id"]
-    assert slots.id_of(0) == "a"
+    assert numbers.id_of(0) == "a"
 
 
 def test_late_id_beside_the_same_name_is_no_new_call() -> None:
@@ -90,10 +90,10 @@ def test_id_beside_another_name_is_a_new_call_even_after_one_without_id() -> Non
 
 
 def test_late_name_is_reported_once() -> None:  # M038
-    placed, odd, slots = place([(0, "a", "")], [(0, "", "f")], [(0, "", "")])
+    placed, odd, numbers = place([(0, "a", "")], [(0, "", "f")], [(0, "", "")])
     assert placed == [[0], [0], [0]]
     assert odd == ["late_name"]
-    assert slots.name_of(0).text == "f"
+    assert numbers.name_of(0).text == "f"
 
 
 def test_id_at_a_new_index_without_a_name_goes_to_its_call() -> None:
@@ -101,10 +101,10 @@ def test_id_at_a_new_index_without_a_name_goes_to_its_call() -> None:
 
 
 def test_same_id_with_a_name_at_a_new_index_is_a_call_without_id() -> None:
-    placed, odd, slots = place([(0, "a", "f")], [(1, "a", "f")])
+    placed, odd, numbers = place([(0, "a", "f")], [(1, "a", "f")])
     assert placed == [[0], [1]]
     assert odd == ["duplicate_id"]
-    assert slots.id_of(1) == ""
+    assert numbers.id_of(1) == ""
 
 
 def test_server_without_ids_that_gives_every_call_index_zero() -> None:
@@ -183,11 +183,11 @@ def test_name_repeated_without_id_and_index_continues() -> None:
 
 
 def test_piece_of_a_declared_name_without_id_and_index_continues() -> None:
-    placed, _, slots = place(
+    placed, _, numbers = place(
         [(None, "", "edit_ex")], [(None, "", "isting")], declared=("edit_existing",)
     )
     assert placed == [[0], [0]]
-    assert slots.name_of(0).text == "edit_existing"
+    assert numbers.name_of(0).text == "edit_existing"
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -312,6 +312,6 @@ entries = st.tuples(
 @given(st.lists(st.lists(entries, max_size=3), max_size=6), st.booleans())
 def test_slots_are_dense_in_order_of_first_sight(chunks: list[list[Entry]], whole: bool) -> None:
     placed, _, _ = place(*chunks, whole=whole)
-    flat = [slot for row in placed for slot in row]
+    flat = [number for row in placed for number in row]
     seen = list(dict.fromkeys(flat))
     assert seen == list(range(len(seen)))

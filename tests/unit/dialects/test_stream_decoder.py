@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.open_parts import OpenPart, OpenReasoning, OpenText, Parts
-from dragoman.dialects.base import Step, StreamDecoder
+from dragoman.dialects.stream_decoder import Step, StreamDecoder
 from dragoman.errors import MalformedJson
 from dragoman.model.events import Completed, Event, Failed, Noticed, ReasoningDelta, TextDelta
 from dragoman.model.outcome import ErrorInfo, Problem

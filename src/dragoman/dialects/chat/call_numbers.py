@@ -1,9 +1,9 @@
 """Which call a Chat delta belongs to, and what that call is named.
 
 A Chat delta names its call by `index`, and only the first delta of a call should carry an id and a name. Servers leave
-the index out, give every call index 0, repeat or change the id on every delta, and cut names in two. `Slots` gives each
-entry of `tool_calls` a slot: a dense number in order of first sight. It reads no arguments; whether a call's input is
-already whole it asks its owner.
+the index out, give every call index 0, repeat or change the id on every delta, and cut names in two. `CallNumbers` gives
+each entry of `tool_calls` the number of its call; numbers are dense, in order of first sight. It reads no arguments;
+whether a call's input is already whole it asks its owner.
 
 A delta that has an index:
 
@@ -42,9 +42,9 @@ Problem = tuple[str, str]
 
 
 class Placement(Struct, frozen=True):
-    """Where an entry went: its slot, whether that opened a call, and what was irregular about it."""
+    """Where an entry went: its number, whether that opened a call, and what was irregular about it."""
 
-    slot: int
+    number: int
     is_new: bool
     problems: tuple[Problem, ...] = ()
 
@@ -113,10 +113,10 @@ class CallName:
         return ("changed_name", f"expected the name {self.text!r} to stay, got {piece!r}")
 
 
-class Slots:
+class CallNumbers:
     """One choice's calls. Announce each chunk with `begin`, then `place` its entries in order.
 
-    `is_whole(slot)` says whether the input of that call is a complete JSON object by now; `declared` are the names of
+    `is_whole(number)` says whether the input of that call is a complete JSON object by now; `declared` are the names of
     the tools that were offered, if known.
     """
 
@@ -131,7 +131,7 @@ class Slots:
         self._entries = 0
         self._position = 0
         self._opened = 0  # calls without an index that this chunk has opened
-        self._spoken: set[int] = set()  # slots this chunk has addressed
+        self._spoken: set[int] = set()  # numbers this chunk has addressed
 
     def begin(self, entries: int) -> None:
         """A new chunk, with so many entries."""
@@ -143,34 +143,34 @@ class Slots:
     def place(
         self, index: Hashable | None, call_id: str, name: str, *, has_input: bool
     ) -> Placement:
-        """The slot of the next entry. `call_id` and `name` are "" where the entry has none."""
+        """The number of the next entry. `call_id` and `name` are "" where the entry has none."""
         problems: list[Problem] = []
         if index is None:
             problems.append(("missing_index", "expected an index on every tool call, got none"))
             found = self._without_index(call_id, name, has_input=has_input)
         else:
             found = self._at_index(index, call_id, name, has_input=has_input)
-        slot = self._open(index, call_id, problems) if found is None else found
+        number = self._open(index, call_id, problems) if found is None else found
         if found is not None and call_id:
-            problems.append(self._see_id(slot, call_id))
-        if found is not None and name and not self._names[slot].text:
+            problems.append(self._see_id(number, call_id))
+        if found is not None and name and not self._names[number].text:
             message = f"expected the name in a call's first delta, got {name!r} later"
             problems.append(("late_name", message))
-        problem = self._names[slot].take(name, has_input=has_input)
+        problem = self._names[number].take(name, has_input=has_input)
         if problem is not None:
             problems.append(problem)
         self._position += 1
-        self._spoken.add(slot)
-        return Placement(slot, found is None, tuple(problems))
+        self._spoken.add(number)
+        return Placement(number, found is None, tuple(problems))
 
-    def id_of(self, slot: int) -> str:
+    def id_of(self, number: int) -> str:
         """The first id the wire gave this call; "" if it gave none, or one that another call has."""
-        return self._ids[slot]
+        return self._ids[number]
 
-    def name_of(self, slot: int) -> CallName:
-        return self._names[slot]
+    def name_of(self, number: int) -> CallName:
+        return self._names[number]
 
-    def slot_at(self, index: Hashable) -> int | None:
+    def number_at(self, index: Hashable) -> int | None:
         """The call that an index stands for by now."""
         return self._by_index.get(index)
 
@@ -201,9 +201,9 @@ class Slots:
         again = self._is_again(current, has_input=has_input)
         return None if again or not self._names[current].is_own(name) else current
 
-    def _is_again(self, slot: int, *, has_input: bool) -> bool:
+    def _is_again(self, number: int, *, has_input: bool) -> bool:
         """Whether a named delta for this call must be the first of another."""
-        return slot in self._spoken or (has_input and self._is_whole(slot))
+        return number in self._spoken or (has_input and self._is_whole(number))
 
     def _continued(self) -> int:
         """The call that an entry without index, id and name speaks to."""
@@ -216,30 +216,30 @@ class Slots:
         return row[min(self._position, len(row) - 1)]
 
     def _open(self, index: Hashable | None, call_id: str, problems: list[Problem]) -> int:
-        slot = len(self._ids)
+        number = len(self._ids)
         if index is None:
-            self._row = [*self._row, slot] if self._opened else [slot]
+            self._row = [*self._row, number] if self._opened else [number]
             self._opened += 1
         else:
             if index in self._by_index:
                 message = f"expected an index of its own for each call, got {index} again"
                 problems.append(("index_reused", message))
-            self._by_index[index] = slot
+            self._by_index[index] = number
         if call_id in self._by_id:
             message = f"expected an id of its own for each call, got {call_id!r} again"
             problems.append(("duplicate_id", message))
             call_id = ""
         if call_id:
-            self._by_id[call_id] = slot
+            self._by_id[call_id] = number
         self._ids.append(call_id)
         self._names.append(CallName(self._declared))
-        return slot
+        return number
 
-    def _see_id(self, slot: int, call_id: str) -> Problem:
-        known = self._ids[slot]
+    def _see_id(self, number: int, call_id: str) -> Problem:
+        known = self._ids[number]
         if not known:
-            self._ids[slot] = call_id
-            self._by_id[call_id] = slot
+            self._ids[number] = call_id
+            self._by_id[call_id] = number
             return ("late_id", f"expected the id in a call's first delta, got {call_id!r} later")
         if call_id == known:
             return (
