@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from dragoman.core.fold import Delta, join_part
+from dragoman.core.fold import join_part
 from dragoman.model.events import (
+    Delta,
     Event,
     InputDelta,
     PartEnded,

@@ -20,6 +20,7 @@ from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
+    Delta,
     Event,
     Failed,
     Finished,
@@ -50,10 +51,6 @@ from dragoman.model.parts import (
     Result,
     Seal,
     Text,
-)
-
-Delta = (
-    TextDelta | ReasoningDelta | InputDelta | OutputDelta | MediaDelta | AnnotationAdded | SealAdded
 )
 
 
@@ -103,32 +100,14 @@ class _Folding:
                     self._usage = merge_usage(self._usage, event.usage)
                 case Completed():
                     self._completed = event
+                case LimitsReported():
+                    self._limits = event.limits
+                case Failed():
+                    self._error = event.error
+                case Progress() | Noticed():
+                    pass
                 case _:
-                    self._take_other(event)
-
-    def _take_other(
-        self,
-        event: ReasoningDelta
-        | OutputDelta
-        | MediaDelta
-        | AnnotationAdded
-        | SealAdded
-        | LimitsReported
-        | Failed
-        | Progress
-        | Noticed,
-    ) -> None:
-        match event:
-            case ReasoningDelta() | OutputDelta() | MediaDelta() | AnnotationAdded() | SealAdded():
-                self._draft(event.part).deltas.append(event)
-            case LimitsReported():
-                self._limits = event.limits
-            case Failed():
-                self._error = event.error
-            case Progress() | Noticed():
-                pass
-            case _:
-                assert_never(event)
+                    self._draft(event.part).deltas.append(event)
 
     def outcome(self) -> Outcome:
         started, completed = self._started, self._completed

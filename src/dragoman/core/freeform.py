@@ -95,6 +95,10 @@ class _State(Enum):
 
 
 _WHOLE = frozenset({_State.START, _State.END, _State.PLAIN})
+# Where blanks mean nothing.
+_BETWEEN = frozenset(
+    {_State.START, _State.KEY, _State.COLON, _State.VALUE, _State.AFTER, _State.END}
+)
 
 
 class _InnerWrapper:
@@ -193,7 +197,10 @@ class Unwrapper:
         texts: list[str] = []
         index, size = 0, len(fragment)
         while index < size:
-            index = self._HANDLERS[self._state](self, fragment, index, texts)
+            if fragment[index] in _BLANK and self._state in _BETWEEN:
+                index += 1
+            else:
+                index = self._HANDLERS[self._state](self, fragment, index, texts)
         return "".join(texts)
 
     def finish(self) -> str:
@@ -211,8 +218,6 @@ class Unwrapper:
                 return ""
 
     def _read_start(self, text: str, index: int, texts: list[str]) -> int:
-        if text[index] in _BLANK:
-            return index + 1
         if text[index] == "{":
             self._state = _State.KEY
             return index + 1
@@ -220,8 +225,6 @@ class Unwrapper:
 
     def _read_key(self, text: str, index: int, texts: list[str]) -> int:
         match text[index]:
-            case " " | "\t" | "\n" | "\r":
-                return index + 1
             case '"':
                 self._state = _State.NAME
                 self._keys += 1
@@ -241,16 +244,12 @@ class Unwrapper:
         return index
 
     def _read_colon(self, text: str, index: int, texts: list[str]) -> int:
-        if text[index] in _BLANK:
-            return index + 1
         if text[index] == ":":
             self._state = _State.VALUE
             return index + 1
         return self._give_up(text, texts)
 
     def _read_value(self, text: str, index: int, _: list[str]) -> int:
-        if text[index] in _BLANK:
-            return index + 1
         self._is_input = not self._has_input and "".join(self._name) == KEY
         if text[index] != '"':
             self._state = _State.NESTED
@@ -313,8 +312,6 @@ class Unwrapper:
 
     def _read_after(self, text: str, index: int, texts: list[str]) -> int:
         match text[index]:
-            case " " | "\t" | "\n" | "\r":
-                return index + 1
             case ",":
                 self._state = _State.KEY
                 return index + 1
@@ -324,8 +321,8 @@ class Unwrapper:
             case _:
                 return self._give_up(text, texts)
 
-    def _read_end(self, text: str, index: int, texts: list[str]) -> int:
-        return index + 1 if text[index] in _BLANK else self._give_up(text, texts)
+    def _read_end(self, text: str, _: int, texts: list[str]) -> int:
+        return self._give_up(text, texts)
 
     def _give_up(self, text: str, texts: list[str]) -> int:
         """This is no wrapper after all. Before any text is out, everything so far is the text."""

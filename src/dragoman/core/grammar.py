@@ -18,12 +18,13 @@ The machine sees order only, not whether deltas join to the value of PartEnded.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum, auto
-from typing import Never, assert_never
+from typing import Never, assert_never, get_args
 
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
+    Delta,
     Event,
     Failed,
     Finished,
@@ -52,15 +53,7 @@ class State(Enum):
     BROKEN = auto()  # a rule was broken: nothing is accepted any more
 
 
-_DELTAS: tuple[type[Event], ...] = (
-    TextDelta,
-    ReasoningDelta,
-    InputDelta,
-    OutputDelta,
-    MediaDelta,
-    AnnotationAdded,
-    SealAdded,
-)
+_DELTAS: tuple[type[Event], ...] = get_args(Delta)
 _BODY: tuple[type[Event], ...] = (
     PartStarted,
     *_DELTAS,
@@ -122,17 +115,10 @@ class Grammar:
         state = TRANSITIONS.get((self._state, type(event)))
         if state is None:
             self._refuse(event, f"it may not stand where the answer is {self._state.name}")
+        if isinstance(event, Delta):
+            self._grow(event)
+            return  # no delta changes the state
         match event:
-            case (
-                TextDelta()
-                | InputDelta()
-                | ReasoningDelta()
-                | OutputDelta()
-                | MediaDelta()
-                | AnnotationAdded()
-                | SealAdded()
-            ):
-                self._grow(event)
             case PartStarted():
                 self._start(event)
             case PartEnded():
@@ -162,16 +148,7 @@ class Grammar:
         self._open[event.part] = event
         self._unfinished.add(event.choice)
 
-    def _grow(
-        self,
-        event: TextDelta
-        | ReasoningDelta
-        | InputDelta
-        | OutputDelta
-        | MediaDelta
-        | AnnotationAdded
-        | SealAdded,
-    ) -> None:
+    def _grow(self, event: Delta) -> None:
         opened = self._open.get(event.part)
         if opened is None:
             self._refuse(event, f"part {event.part} is not open")

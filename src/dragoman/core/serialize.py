@@ -14,60 +14,30 @@ nothing is held by then. Holding keeps no more text than the decoder, which keep
 """
 
 from collections import deque
-from typing import assert_never
+from typing import get_args
 
 from msgspec.structs import replace
 
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
-    AnnotationAdded,
     Completed,
+    Delta,
     Event,
     Failed,
     Finished,
-    InputDelta,
     LimitsReported,
-    MediaDelta,
     Noticed,
-    OutputDelta,
     PartEnded,
     PartStarted,
     Progress,
-    ReasoningDelta,
-    SealAdded,
     Started,
-    TextDelta,
     UsageReported,
 )
 
-_AboutPart = (
-    TextDelta
-    | ReasoningDelta
-    | InputDelta
-    | OutputDelta
-    | MediaDelta
-    | AnnotationAdded
-    | SealAdded
-    | Progress
-    | Noticed
-    | PartEnded
-)
+_AboutPart = Delta | Progress | Noticed | PartEnded
 
 PASSING: frozenset[type[Event]] = frozenset(
-    {
-        TextDelta,
-        ReasoningDelta,
-        InputDelta,
-        OutputDelta,
-        MediaDelta,
-        AnnotationAdded,
-        SealAdded,
-        Progress,
-        UsageReported,
-        LimitsReported,
-        Noticed,
-        Started,
-    }
+    (*get_args(Delta), Progress, UsageReported, LimitsReported, Noticed, Started)
 )
 """What needs no thought while a Serializer is idle: everything but the events that open or end something."""
 
@@ -106,22 +76,10 @@ class Serializer:
             case Finished() | Failed() | Completed():
                 self._check_closed(event)
                 return (event,)
-            case (
-                TextDelta()
-                | InputDelta()
-                | ReasoningDelta()
-                | OutputDelta()
-                | MediaDelta()
-                | AnnotationAdded()
-                | SealAdded()
-                | Progress()
-                | Noticed()
-            ):
-                return self._pass(event)
             case Started() | UsageReported() | LimitsReported():
                 return (event,)
             case _:
-                assert_never(event)
+                return self._pass(event)
 
     def _start(self, event: PartStarted) -> tuple[Event, ...]:
         part, choice = event.part, event.choice

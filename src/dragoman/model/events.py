@@ -169,16 +169,15 @@ class Noticed(Struct, frozen=True, gc=False, tag_field="event", tag="noticed"):
     choice: int = 0
 
 
+Delta = (
+    TextDelta | ReasoningDelta | InputDelta | OutputDelta | MediaDelta | AnnotationAdded | SealAdded
+)
+"""What a part grows by."""
+
 Event = (
     Started
     | PartStarted
-    | TextDelta
-    | ReasoningDelta
-    | InputDelta
-    | OutputDelta
-    | MediaDelta
-    | AnnotationAdded
-    | SealAdded
+    | Delta
     | Progress
     | PartEnded
     | UsageReported

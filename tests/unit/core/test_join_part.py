@@ -5,9 +5,10 @@ from hypothesis import given
 
 from disagreements import find_disagreements
 from dragoman._json import Raw, loads
-from dragoman.core.fold import Delta, join_logprobs, join_part
+from dragoman.core.fold import join_logprobs, join_part
 from dragoman.model.events import (
     AnnotationAdded,
+    Delta,
     Event,
     InputDelta,
     MediaDelta,

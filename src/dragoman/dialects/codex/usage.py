@@ -1,6 +1,8 @@
 """What a Codex turn cost, and what the account may still spend."""
 
-from dragoman.core.fields import Fields, read_float, read_int, read_json, read_object, read_text
+from msgspec.structs import replace
+
+from dragoman.core.fields import Fields, read_bool, read_float, read_int, read_object, read_text
 from dragoman.model.outcome import Limits, LimitWindow, Usage
 
 _COUNTS = {
@@ -41,7 +43,7 @@ class TurnUsage:
         added = self._added or {}
         names = {*added, *counts}
         self._added = {name: added.get(name, 0) + counts.get(name, 0) for name in names}
-        return _usage(self._added)
+        return replace(Usage(), **self._added)
 
     def update(self, report: Fields) -> Usage | None:
         """The usage of the answer so far; None if the report has no numbers."""
@@ -55,7 +57,8 @@ class TurnUsage:
         if self._before is None:
             self._before = {name: count - last.get(name, 0) for name, count in total.items()}
         self._sum = total
-        return _usage({name: count - self._before.get(name, 0) for name, count in total.items()})
+        spent = {name: count - self._before.get(name, 0) for name, count in total.items()}
+        return replace(Usage(), **spent)
 
     def resume(self) -> "TurnUsage":
         """The count of the next answer of the same turn."""
@@ -84,28 +87,12 @@ def limits_from_wire(report: Fields) -> Limits | None:
         return None
     return Limits(
         windows=windows,
-        has_credits=_flag(credits_, "hasCredits"),
-        unlimited=_flag(credits_, "unlimited"),
+        has_credits=read_bool(credits_.get("hasCredits")),
+        unlimited=read_bool(credits_.get("unlimited")),
         balance=read_text(credits_.get("balance")) or None,
-    )
-
-
-def _usage(counts: dict[str, int]) -> Usage:
-    return Usage(
-        input=counts.get("input"),
-        output=counts.get("output"),
-        cached=counts.get("cached"),
-        cache_write=counts.get("cache_write"),
-        reasoning=counts.get("reasoning"),
-        total=counts.get("total"),
     )
 
 
 def _counts(report: Fields) -> dict[str, int]:
     counts = {name: read_int(report.get(key)) for name, key in _COUNTS.items()}
     return {name: count for name, count in counts.items() if count is not None}
-
-
-def _flag(fields: Fields, key: str) -> bool | None:
-    value = read_json(fields.get(key))
-    return value if isinstance(value, bool) else None

@@ -17,7 +17,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from dragoman.core.finish import settle_finish
-from dragoman.core.fold import Delta, join_part
+from dragoman.core.fold import join_part
 from dragoman.core.serialize import Serializer
 from dragoman.dialects.responses.mcp_calls import (
     ServerTool,
@@ -30,6 +30,7 @@ from dragoman.engine.events import CallSettled, EngineEvent, ModelSpoke, RunEnde
 from dragoman.model.events import (
     AnnotationAdded,
     Completed,
+    Delta,
     Event,
     Failed,
     Finished,
