@@ -25,6 +25,7 @@ import sys
 import tempfile
 import termios
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -230,11 +231,11 @@ def _become(request: dict[str, Any], standard: Sequence[int]) -> None:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
-        sys.excepthook(*sys.exc_info())
+        traceback.print_exc()
         code = 1
-    # What Python does at its end. Typeshed does not know the first.
+    # What Python does at its end: it waits for threads, then runs what was registered.
     vars(threading)["_shutdown"]()
-    atexit._run_exitfuncs()
+    vars(atexit)["_run_exitfuncs"]()
     _flush()
     # Python would take every module apart now, which costs more than most commands.
     os._exit(code)
