@@ -89,7 +89,7 @@ FLOODS: dict[str, tuple[bytes, bytes]] = {
 def flood(port: int, opening: bytes, block: bytes) -> int:
     """How much was sent before the other side had enough."""
     sent = 0
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         try:
             client.sendall(opening)
             while sent < FLOOD:
@@ -130,7 +130,7 @@ def test_client_that_writes_all_before_it_reads_sees_why_it_was_refused(
     size = 1_500_000 if status == 413 else 900_000
     path = "/nowhere" if status == 404 else PATH
     opening = head(path, f"content-length: {size}", key=KEY if status == 413 else "")
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as client:
         client.sendall(opening + b"x" * size + b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         told = b""
         while b"HTTP/1.1 200 OK" not in told:
@@ -229,7 +229,7 @@ def test_refused_request_whose_body_does_not_end_is_let_go(impatient: RunningGat
 def test_body_that_was_to_be_asked_for_and_was_not_wanted_is_not_waited_for(
     guarded: Served,
 ) -> None:
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as client:
         client.sendall(head(PATH, "expect: 100-continue", "content-length: 10"))
         told = b""
         while data := client.recv(65_536):
@@ -294,7 +294,7 @@ def test_client_that_does_not_read_its_last_answer_is_let_go() -> None:
                 with wire(running, receive_buffer=65_536) as stalled:
                     stalled.send(request(*fields))
                     assert stalled.head().startswith(b"http/1.1 200 ")
-                    wait_until(lambda: not running.server.server_state.connections, 15.0)
+                    wait_until(lambda: not running.server.server_state.connections, 60.0)
 
 
 def test_requests_that_are_not_answered_yet_are_few(guarded: Served) -> None:
@@ -303,7 +303,7 @@ def test_requests_that_are_not_answered_yet_are_few(guarded: Served) -> None:
     many = head(PATH, "content-length: 0") * 4000
     with ExitStack() as opened:
         for _ in range(20):
-            client = socket.create_connection(("127.0.0.1", guarded.port), timeout=10)
+            client = socket.create_connection(("127.0.0.1", guarded.port), timeout=30)
             opened.enter_context(client)
             client.sendall(many)
             told = b""
@@ -328,7 +328,7 @@ def test_idle_connections_of_a_burst_are_let_go(tmp_path: Path) -> None:
     with serving(tmp_path, {"DRAGOMAN_LOG_FORMAT": "json"}) as served, ExitStack() as opened:
         before, memory = handles_of(served.pid), memory_of(served.pid)
         for number in range(count):
-            client = socket.create_connection(("127.0.0.1", served.port), timeout=10)
+            client = socket.create_connection(("127.0.0.1", served.port), timeout=30)
             opened.enter_context(client)
             if number % 2:
                 client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -345,7 +345,7 @@ def test_running_out_of_file_handles_is_logged_and_survived(tmp_path: Path) -> N
         limit = handles_of(served.pid) + 10
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (limit, limit))
         clients = [
-            opened.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=10))
+            opened.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
             for _ in range(40)
         ]
         wait_until(lambda: "no file handles left" in served.log.read_text(encoding="utf-8"), 15.0)
@@ -364,7 +364,7 @@ def test_running_out_of_file_handles_is_logged_and_survived(tmp_path: Path) -> N
 
 def http_stream(port: int) -> socket.socket:
     """A connection that has been answered and is kept."""
-    client = socket.create_connection(("127.0.0.1", port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", port), timeout=30)
     client.sendall(request())
     assert client.recv(100).startswith(b"HTTP/1.1 200 ")
     return client

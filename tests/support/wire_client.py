@@ -39,7 +39,7 @@ class Wire:
     def __init__(self, gateway: RunningGateway, receive_buffer: int | None = None) -> None:
         host, port = gateway.url.removeprefix("http://").split(":")
         self._socket = socket.socket()
-        self._socket.settimeout(5)
+        self._socket.settimeout(30)
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.connect((host, int(port)))
