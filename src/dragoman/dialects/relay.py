@@ -251,12 +251,15 @@ class StreamRelay:
 
     def _take_deltas(self, deltas: Deltas) -> None:
         """Plain deltas of one part: passed on in one piece if nothing is to be looked at."""
-        if not self._passes_all(deltas):
+        if self._passes_all(deltas):
+            self._latest[deltas.part] = deltas.kind(deltas.part, deltas.texts[-1])
+            self._last = deltas.opening + deltas.lines[-1] + _BLANK
+        elif self.is_passing:
             for step in deltas.steps():
                 self._take_step(step)
             return
-        self._latest[deltas.part] = deltas.kind(deltas.part, deltas.texts[-1])
-        self._last = deltas.opening + deltas.lines[-1] + _BLANK
+        elif not self._is_exact:
+            self._write(self._restored(self._staged(deltas.events)))
         self._count += len(deltas.lines)
 
     def _passes_all(self, deltas: Deltas) -> bool:
