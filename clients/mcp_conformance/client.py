@@ -24,7 +24,7 @@ from dragoman.engine.validation import check_arguments
 from dragoman.errors import ToolError
 from dragoman.model.parts import Call
 from dragoman.upstream.rehearsal.arguments import arguments_for
-from dragoman.upstream.rehearsal.words import Words
+from dragoman.upstream.rehearsal.words import UserWords
 
 Table = dict[str, object]
 
@@ -107,7 +107,7 @@ def calls(tools: Sequence[Tool], context: Table) -> Iterator[tuple[Tool, Table]]
             assert other is not None
             yield tool, {"schema": loads(bytes(other))}
         else:
-            yield tool, arguments_for(tool.offer.declaration, Words())
+            yield tool, arguments_for(tool.offer.declaration, UserWords())
 
 
 async def call(tool: Tool, arguments: Table) -> None:
