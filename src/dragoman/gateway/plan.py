@@ -289,8 +289,10 @@ def _stage(
         tools = tuple(tool for tool in tools if tool.name not in planned.structured)
     if choice is not None and choice.mode == "allowed":
         choice = None
+    if tools is not request.tools or choice is not request.tool_choice:
+        request = structs.replace(request, tools=tools, tool_choice=choice)
     return stage_for(
-        structs.replace(request, tools=tools, tool_choice=choice),
+        request,
         formats="auto" if formats == _AUTO else formats,
         model=target.model,
         policy=TailPolicy() if target.obsidian is None else target.obsidian.tail,

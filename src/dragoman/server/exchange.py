@@ -44,7 +44,7 @@ from dragoman.gateway.reply import let_go
 from dragoman.gateway.targets import AttemptTarget
 from dragoman.model.outcome import ErrorInfo
 from dragoman.model.request import Request
-from dragoman.offload import offload
+from dragoman.offload import LARGE, offload
 from dragoman.server.attempt_recorder import AttemptRecorder
 from dragoman.server.client import Client
 from dragoman.server.doors import Door, stopping_error
@@ -161,7 +161,7 @@ class Exchange:
             if not is_called:
                 gateway.watch_soon(self)
             self.record.bytes_in = len(body)
-            continuing = await self._read(body)
+            continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
             # Streams last: nothing but `_request`, which goes with the first byte, may hold the request meanwhile.
             del body
             if continuing is not None:
@@ -211,8 +211,15 @@ class Exchange:
         caller = gateway.identify(self._raw_headers)
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
-    async def _read(self, body: bytes) -> Awaitable[Continuation] | None:
+    def _read(self, body: bytes) -> Awaitable[Continuation] | None:
         """Read the request. Returns what finds the response that it continues, if it continues one."""
+        if self._submits is None:
+            return self._note_request(body, self._decode(body))
+        self._check_body(body)
+        return continue_submitted(self._gateway.store, self._submits, body, self._caller())
+
+    async def _read_large(self, body: bytes) -> Awaitable[Continuation] | None:
+        """The same, without holding up the others."""
         size = len(body)
         if self._submits is None:
             return self._note_request(body, await offload(size, self._decode, body))
@@ -391,7 +398,11 @@ class Exchange:
         request = asked.request
         self.record.stream = request.stream is True
         stream = self.record.stream or target.settings.always_stream
-        planned = await offload(asked.size, plan_request, asked, target, stream=stream)
+        size = asked.size
+        if size < LARGE:
+            planned = plan_request(asked, target, stream=stream)
+        else:
+            planned = await offload(size, plan_request, asked, target, stream=stream)
         self._recorder.sent(target, planned)
         plan = plan_answer(
             request,

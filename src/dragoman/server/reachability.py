@@ -3,11 +3,11 @@
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-import dragoman.upstream.http.upstream  # noqa: F401 - where it cannot be imported `serve` cannot run: `check` must say so
 from dragoman.config.environment import default_store_path
 from dragoman.config.secrets import upstream_secrets
 from dragoman.config.settings import McpServerSettings, StoreSettings, UpstreamSettings
@@ -39,6 +39,8 @@ async def check_upstreams(
     patience: float = PATIENCE,
 ) -> list[Finding]:
     """Try all of them at once; one finding each, in their order."""
+    # Where it cannot be imported `serve` cannot run, whatever the upstreams are.
+    import_module("dragoman.upstream.http.upstream")
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_check_upstream(name, settings, environ, patience))

@@ -65,14 +65,20 @@ class Transport:
         """
         head = self._head(method, url, lines, body)
         connection = self._take_resting() or await self._obtain()
+        is_answered = False
         try:
-            return await self._ask(connection, head, body)
+            await connection.ask(head, body)
+            is_answered = True
         except UpstreamError as error:
             is_stale = connection.has_served and not connection.has_received
             if not is_stale or error.kind != "upstream":
                 raise
-        # The place of the stale connection is free, so what comes is a new one.
-        return await self._ask(await self._obtain(), head, body)
+        finally:
+            if not is_answered:  # failed, or the client has left
+                self._drop(connection)
+        if is_answered:
+            return HttpReply(self, connection, self._name)
+        return await self._ask_anew(head, body)
 
     async def close(self) -> None:
         for connection in tuple(self._open):
@@ -94,9 +100,11 @@ class Transport:
         if self._waiting:
             self._call_next()
 
-    async def _ask(self, connection: UpstreamConnection, head: bytes, body: bytes) -> "HttpReply":
+    async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
+        """After a stale connection. Its place is free, so what comes is a new one."""
+        connection = await self._obtain()
         with ExitStack() as undo:
-            undo.callback(self._drop, connection)  # if it fails, or the client leaves
+            undo.callback(self._drop, connection)
             await connection.ask(head, body)
             undo.pop_all()
         return HttpReply(self, connection, self._name)
