@@ -17,7 +17,7 @@ from dragoman.dialects.stream_decoder import StreamDecoder
 from dragoman.engine.events import EngineEvent
 from dragoman.engine.run import Engine
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Router, Toolbox
+from dragoman.engine.toolbox import CallRouter, Toolbox
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output, text_output
 from dragoman.engine.turn import TurnMachine
 from dragoman.model.events import Completed, Event, Finished, PartEnded, Started
@@ -79,7 +79,7 @@ def engine_runs(per_read: int) -> tuple[dict[str, Callable[[], object]], int]:
     loop = asyncio.new_event_loop()  # kept: making one costs as much as some hundred events
 
     def machine() -> object:
-        turn = TurnMachine(Router(Toolbox([tool]), (), lambda _, __: None), Schedule(8))
+        turn = TurnMachine(CallRouter(Toolbox([tool]), (), lambda _, __: None), Schedule(8))
         for read in reads:
             for event in read:
                 turn.hear(event)

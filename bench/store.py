@@ -25,7 +25,7 @@ from dragoman.model.request import Request, Tool, Turn
 from dragoman.store.contract import Store
 from dragoman.store.engine_store import open_store
 from dragoman.store.packing import StreamBuffer
-from dragoman.store.records import Draft, Ending
+from dragoman.store.records import Draft, StoredEnd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from postgres_server import run_postgres
@@ -83,13 +83,13 @@ def draft(name: str, parent: str | None = None) -> Draft:
     )
 
 
-ENDING = Ending(
+ENDING = StoredEnd(
     status="completed",
     body=BODY,
     stream=StreamBuffer(STREAM),
     upstream="u",
 )
-SMALL = Ending(status="completed", body=BODY_OF % b"yes")
+SMALL = StoredEnd(status="completed", body=BODY_OF % b"yes")
 
 
 def cpu() -> float:

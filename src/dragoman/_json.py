@@ -236,7 +236,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-class Shape(msgspec.Struct, frozen=True, gc=False):
+class StructureCount(msgspec.Struct, frozen=True, gc=False):
     """How much structure a document has, about: empty lists and objects are counted twice.
 
     depth: how deep it nests; up to the limit that was asked about it may be less than said, beyond it is exact.
@@ -246,7 +246,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     depth: int
 
 
-def shape_of(data: bytes, *, max_values: int, max_depth: int) -> Shape:
+def shape_of(data: bytes, *, max_values: int, max_depth: int) -> StructureCount:
     """The shape of JSON, in time linear in its length and in short steps; where a limit is passed, that of the beginning.
 
     What is no JSON has a shape as well: that of its brackets and commas outside of strings.
@@ -271,7 +271,7 @@ def shape_of(data: bytes, *, max_values: int, max_depth: int) -> Shape:
             highest = depth + max(accumulate(map(_STEP.__getitem__, brackets)))
         deepest = max(deepest, highest)
         depth += 2 * opened - len(brackets)
-    return Shape(values, deepest)
+    return StructureCount(values, deepest)
 
 
 def _height(brackets: bytes) -> int:

@@ -19,7 +19,7 @@ from dragoman.engine.actions import (
     TurnOutcome,
 )
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Router, Toolbox
+from dragoman.engine.toolbox import CallRouter, Toolbox
 from dragoman.engine.tools import Declaration, text_output
 from dragoman.engine.turn import TurnMachine
 from dragoman.model.events import Completed, Event, Failed, PartEnded
@@ -35,7 +35,7 @@ MAX_PARALLEL = 3
 PARALLEL, EXCLUSIVE, THEIRS = "read", "write", "mine"
 ERROR = ErrorInfo(kind="server", message="gone")
 TOOLS = Toolbox([Acting(say_ok, PARALLEL, is_parallel=True), Acting(say_ok, EXCLUSIVE)])
-ROUTER = Router(TOOLS, (Declaration(name=THEIRS),), lambda _, __: None)
+ROUTER = CallRouter(TOOLS, (Declaration(name=THEIRS),), lambda _, __: None)
 
 own_calls = st.builds(
     call,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from disagreements import find_disagreements
-from dragoman.core.grammar import Grammar
+from dragoman.core.grammar import GrammarChecker
 from dragoman.dialects.codex import CodexReader
 from dragoman.model.events import Event
 
@@ -26,7 +26,7 @@ def read_all(reader: CodexReader, messages: Iterable[Message]) -> list[Event]:
     events: list[Event] = []
     for message in messages:
         events.extend(reader.read_message(message))
-    grammar = Grammar()
+    grammar = GrammarChecker()
     for event in events:
         grammar.check(event)
     return events
@@ -36,7 +36,7 @@ def read(*messages: Message) -> tuple[list[Event], list[tuple[str, str]]]:
     """The events and problems of a whole stream."""
     reader = CodexReader()
     events = [*read_all(reader, messages), *reader.end()]
-    grammar = Grammar()
+    grammar = GrammarChecker()
     for event in events:
         grammar.check(event)
     assert grammar.is_over

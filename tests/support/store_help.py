@@ -14,7 +14,7 @@ from dragoman.model.request import Request, Turn
 from dragoman.store.contract import Store
 from dragoman.store.engine_store import open_store
 from dragoman.store.packing import StreamBuffer
-from dragoman.store.records import Draft, Ending
+from dragoman.store.records import Draft, StoredEnd
 
 __all__ = (
     "BOUND",
@@ -84,7 +84,7 @@ def draft(name: str = "resp_1", text: str = "hello", **changes: object) -> Draft
     return structs.replace(plain, **changes)
 
 
-def ending(text: str = "world", stream: bytes | None = None, **changes: object) -> Ending:
+def ending(text: str = "world", stream: bytes | None = None, **changes: object) -> StoredEnd:
     """An answer that says `text`."""
     content: list[object] = [{"type": "output_text", "text": text, "annotations": ()}]
     message: dict[str, object] = {
@@ -95,7 +95,7 @@ def ending(text: str = "world", stream: bytes | None = None, **changes: object) 
         "content": content,
     }
     sent = None if stream is None else StreamBuffer(stream)
-    plain = Ending(status="completed", body=body_of(message), stream=sent)
+    plain = StoredEnd(status="completed", body=body_of(message), stream=sent)
     return structs.replace(plain, **changes)
 
 
@@ -104,7 +104,7 @@ def said(text: str = "world") -> tuple[Part, ...]:
     return (Text(text=text, item_id="msg_1"),)
 
 
-def call_ending(*call_ids: str, **changes: object) -> Ending:
+def call_ending(*call_ids: str, **changes: object) -> StoredEnd:
     """An answer that waits for results."""
     calls = [
         {
@@ -117,7 +117,7 @@ def call_ending(*call_ids: str, **changes: object) -> Ending:
         }
         for number, call_id in enumerate(call_ids)
     ]
-    plain = Ending(status="completed", body=body_of(*calls), open_calls=call_ids)
+    plain = StoredEnd(status="completed", body=body_of(*calls), open_calls=call_ids)
     return structs.replace(plain, **changes)
 
 

@@ -45,7 +45,7 @@ from dragoman.model.events import (
 from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, Text
 
 
-class State(Enum):
+class GrammarState(Enum):
     SILENT = auto()  # nothing of the answer yet
     SPEAKING = auto()  # started, no choice finished
     ENDING = auto()  # a choice has finished; others may go on
@@ -64,18 +64,18 @@ _BODY: tuple[type[Event], ...] = (
     Noticed,
 )
 
-TRANSITIONS: Mapping[tuple[State, type[Event]], State] = {
-    (State.SILENT, Noticed): State.SILENT,
-    (State.SILENT, Started): State.SPEAKING,
-    (State.SILENT, Failed): State.OVER,
-    **{(State.SPEAKING, kind): State.SPEAKING for kind in _BODY},
-    (State.SPEAKING, Finished): State.ENDING,
-    (State.SPEAKING, Failed): State.OVER,
+TRANSITIONS: Mapping[tuple[GrammarState, type[Event]], GrammarState] = {
+    (GrammarState.SILENT, Noticed): GrammarState.SILENT,
+    (GrammarState.SILENT, Started): GrammarState.SPEAKING,
+    (GrammarState.SILENT, Failed): GrammarState.OVER,
+    **{(GrammarState.SPEAKING, kind): GrammarState.SPEAKING for kind in _BODY},
+    (GrammarState.SPEAKING, Finished): GrammarState.ENDING,
+    (GrammarState.SPEAKING, Failed): GrammarState.OVER,
     # With several choices one may end while another speaks, or before another begins.
-    **{(State.ENDING, kind): State.ENDING for kind in _BODY},
-    (State.ENDING, Finished): State.ENDING,
-    (State.ENDING, Completed): State.OVER,
-    (State.ENDING, Failed): State.OVER,
+    **{(GrammarState.ENDING, kind): GrammarState.ENDING for kind in _BODY},
+    (GrammarState.ENDING, Finished): GrammarState.ENDING,
+    (GrammarState.ENDING, Completed): GrammarState.OVER,
+    (GrammarState.ENDING, Failed): GrammarState.OVER,
 }
 
 FITTING: Mapping[type[Event], tuple[type[Part], ...]] = {
@@ -91,11 +91,11 @@ FITTING: Mapping[type[Event], tuple[type[Part], ...]] = {
 }
 
 
-class Grammar:
+class GrammarChecker:
     """Checks one sequence of events as it goes by."""
 
     def __init__(self) -> None:
-        self._state = State.SILENT
+        self._state = GrammarState.SILENT
         self._count = 0
         self._open: dict[int, PartStarted] = {}
         self._unfinished: set[int] = set()
@@ -104,7 +104,7 @@ class Grammar:
     @property
     def is_over(self) -> bool:
         """Whether the terminal event has been seen."""
-        return self._state is State.OVER
+        return self._state is GrammarState.OVER
 
     def check(self, event: Event) -> None:
         """Take the next event.
@@ -195,13 +195,13 @@ class Grammar:
             self._refuse(event, f"parts {sorted(self._open)} are still open")
 
     def _refuse(self, event: Event, reason: str) -> Never:
-        self._state = State.BROKEN
+        self._state = GrammarState.BROKEN
         raise LocalProtocolError(f"{type(event).__name__} breaks the grammar: {reason}")
 
 
 def is_grammatical(events: Iterable[Event]) -> bool:
     """Whether the events are one whole answer, from its first event to its terminal one."""
-    grammar = Grammar()
+    grammar = GrammarChecker()
     try:
         for event in events:
             grammar.check(event)

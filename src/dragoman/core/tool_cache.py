@@ -1,6 +1,6 @@
 """Tools that were read before: clients send the same list with every request of a session, up to hundreds of kilobytes.
 
-`remembered` keeps what a reader made of the same bytes; `Kept` is a tuple of tools that remembers what was made of it in
+`remembered` keeps what a reader made of the same bytes; `CachedTools` is a tuple of tools that remembers what was made of it in
 turn (names, the list as a target is sent it). Both only save work: whatever comes out equals what would have been made
 anew, so it must be a function of the bytes, the tools and the key alone, and nobody may change it.
 """
@@ -28,7 +28,7 @@ MAX_MADE = 32
 _NOTHING = object()
 
 
-class Kept(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
+class CachedTools(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
     """A tuple of tools, equal to the plain one. `made` is for `made_of` alone."""
 
     made: dict[Hashable, object]
@@ -67,8 +67,8 @@ def written_once(
 
 
 def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[], T]) -> T:
-    """What `make` makes of the tools, made once for each key where they are `Kept`."""
-    if not isinstance(tools, Kept):
+    """What `make` makes of the tools, made once for each key where they are `CachedTools`."""
+    if not isinstance(tools, CachedTools):
         return make()
     made = tools.made
     found = made.get(key, _NOTHING)

@@ -148,13 +148,13 @@ Check = Callable[[Declaration, str], str | None]
 _BY_NAME = frozenset(("function", "custom", "mcp"))
 
 
-class Ours(Struct, frozen=True):
+class RunHere(Struct, frozen=True):
     """The engine runs it with this tool."""
 
     entry: Entry
 
 
-class Theirs(Struct, frozen=True):
+class LeftToCaller(Struct, frozen=True):
     """It calls a tool of the request, which the caller runs."""
 
 
@@ -164,10 +164,10 @@ class Refused(Struct, frozen=True):
     text: str
 
 
-Route = Ours | Theirs | Refused
+Route = RunHere | LeftToCaller | Refused
 
 
-class Router:
+class CallRouter:
     """Decides which tool runs a call. One per request: it knows the engine's tools and the caller's."""
 
     __slots__ = ("_check", "_their_kinds", "_their_names", "_toolbox")
@@ -187,7 +187,7 @@ class Router:
         entry = self._toolbox.find(call)
         if entry is None and self._is_theirs(call):
             # This includes incomplete calls and invalid JSON: the caller decides what to do with them.
-            return Theirs()
+            return LeftToCaller()
         verdict = judge(call)
         if not verdict.executable:
             return Refused(_REASONS[verdict.reason])
@@ -200,7 +200,7 @@ class Router:
                 f"The tool {call.name!r} takes {form} as its input, and was called with the other form."
             )
         problem = self._check(declaration, call.input)
-        return Ours(entry) if problem is None else Refused(problem)
+        return RunHere(entry) if problem is None else Refused(problem)
 
     def _is_theirs(self, call: Call) -> bool:
         return (

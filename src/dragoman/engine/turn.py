@@ -39,7 +39,7 @@ from dragoman.engine.actions import (
 from dragoman.engine.events import RunEnd, Settlement
 from dragoman.engine.results import Content, aborted_text, not_run_text
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Entry, Ours, Refused, Router, Theirs
+from dragoman.engine.toolbox import CallRouter, Entry, LeftToCaller, Refused, RunHere
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     Completed,
@@ -64,7 +64,7 @@ class _Drained(Struct, frozen=True):
     """Every call is settled."""
 
 
-class State(Enum):
+class TurnState(Enum):
     LISTENING = auto()  # the answer is arriving
     SETTLING = auto()  # the answer is over, but not all calls
     STOPPING = auto()  # the turn was stopped; running calls are being aborted
@@ -73,27 +73,27 @@ class State(Enum):
 
 _Input = PartEnded | Completed | Failed | Settled | Stopped | _Drained
 
-TRANSITIONS: Mapping[tuple[State, type[_Input]], State] = {
-    (State.LISTENING, PartEnded): State.LISTENING,
-    (State.LISTENING, Settled): State.LISTENING,
-    (State.LISTENING, Completed): State.SETTLING,
-    (State.LISTENING, Failed): State.SETTLING,
-    (State.LISTENING, Stopped): State.STOPPING,
-    (State.SETTLING, Settled): State.SETTLING,
-    (State.SETTLING, Stopped): State.STOPPING,
-    (State.SETTLING, _Drained): State.OVER,
-    (State.STOPPING, Settled): State.STOPPING,
-    (State.STOPPING, _Drained): State.OVER,
+TRANSITIONS: Mapping[tuple[TurnState, type[_Input]], TurnState] = {
+    (TurnState.LISTENING, PartEnded): TurnState.LISTENING,
+    (TurnState.LISTENING, Settled): TurnState.LISTENING,
+    (TurnState.LISTENING, Completed): TurnState.SETTLING,
+    (TurnState.LISTENING, Failed): TurnState.SETTLING,
+    (TurnState.LISTENING, Stopped): TurnState.STOPPING,
+    (TurnState.SETTLING, Settled): TurnState.SETTLING,
+    (TurnState.SETTLING, Stopped): TurnState.STOPPING,
+    (TurnState.SETTLING, _Drained): TurnState.OVER,
+    (TurnState.STOPPING, Settled): TurnState.STOPPING,
+    (TurnState.STOPPING, _Drained): TurnState.OVER,
     # Read before the stream was closed.
-    (State.STOPPING, PartEnded): State.STOPPING,
-    (State.STOPPING, Completed): State.STOPPING,
-    (State.STOPPING, Failed): State.STOPPING,
+    (TurnState.STOPPING, PartEnded): TurnState.STOPPING,
+    (TurnState.STOPPING, Completed): TurnState.STOPPING,
+    (TurnState.STOPPING, Failed): TurnState.STOPPING,
     # Several sources may stop a turn, also when it is over.
-    (State.STOPPING, Stopped): State.STOPPING,
-    (State.OVER, Stopped): State.OVER,
+    (TurnState.STOPPING, Stopped): TurnState.STOPPING,
+    (TurnState.OVER, Stopped): TurnState.OVER,
 }
 
-_IGNORING = frozenset((State.STOPPING, State.OVER))
+_IGNORING = frozenset((TurnState.STOPPING, TurnState.OVER))
 _HANDLED: frozenset[type[Event]] = frozenset(
     (TextDelta, PartStarted, PartEnded, UsageReported, LimitsReported, Finished, Completed, Failed)
 )
@@ -115,7 +115,7 @@ class TurnMachine:
 
     def __init__(
         self,
-        router: Router,
+        router: CallRouter,
         schedule: Schedule,
         *,
         turn: int = 1,
@@ -126,7 +126,7 @@ class TurnMachine:
         self._turn = turn
         self._old_ids = call_ids
         self._ids: set[str] = set()
-        self._state = State.LISTENING
+        self._state = TurnState.LISTENING
         # Kept beside the state because looking up members of an enum is slow, and there are many events.
         self._ignores_events = False
         self._parts: dict[int, Part] = {}
@@ -146,11 +146,11 @@ class TurnMachine:
 
     @property
     def is_over(self) -> bool:
-        return self._state is State.OVER
+        return self._state is TurnState.OVER
 
     @property
     def is_listening(self) -> bool:
-        return self._state is State.LISTENING
+        return self._state is TurnState.LISTENING
 
     @property
     def may_retry(self) -> bool:
@@ -205,7 +205,7 @@ class TurnMachine:
         actions = self._act(given) if is_handled else []
         self._state = state
         self._ignores_events = state in _IGNORING
-        if self._open == 0 and self._state in (State.SETTLING, State.STOPPING):
+        if self._open == 0 and self._state in (TurnState.SETTLING, TurnState.STOPPING):
             actions += self._step(_Drained())
         return actions
 
@@ -258,14 +258,14 @@ class TurnMachine:
     def _route(self, number: int, call: Call) -> list[Action]:
         route = self._router.route(call)
         match route:
-            case Ours(entry):
+            case RunHere(entry):
                 self._add_slot(number, call)
                 self._entries[number] = entry
                 self._has_acted = True
                 return self._start(
                     self._schedule.submit(number, is_parallel=entry.offer.is_parallel)
                 )
-            case Theirs():
+            case LeftToCaller():
                 self._theirs[number] = call
                 self._has_acted = True
                 return []
@@ -324,7 +324,7 @@ class TurnMachine:
     def _stop_all(self, stop: Stopped) -> list[Action]:
         self._stop = stop
         actions: list[Action] = []
-        if self._state is State.LISTENING:
+        if self._state is TurnState.LISTENING:
             self._break_off(None)
             actions.append(CloseStream())
         words = (Text(text=not_run_text(stop.reason)),)

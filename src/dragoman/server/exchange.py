@@ -55,8 +55,8 @@ from dragoman.server.http.headers import LOSS_HEADER, ClientHeaders, error_heade
 from dragoman.server.limits import GatewayRefusal, check_head, check_json, check_tools
 from dragoman.server.observe.record import RequestRecord
 from dragoman.state.continuation import (
-    Caller,
     Continuation,
+    StorageCaller,
     continue_submitted,
     find_continuation,
     is_new,
@@ -259,10 +259,10 @@ class Exchange:
             return False
         return asks_for_thread(asked.request)
 
-    def _caller(self) -> Caller:
+    def _caller(self) -> StorageCaller:
         now = self._gateway.wall_clock()
         number = number_of(now, getrandbits(NOISE_BITS))
-        return Caller(
+        return StorageCaller(
             self._owner, number, now, lambda draft: Keeper(self._gateway.store, draft, self.stop)
         )
 

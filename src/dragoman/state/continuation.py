@@ -50,7 +50,7 @@ class Conflict(RequestRefused):
     status = 409
 
 
-class Caller(Struct, frozen=True):
+class StorageCaller(Struct, frozen=True):
     """Whose request it is, and how its answer is stored.
 
     number: for the id of the answer (`core.ids.number_of`). created: seconds since the epoch.
@@ -90,7 +90,7 @@ def is_new(request: Request) -> bool:
 def make_keeper(
     managed: ManagedStore,
     request: Request,
-    caller_of: Callable[[], Caller],
+    caller_of: Callable[[], StorageCaller],
     parent: str | None = None,
 ) -> Keeper | None:
     """What stores the answer to a Responses request; None if nothing does, and then `caller_of` is not called."""
@@ -101,7 +101,7 @@ def make_keeper(
 
 
 async def find_continuation(
-    managed: ManagedStore, door: Dialect, request: Request, caller: Caller
+    managed: ManagedStore, door: Dialect, request: Request, caller: StorageCaller
 ) -> Continuation:
     """What a request at a door continues, if it continues anything.
 
@@ -147,7 +147,7 @@ def _check_background(request: Request) -> None:
 
 
 async def continue_submitted(
-    managed: ManagedStore, response_id: str, body: bytes, caller: Caller
+    managed: ManagedStore, response_id: str, body: bytes, caller: StorageCaller
 ) -> Continuation:
     """The continuation of a response whose calls get their outputs.
 
@@ -204,7 +204,9 @@ def thread_of(request: Request) -> dict[str, object] | None:
     return thread
 
 
-async def _continue_thread(managed: ManagedStore, request: Request, caller: Caller) -> Continuation:
+async def _continue_thread(
+    managed: ManagedStore, request: Request, caller: StorageCaller
+) -> Continuation:
     thread = thread_of(request)
     if thread is None:
         return Continuation()
@@ -270,7 +272,7 @@ async def _chain(managed: ManagedStore, owner: str, response_id: str) -> tuple[L
 async def _claim(
     managed: ManagedStore,
     draft: Draft,
-    caller: Caller,
+    caller: StorageCaller,
     refuse: Callable[[str, str], RequestRefused],
 ) -> Keeper:
     """Take the right to continue, and begin the response that does."""
@@ -319,7 +321,7 @@ def _is_kept(managed: ManagedStore, request: Request) -> bool:
 
 def _draft(
     door: Dialect,
-    caller: Caller,
+    caller: StorageCaller,
     request: Request,
     parent: str | None = None,
     *,

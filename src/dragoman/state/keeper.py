@@ -36,7 +36,7 @@ from dragoman.state.managed_store import ManagedStore
 from dragoman.store.contract import Key, Store
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.packing import StreamBuffer
-from dragoman.store.records import Draft, Ending
+from dragoman.store.records import Draft, StoredEnd
 
 logger = logging.getLogger(__name__)
 
@@ -292,7 +292,7 @@ class Keeper:
         """Whether it has been cancelled meanwhile, and is not stored."""
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
-        ending = Ending(
+        ending = StoredEnd(
             status=end.status,
             body=end.body,
             stream=stream,
@@ -310,7 +310,7 @@ class Keeper:
         self._is_over = True
         return status == "cancelled"
 
-    async def _write(self, store: Store, end: AnswerEnd, ending: Ending) -> str:
+    async def _write(self, store: Store, end: AnswerEnd, ending: StoredEnd) -> str:
         owner, response_id = self._draft.owner, end.id
         if self._is_tried and await _is_stored(store, (owner, response_id), ending):
             return ending.status
@@ -333,7 +333,7 @@ class Keeper:
             return await self._meet(store, draft, ending)
         return ending.status
 
-    async def _meet(self, store: Store, draft: Draft, ending: Ending) -> str:
+    async def _meet(self, store: Store, draft: Draft, ending: StoredEnd) -> str:
         """There is a response with this id. What a client got of it stays.
 
         Raises:
@@ -396,7 +396,7 @@ class Keeper:
                 await self._managed.call("forget", lambda store: _forget(store, key))
 
 
-async def _is_stored(store: Store, key: Key, ending: Ending) -> bool:
+async def _is_stored(store: Store, key: Key, ending: StoredEnd) -> bool:
     """Whether this very end is there: one that was stopped while it was stored may have been stored all the same."""
     try:
         return (await store.read(*key)).body == ending.body

@@ -41,12 +41,12 @@ from typing import Literal, Protocol
 
 from dragoman.store.records import (
     Draft,
-    Ending,
     Escrowed,
-    Head,
     Link,
     Status,
     Stored,
+    StoredEnd,
+    StoredHead,
     StoreStats,
     Swept,
 )
@@ -114,7 +114,7 @@ class Store(Protocol):
         """Those of them that run no more, as `renew` returns them; a read, cheap enough for once a second."""
         ...
 
-    async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
+    async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
         """End a response that was begun, settle its claim, and say which status it has now.
 
         One that was cancelled meanwhile stays cancelled, and the ending is not stored.
@@ -125,7 +125,7 @@ class Store(Protocol):
         """
         ...
 
-    async def put(self, draft: Draft, ending: Ending) -> None:
+    async def put(self, draft: Draft, ending: StoredEnd) -> None:
         """`begin` and `finish` in one write.
 
         Raises:
@@ -133,7 +133,7 @@ class Store(Protocol):
         """
         ...
 
-    async def head(self, owner: str, response_id: str) -> Head:
+    async def head(self, owner: str, response_id: str) -> StoredHead:
         """Raises StoreMissing."""
         ...
 

@@ -19,7 +19,7 @@ from dragoman.errors import StoreConflict, StoreMissing, StoreTooLarge
 from dragoman.model.parts import Dialect
 from dragoman.store.codec import unpack_names
 from dragoman.store.contract import MAX_CHAIN, MAX_CHAIN_BYTES, ClaimResult, Key
-from dragoman.store.records import Head, Status, StoreStats, Swept
+from dragoman.store.records import Status, StoredHead, StoreStats, Swept
 
 STEP = 1 / 64
 """A conversation that goes on pushes the expiry of its beginning forward. Doing so in steps of this share of the time to
@@ -69,10 +69,10 @@ def lifetime(now: float, ttl: float, parent: float | None) -> Lifetime:
     return Lifetime(expires + ttl * STEP, renews=True)
 
 
-def head_of(row: Row, now: float) -> Head:
+def head_of(row: Row, now: float) -> StoredHead:
     """What a row says at this moment."""
     held = row.claimed_by is not None and (row.claimed_until is None or row.claimed_until > now)
-    return Head(
+    return StoredHead(
         id=row.id,
         owner=row.owner,
         created=row.created,
@@ -102,7 +102,7 @@ def is_over(row: Row) -> bool:
     return row.status == "cancelled"
 
 
-def claim_result(head: Head, by: str) -> ClaimResult:
+def claim_result(head: StoredHead, by: str) -> ClaimResult:
     if head.status == "in_progress":
         return "running"
     if head.is_settled or head.continued_by not in (None, by):
@@ -153,7 +153,7 @@ def claim_taken(response_id: str, parent: str | None) -> StoreConflict:
     )
 
 
-def broken_chain(oldest: Head, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
+def broken_chain(oldest: StoredHead, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
     """Why a chain ends at a response that continues another: it is too long, or the other is gone."""
     if count >= MAX_CHAIN or size > MAX_CHAIN_BYTES:
         return StoreTooLarge(
@@ -167,7 +167,7 @@ def broken_chain(oldest: Head, *, count: int, size: int) -> StoreMissing | Store
     )
 
 
-class Content(Struct, gc=False):
+class StoredContent(Struct, gc=False):
     """A row with its content, as far as it was asked for.
 
     body: what was sent at the beginning, or the whole answer. answer: None while it runs. Earlier versions wrote answers
@@ -182,7 +182,7 @@ class Content(Struct, gc=False):
 
 
 class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row. `answer`: as of `Content`."""
+    """What the end of a response adds to its row. `answer`: as of `StoredContent`."""
 
     status: TerminalStatus
     open_calls: str
@@ -197,11 +197,11 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
         return len(self.answer) + len(self.body) + len(self.stream or b"")
 
 
-Entry = Callable[[], Content]
+Entry = Callable[[], StoredContent]
 """What is to be inserted, made when it is: many at once are made faster. The engine sets when it expires. Raises StoreError."""
 
 
-class Engine(Protocol):
+class StoreEngine(Protocol):
     """See `contract.Store` for what each of these means; here only live rows are found, and None is what is missing."""
 
     @property
@@ -221,9 +221,9 @@ class Engine(Protocol):
 
     async def row(self, key: Key, now: float) -> Row | None: ...
 
-    async def content(self, key: Key, now: float, *, stream: bool) -> Content | None: ...
+    async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None: ...
 
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[Content]:
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
         """The newest first; with its body where the answer is read from it. Stops at `depth`, at `MAX_CHAIN_BYTES` and where a parent is missing."""
         ...
 

@@ -39,10 +39,10 @@ from dragoman.store.contract import (
 )
 from dragoman.store.credentials import remove_credentials
 from dragoman.store.engine import (
-    Content,
-    Engine,
     Row,
     RowEnd,
+    StoredContent,
+    StoreEngine,
     broken_chain,
     check_size,
     head_of,
@@ -52,12 +52,12 @@ from dragoman.store.memory import MemoryEngine
 from dragoman.store.packing import pack_bytes, unpack_bytes, unpack_stream
 from dragoman.store.records import (
     Draft,
-    Ending,
     Escrowed,
-    Head,
     Link,
     Status,
     Stored,
+    StoredEnd,
+    StoredHead,
     StoreStats,
     Swept,
 )
@@ -79,7 +79,7 @@ async def open_store(settings: StoreSettings, *, clock: Callable[[], float] = ti
     return EngineStore(await _open_engine(settings), settings, clock=clock)
 
 
-async def _open_engine(settings: StoreSettings) -> Engine:
+async def _open_engine(settings: StoreSettings) -> StoreEngine:
     match store_engine(settings.url):
         case "memory":
             return MemoryEngine(settings)
@@ -102,7 +102,11 @@ class EngineStore:
     __slots__ = ("_clock", "_engine", "_most", "_settings")
 
     def __init__(
-        self, engine: Engine, settings: StoreSettings, *, clock: Callable[[], float] = time.time
+        self,
+        engine: StoreEngine,
+        settings: StoreSettings,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -133,14 +137,14 @@ class EngineStore:
         lost = await self._engine.lost(list(asked), self._clock())
         return frozenset([asked[key] for key in lost])
 
-    async def finish(self, owner: str, response_id: str, ending: Ending) -> Status:
+    async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
         over = await offload(_weigh(ending), self._over, ending)
         return await self._engine.finish(_key(owner, response_id), over, self._clock())
 
-    async def put(self, draft: Draft, ending: Ending) -> None:
+    async def put(self, draft: Draft, ending: StoredEnd) -> None:
         await self._insert(draft, ending, 0.0)
 
-    async def head(self, owner: str, response_id: str) -> Head:
+    async def head(self, owner: str, response_id: str) -> StoredHead:
         now = self._clock()
         row = await self._engine.row(_key(owner, response_id), now)
         if row is None:
@@ -248,11 +252,11 @@ class EngineStore:
     async def close(self) -> None:
         await self._engine.close()
 
-    async def _insert(self, draft: Draft, ending: Ending | None, lease: float) -> None:
+    async def _insert(self, draft: Draft, ending: StoredEnd | None, lease: float) -> None:
         now = self._clock()
         until = now + lease
 
-        def entry() -> Content:
+        def entry() -> StoredContent:
             return self._content(draft, ending, until)
 
         weight = weigh_request(draft.request) + (0 if ending is None else _weigh(ending))
@@ -262,7 +266,7 @@ class EngineStore:
             made = await offload(weight, entry)
             await self._engine.insert(lambda: made, self._clock())
 
-    def _content(self, draft: Draft, ending: Ending | None, lease: float) -> Content:
+    def _content(self, draft: Draft, ending: StoredEnd | None, lease: float) -> StoredContent:
         """`lease`: until when it may run unseen."""
         request = pack_request(remove_credentials(draft.request))
         body = pack_bytes(draft.body)
@@ -291,10 +295,10 @@ class EngineStore:
             size=size if over is None else len(request) + over.size,
         )
         if over is None:
-            return Content(row, request, body=body)
-        return Content(row, request, over.answer, over.body, over.stream)
+            return StoredContent(row, request, body=body)
+        return StoredContent(row, request, over.answer, over.body, over.stream)
 
-    def _over(self, ending: Ending) -> RowEnd:
+    def _over(self, ending: StoredEnd) -> RowEnd:
         over = RowEnd(
             status=ending.status,
             open_calls=pack_names(ending.open_calls),
@@ -321,11 +325,11 @@ def _readable() -> Generator[None]:
         raise StoreDamaged(f"expected a row of this program in the store: {error}") from error
 
 
-def _size(content: Content) -> int:
+def _size(content: StoredContent) -> int:
     return len(content.request) + len(content.answer or b"") + len(content.body)
 
 
-def _links(shares: list[Content], now: float) -> tuple[Link, ...]:
+def _links(shares: list[StoredContent], now: float) -> tuple[Link, ...]:
     return tuple(
         [
             Link(head_of(share.row, now), unpack_request(share.request), _parts(share))
@@ -334,7 +338,7 @@ def _links(shares: list[Content], now: float) -> tuple[Link, ...]:
     )
 
 
-def _parts(share: Content) -> tuple[Part, ...] | None:
+def _parts(share: StoredContent) -> tuple[Part, ...] | None:
     if share.answer is None:
         return None
     if share.answer:
@@ -343,7 +347,7 @@ def _parts(share: Content) -> tuple[Part, ...] | None:
     return read_parts(share.row.door, unpack_bytes(share.body), has_failed=has_failed)
 
 
-def _weigh(ending: Ending) -> int:
+def _weigh(ending: StoredEnd) -> int:
     """How many bytes of it are still to be packed."""
     return len(ending.body) + (0 if ending.stream is None else ending.stream.loose)
 

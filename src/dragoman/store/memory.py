@@ -10,10 +10,10 @@ from msgspec import Struct, structs
 from dragoman.config.settings import StoreSettings
 from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import (
-    Content,
     Entry,
     Row,
     RowEnd,
+    StoredContent,
     claim_result,
     claim_taken,
     exists,
@@ -43,7 +43,7 @@ class MemoryEngine:
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
-        self._kept: dict[Key, Content] = {}
+        self._kept: dict[Key, StoredContent] = {}
         self._sealed: dict[_Place, _Sealed] = {}
         self._size = 0
 
@@ -105,14 +105,14 @@ class MemoryEngine:
         kept = self._live(key, now)
         return None if kept is None else kept.row
 
-    async def content(self, key: Key, now: float, *, stream: bool) -> Content | None:
+    async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None:
         kept = self._live(key, now)
         if kept is None or stream:
             return kept
         return structs.replace(kept, stream=None)
 
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[Content]:
-        shares: list[Content] = []
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
+        shares: list[StoredContent] = []
         size = 0
         for kept in self._upwards(self._live(key, now), now):
             shares.append(kept)
@@ -193,7 +193,7 @@ class MemoryEngine:
         self._sealed.clear()
         self._size = 0
 
-    def _end(self, kept: Content, over: RowEnd) -> None:
+    def _end(self, kept: StoredContent, over: RowEnd) -> None:
         """Raises StoreConflict: another holds the claim."""
         row = kept.row
         self._settle(row, over.status)
@@ -217,7 +217,7 @@ class MemoryEngine:
         else:
             claimed.claimed_until = None
 
-    def _parent(self, row: Row) -> Content | None:
+    def _parent(self, row: Row) -> StoredContent | None:
         return None if row.parent is None else self._kept.get((row.owner, row.parent))
 
     def _claimed(self, row: Row) -> Row | None:
@@ -225,16 +225,16 @@ class MemoryEngine:
         parent = self._parent(row) if row.claims else None
         return parent.row if parent is not None and parent.row.claimed_by == row.id else None
 
-    def _upwards(self, kept: Content | None, now: float) -> Iterator[Content]:
+    def _upwards(self, kept: StoredContent | None, now: float) -> Iterator[StoredContent]:
         while kept is not None and kept.row.expires > now:
             yield kept
             kept = self._parent(kept.row)
 
-    def _live(self, key: Key, now: float) -> Content | None:
+    def _live(self, key: Key, now: float) -> StoredContent | None:
         kept = self._kept.get(key)
         return kept if kept is not None and kept.row.expires > now else None
 
-    def _find(self, key: Key, now: float) -> Content:
+    def _find(self, key: Key, now: float) -> StoredContent:
         kept = self._live(key, now)
         if kept is None:
             raise missing(key[1])

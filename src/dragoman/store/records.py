@@ -1,7 +1,7 @@
 """The values a store keeps and gives back. Frozen, without behaviour, in no dialect but for what was sent to the client.
 
-A stored response is made of a `Draft` (known when it begins) and an `Ending` (known when it is over). It is read back
-as a `Head` (small, all that decisions need), a `Stored` (what was sent to the client) or a `Link` (its share of the
+A stored response is made of a `Draft` (known when it begins) and an `StoredEnd` (known when it is over). It is read back
+as a `StoredHead` (small, all that decisions need), a `Stored` (what was sent to the client) or a `Link` (its share of the
 conversation).
 """
 
@@ -42,7 +42,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class StoredEnd(Struct, frozen=True, kw_only=True):
     """A response that is over.
 
     body: the JSON body as sent, or as it would have been: what a later GET returns. What the model said is read from it, in
@@ -60,7 +60,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     family: str = ""
 
 
-class Head(Struct, frozen=True, kw_only=True):
+class StoredHead(Struct, frozen=True, kw_only=True):
     """What is known of a stored response without its content.
 
     status: `failed` also for one that was begun and whose lease lapsed: its gateway died.
@@ -89,7 +89,7 @@ class Head(Struct, frozen=True, kw_only=True):
 class Stored(Struct, frozen=True):
     """What was sent to the client. `body` may be empty while it runs; `stream` is None unless asked for and streamed."""
 
-    head: Head
+    head: StoredHead
     body: bytes
     stream: bytes | None = None
 
@@ -97,7 +97,7 @@ class Stored(Struct, frozen=True):
 class Link(Struct, frozen=True):
     """A response's share of its conversation. `parts`: what the model said; None while it runs, and if it never ended."""
 
-    head: Head
+    head: StoredHead
     request: Request
     parts: tuple[Part, ...] | None
 

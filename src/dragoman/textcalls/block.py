@@ -25,7 +25,15 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from dragoman.textcalls.collector import FindingCollector
-from dragoman.textcalls.cursor import DEFAULT_LIMITS, NO_WORDS, SPACE, Cursor, Limits, Wait, Words
+from dragoman.textcalls.cursor import (
+    DEFAULT_LIMITS,
+    NO_WORDS,
+    SPACE,
+    Cursor,
+    Limits,
+    LiteralSet,
+    Wait,
+)
 
 # The longest opener, closer or other literal of a format. Real ones have up to 34 characters. The number limits how much
 # of a text can be held because it may still become one.
@@ -123,10 +131,10 @@ class Block(Cursor):
 
     def read_calls(
         self,
-        opens: Words,
+        opens: LiteralSet,
         read_call: Callable[[str, int], Wait[None]],
         *,
-        between: Words = NO_WORDS,
+        between: LiteralSet = NO_WORDS,
         is_opened: bool = False,
         many: bool = True,
     ) -> Wait[None]:
@@ -163,7 +171,7 @@ class Block(Cursor):
         """Whether the text is over at the cursor."""
         return (yield from self.peek()) == ""
 
-    def close(self, closers: Words, *, is_needed: bool, eos_ok: bool) -> Wait[None]:
+    def close(self, closers: LiteralSet, *, is_needed: bool, eos_ok: bool) -> Wait[None]:
         """Read the end of the block: a closer after white space. If none is needed, the block ends before the space."""
         stop = self.at
         yield from self.skip(SPACE)

@@ -22,7 +22,7 @@ Wait = Generator[None, None, T]
 SPACE = " \t\r\n"
 
 
-class Words:
+class LiteralSet:
     """Literals to find in text that streams. Built once per pattern, shared and never changed.
 
     One compiled alternation finds the earliest word, and the longest if several begin at one place.
@@ -65,12 +65,12 @@ class Words:
 
 
 @lru_cache(maxsize=1024)
-def words(*literals: str) -> Words:
+def words(*literals: str) -> LiteralSet:
     """The words, built once for the same literals, because bodies need them for every block."""
-    return Words(literals)
+    return LiteralSet(literals)
 
 
-NO_WORDS = Words(())
+NO_WORDS = LiteralSet(())
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -161,7 +161,7 @@ class Cursor:
                 return ""
             yield
 
-    def match(self, words: Words) -> Wait[str]:
+    def match(self, words: LiteralSet) -> Wait[str]:
         """Pass over the longest of the words at the cursor and return it; empty if there is none."""
         buffer = self.buffer
         while words.words:
@@ -176,7 +176,7 @@ class Cursor:
         return ""
 
     def until(
-        self, stops: Words, take: Callable[[str], None], within: int | None = None
+        self, stops: LiteralSet, take: Callable[[str], None], within: int | None = None
     ) -> Wait[str]:
         """Pass the text up to the first stop to `take`, piece by piece, and pass over the stop.
 
@@ -227,7 +227,7 @@ class Cursor:
         if depth > self.limits.max_depth:
             self.malformed(f"expected at most {self.limits.max_depth} levels", is_limit=True)
 
-    def expect(self, words: Words) -> Wait[str]:
+    def expect(self, words: LiteralSet) -> Wait[str]:
         """Pass over one of the words at the cursor and return it.
 
         Raises:
@@ -239,7 +239,7 @@ class Cursor:
         return found
 
     def read(
-        self, stops: Words, limit: int, *, forbid: str = "", eos_ok: bool = False
+        self, stops: LiteralSet, limit: int, *, forbid: str = "", eos_ok: bool = False
     ) -> Wait[tuple[str, str]]:
         """The text up to a stop, and the stop.
 

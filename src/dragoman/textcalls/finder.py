@@ -22,7 +22,7 @@ from dragoman.textcalls.collector import FindingCollector, HeldText
 from dragoman.textcalls.cursor import NO_WORDS, Malformed, Wait
 from dragoman.textcalls.findings import Found, ProblemKind, TextFound
 from dragoman.textcalls.offers import Offers
-from dragoman.textcalls.openers import Openers, Prepared
+from dragoman.textcalls.openers import Openers, PreparedPattern
 
 # Finish reasons of a complete text, whose end may stand for a closer.
 WHOLE: frozenset[FinishReason] = frozenset({"stop", "tool_calls", "stop_sequence"})
@@ -41,7 +41,7 @@ class _Reading:
 
     __slots__ = ("block", "pattern", "prepared", "steps")
 
-    def __init__(self, prepared: Prepared, collector: FindingCollector, start: int) -> None:
+    def __init__(self, prepared: PreparedPattern, collector: FindingCollector, start: int) -> None:
         pattern = self.pattern = prepared.pattern
         self.prepared = prepared
         self.block = Block(collector, start, pattern.limits, streams=pattern.stream_args)

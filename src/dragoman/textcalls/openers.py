@@ -23,7 +23,7 @@ _SHORTEST_MARK = 2  # a lone `<` or `[` may well be the end of a sentence
 _SIGNS = re.compile("|".join((*map(re.escape, _THINKING), "`+", "~+")))
 
 
-class Prepared:
+class PreparedPattern:
     """A pattern with its words compiled, for the tools of one request."""
 
     __slots__ = ("closers", "openers", "pattern")
@@ -51,7 +51,7 @@ def _spell(words: Sequence[str], offers: Offers) -> list[str]:
     return spelled
 
 
-def _beginnings(prepared: Sequence[Prepared]) -> Callable[[str], object]:
+def _beginnings(prepared: Sequence[PreparedPattern]) -> Callable[[str], object]:
     """A search for the places where a word may begin, by its first character. Letters are too common for that: a word
     that begins with a letter is found by its first two, and not in the middle of another word unless it may be anywhere.
     """
@@ -118,7 +118,7 @@ class Openers:
     __slots__ = ("_groups", "_prepared", "_tokens", "_words", "begins", "begins_in")
 
     def __init__(self, patterns: Sequence[TextPattern], offers: Offers) -> None:
-        self._prepared = [Prepared(pattern, offers) for pattern in patterns]
+        self._prepared = [PreparedPattern(pattern, offers) for pattern in patterns]
         found = {word for prepared in self._prepared for word in prepared.openers.words}
         self._words = words(*sorted(found | _THINKING))
         alternatives = "|".join(map(re.escape, self._words.words))
@@ -127,9 +127,9 @@ class Openers:
         self.begins = Beginnings(self.begins_in)
         # Literals only: then the regular expression engine skips other text ten times as fast.
         self._tokens = re.compile(f"{alternatives}|`|~")
-        self._groups: dict[str, list[Prepared]] = {}  # by the word that was found
+        self._groups: dict[str, list[PreparedPattern]] = {}  # by the word that was found
 
-    def _group(self, word: str) -> list[Prepared]:
+    def _group(self, word: str) -> list[PreparedPattern]:
         """The patterns with an opener that the word begins, or that begins the word."""
         key = word if word[0] not in _RUNS else word[0]
         group = self._groups.get(key)
@@ -178,7 +178,7 @@ class Openers:
 
     def candidates(
         self, word: str, text: str, start: int, around: Surroundings, *, ended: bool
-    ) -> list[Prepared]:
+    ) -> list[PreparedPattern]:
         """The patterns whose opener is, or may still become, the text where a word was found, and counts there."""
         group = self._group(word)
         if not group:

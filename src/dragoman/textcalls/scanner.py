@@ -101,7 +101,7 @@ class _OpenCall(Struct, eq=False):
     pieces: list[str] = field(default_factory=list[str])
 
 
-class EventWriter:
+class FindingWriter:
     """Turns findings into events: a text between two calls, a call, and reasoning are a part each.
 
     Part numbers come from the caller, because other parts of the same answer count too. `header` begins the next text
@@ -274,7 +274,7 @@ class TextScanner:
         offers = Offers(tools)
         patterns = choose_patterns(formats, model, registry, stream=stream) if offers else ()
         self._finder = Finder(openers_of(patterns, offers), offers)
-        self._writer = EventWriter(count().__next__, offers, CallIds(seed))
+        self._writer = FindingWriter(count().__next__, offers, CallIds(seed))
         self._is_finished = False
 
     @property

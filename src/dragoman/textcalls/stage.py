@@ -50,7 +50,7 @@ from dragoman.textcalls.findings import CallFound, Found, TextFound, ThoughtFoun
 from dragoman.textcalls.offers import Offers, offers_of
 from dragoman.textcalls.openers import Openers, openers_of
 from dragoman.textcalls.registry import patterns_for
-from dragoman.textcalls.scanner import CallIds, EventWriter
+from dragoman.textcalls.scanner import CallIds, FindingWriter
 from dragoman.textcalls.tail import Tail, TailPolicy
 
 
@@ -86,7 +86,7 @@ class ScannedText(Struct, eq=False):
     number: int
     choice: ScannedChoice
     finder: Finder
-    writer: EventWriter
+    writer: FindingWriter
     late: list[str] = field(default_factory=list[str])  # text that passed unscanned
     came: int = 0
     emitted: int = 0
@@ -399,7 +399,7 @@ class TextCallStage:
         return (self._announce(event),) if isinstance(event, PartStarted) else self._feed(event)
 
     def _text(self, event: PartStarted, choice: ScannedChoice, openers: Openers) -> ScannedText:
-        writer = EventWriter(
+        writer = FindingWriter(
             self._numbers.__next__, self._settings.offers, choice.identify, choice=event.choice
         )
         return ScannedText(event.part, choice, Finder(openers, writer.offers), writer)

@@ -20,10 +20,10 @@ from dragoman.textcalls.cursor import (
     DEFAULT_LIMITS,
     SPACE,
     Cursor,
+    LiteralSet,
     Malformed,
     TextBuffer,
     Wait,
-    Words,
 )
 from dragoman.textcalls.offers import Types
 
@@ -73,8 +73,8 @@ _ESCAPES = {
 }
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _PREFIXES = frozenset("rRbBuUfF")
-_STOPS = {quote: Words((quote, "\\")) for quote in ("'", '"', "'''", '"""')}
-_TRIPLES = {quote: Words((quote * 2,)) for quote in ("'", '"')}
+_STOPS = {quote: LiteralSet((quote, "\\")) for quote in ("'", '"', "'''", '"""')}
+_TRIPLES = {quote: LiteralSet((quote * 2,)) for quote in ("'", '"')}
 # After the quote: another argument, or the end of the call and then of the list, the line, `print(…)` or the cursor.
 _GOES_ON = re.compile(
     r"\s*(?:,\s*(?:[A-Za-z_]\w*\s*=|\))|\)\s*(?:[\],;\n<`]|\)\s*(?:[\n`;]|$)|[A-Za-z_]\w*\s*\(|$))"

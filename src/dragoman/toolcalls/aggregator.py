@@ -20,7 +20,7 @@ from dragoman.model.events import PartEnded, PartStarted
 from dragoman.model.outcome import Problem
 from dragoman.model.parts import Call, Text
 from dragoman.textcalls.registry import PATTERNS, PatternRegistry
-from dragoman.toolcalls.payloads import PayloadReader, Place, Reading
+from dragoman.toolcalls.payloads import PayloadContext, PayloadReader, PayloadReading
 from dragoman.toolcalls.records import CallRecords, Changes, IngestResult, ToolCallRecord
 
 _NO_CONTEXT = DecodeContext()
@@ -66,7 +66,7 @@ class ToolCallAggregator:
         `choice_index` is the choice of payloads that do not name one.
         """
         changes = Changes()
-        self._take(self._reader.read(delta, Place(choice_index)), changes)
+        self._take(self._reader.read(delta, PayloadContext(choice_index)), changes)
         return changes.result()
 
     def ingest_message(
@@ -79,7 +79,7 @@ class ToolCallAggregator:
             formats find calls of these only.
         """
         changes = Changes()
-        readings = self._reader.read(message, Place(choice_index, is_final=True))
+        readings = self._reader.read(message, PayloadContext(choice_index, is_final=True))
         self._take(readings, changes)
         if emit_if_missing:
             for choice, texts in _texts(readings).items():
@@ -113,7 +113,7 @@ class ToolCallAggregator:
         else:
             self._choices.pop(choice_index, None)
 
-    def _take(self, readings: Iterable[Reading], changes: Changes) -> None:
+    def _take(self, readings: Iterable[PayloadReading], changes: Changes) -> None:
         whole: dict[int, list[Call]] = {}
         channel = _TEXT_CHANNEL
         for reading in readings:
@@ -161,7 +161,7 @@ class ToolCallAggregator:
         records.found.clear()
 
 
-def _calls(reading: Reading) -> dict[int, list[Call]]:
+def _calls(reading: PayloadReading) -> dict[int, list[Call]]:
     """The client's calls of a whole message by choice."""
     choices = _choices_of(reading)
     found: dict[int, list[Call]] = {}
@@ -174,7 +174,7 @@ def _calls(reading: Reading) -> dict[int, list[Call]]:
     return found
 
 
-def _texts(readings: Iterable[Reading]) -> dict[int, list[str]]:
+def _texts(readings: Iterable[PayloadReading]) -> dict[int, list[str]]:
     """The texts that ended in a message, by choice."""
     found: dict[int, list[str]] = {}
     for reading in readings:
@@ -186,7 +186,7 @@ def _texts(readings: Iterable[Reading]) -> dict[int, list[str]]:
     return found
 
 
-def _choices_of(reading: Reading) -> dict[int, int]:
+def _choices_of(reading: PayloadReading) -> dict[int, int]:
     """Which choice each part belongs to."""
     starts = (event for event in reading.events if isinstance(event, PartStarted))
     return {start.part: reading.choice_of(start) for start in starts}

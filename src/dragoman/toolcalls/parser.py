@@ -21,7 +21,13 @@ from dragoman.model.events import Event, Failed, InputDelta, PartEnded, PartStar
 from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.model.parts import Call, Dialect, Part, Text
 from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser
-from dragoman.toolcalls.payloads import BOM, PayloadReader, Place, Reading, document_of
+from dragoman.toolcalls.payloads import (
+    BOM,
+    PayloadContext,
+    PayloadReader,
+    PayloadReading,
+    document_of,
+)
 
 Provider = Literal["openai", "anthropic", "codex"]
 
@@ -202,11 +208,11 @@ class ToolCallParser:
             payload = replace_lone(payload).encode()
         if isinstance(payload, bytes | bytearray):
             return self._feed_bytes(bytes(payload))
-        return self._route(payload, Place())
+        return self._route(payload, PayloadContext())
 
     def feed_whole(self, body: object) -> tuple[ToolCall, ...]:
         """The calls of a finished answer, message or item."""
-        return self._route(body, Place(is_final=True))
+        return self._route(body, PayloadContext(is_final=True))
 
     def close(self) -> tuple[ToolCall, ...]:
         """The stream has ended. Calls it cut off are given with their error; all state but the text is dropped."""
@@ -226,7 +232,7 @@ class ToolCallParser:
         """The first bytes decide: JSON comes in whole documents, anything else is SSE, cut anywhere."""
         if self._frames is None:
             if _is_json(data):
-                return self._route(data, Place())
+                return self._route(data, PayloadContext())
             self._frames = FrameParser(MAX_FRAME_BYTES)
         try:
             frames = self._frames.feed(data)
@@ -247,7 +253,7 @@ class ToolCallParser:
                 calls.extend(self._fail(error))
             else:
                 if document is not None:
-                    calls.extend(self._route(document, Place()))
+                    calls.extend(self._route(document, PayloadContext()))
         return calls
 
     def _fail(self, error: GatewayError) -> list[ToolCall]:
@@ -255,11 +261,11 @@ class ToolCallParser:
         readings = self._reader.fail(error.message)
         return [call for reading in readings for call in self._take_reading(reading)]
 
-    def _route(self, payload: object, place: Place) -> tuple[ToolCall, ...]:
+    def _route(self, payload: object, place: PayloadContext) -> tuple[ToolCall, ...]:
         readings = self._reader.read(payload, place)
         return tuple(call for reading in readings for call in self._take_reading(reading))
 
-    def _take_reading(self, reading: Reading) -> list[ToolCall]:
+    def _take_reading(self, reading: PayloadReading) -> list[ToolCall]:
         calls: list[ToolCall] = []
         if any(kind == "missing_id" for kind, _ in reading.problems):
             self._lacking.add(reading.channel)
@@ -274,7 +280,9 @@ class ToolCallParser:
                 )
         return calls
 
-    def _take(self, channel: int, event: Event, reading: Reading | None) -> tuple[ToolCall, ...]:
+    def _take(
+        self, channel: int, event: Event, reading: PayloadReading | None
+    ) -> tuple[ToolCall, ...]:
         match event:
             case PartStarted():
                 self._start((channel, event.part), event, reading)
@@ -290,14 +298,14 @@ class ToolCallParser:
                 pass
         return ()
 
-    def _start(self, key: _PartKey, event: PartStarted, reading: Reading | None) -> None:
+    def _start(self, key: _PartKey, event: PartStarted, reading: PayloadReading | None) -> None:
         choice = event.choice if reading is None else reading.choice_of(event)
         self._open[key] = _OpenPart(event.header, choice)
         if isinstance(event.header, Text) and choice == 0:
             self._texts[key] = []
 
     def _end(
-        self, key: _PartKey, event: PartEnded, reading: Reading | None
+        self, key: _PartKey, event: PartEnded, reading: PayloadReading | None
     ) -> tuple[ToolCall, ...]:
         part = self._open.pop(key, None)
         value = event.value
@@ -315,7 +323,7 @@ class ToolCallParser:
         return (self._unify(value, reading, choice, lacks_id=lacks_id),)
 
     def _unify(
-        self, call: Call, reading: Reading | None, choice: int, *, lacks_id: bool
+        self, call: Call, reading: PayloadReading | None, choice: int, *, lacks_id: bool
     ) -> ToolCall:
         dialect = reading.dialect if reading is not None else None
         return unify(call, dialect=dialect, choice=choice, now=self._now(), lacks_id=lacks_id)

@@ -209,7 +209,7 @@ _MESSAGE = (
 _NOTIFICATION = b'{"method":"%b","params":{"item":%b}}'
 
 
-class Shape(Struct, frozen=True):
+class Payload(Struct, frozen=True):
     """Something for a reader: one payload of a stream, or (`is_whole`) one body.
 
     `choice`: which choice it belongs to; a body says so itself. `stream` separates the conversations that share one
@@ -224,7 +224,7 @@ class Shape(Struct, frozen=True):
     event: str = ""
 
 
-class Place(Struct, frozen=True):
+class PayloadContext(Struct, frozen=True):
     """What the caller says about a payload: its choice, and whether it is a finished message."""
 
     choice: int = 0
@@ -232,7 +232,7 @@ class Place(Struct, frozen=True):
     depth: int = 0
 
 
-def shapes_of(data: bytes, place: Place) -> tuple[Shape, ...] | None:
+def shapes_of(data: bytes, place: PayloadContext) -> tuple[Payload, ...] | None:
     """What there is to read in a JSON object; None if it has no shape we know.
 
     Raises:
@@ -248,27 +248,29 @@ def source_of(data: bytes) -> str:
     return next((text for holder in holders if (text := _text(holder, "id"))), "")
 
 
-def _recognise(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+def _recognise(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payload, ...] | None:
     if place.depth > _MAX_WRAPPINGS:
         return None
     if method := _text(fields, "method"):
         if method in _CODEX_V1_METHODS or method.startswith(_CODEX_V1_PREFIX):
             return _unwrap(fields, place)
-        return (Shape("codex", data, place.choice, stream=_conversation(fields)),)
+        return (Payload("codex", data, place.choice, stream=_conversation(fields)),)
     if kind := expect_text(fields.get("type"), "type"):
         return _typed(kind, fields, data, place)
     return _untyped(fields, data, place)
 
 
-def _typed(kind: str, fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+def _typed(
+    kind: str, fields: Fields, data: bytes, place: PayloadContext
+) -> tuple[Payload, ...] | None:
     if kind.startswith("response.") or kind == "keepalive":
-        return (Shape("responses", data, place.choice),)
+        return (Payload("responses", data, place.choice),)
     if kind in _MESSAGES_EVENTS:
-        return (Shape("messages", data, place.choice, event=kind),)
+        return (Payload("messages", data, place.choice, event=kind),)
     if kind == "error":
         is_responses = "sequence_number" in fields or not read_object(fields.get("error"))
         dialect: Dialect = "responses" if is_responses else "messages"
-        return (Shape(dialect, data, place.choice, event=kind),)
+        return (Payload(dialect, data, place.choice, event=kind),)
     if kind in _CODEX_V1_TYPES or kind.startswith(_CODEX_V1_PREFIX) or kind == "chunk":
         return _unwrap(fields, place)
     if _is_helper(kind, fields):
@@ -278,27 +280,29 @@ def _typed(kind: str, fields: Fields, data: bytes, place: Place) -> tuple[Shape,
     return _item(kind, fields, data, place)
 
 
-def _item(kind: str, fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+def _item(
+    kind: str, fields: Fields, data: bytes, place: PayloadContext
+) -> tuple[Payload, ...] | None:
     """A whole item, block or message that comes alone."""
     if kind == "message" and _is_messages_body(fields):
-        return (Shape("messages", data, place.choice, is_whole=True),)
+        return (Payload("messages", data, place.choice, is_whole=True),)
     if kind in _MESSAGES_BLOCKS or kind.endswith("_tool_result"):
         reason = b"tool_use" if kind == "tool_use" else b"end_turn"
         body = _MESSAGE % (data, reason)
-        return (Shape("messages", body, place.choice, is_whole=True),)
+        return (Payload("messages", body, place.choice, is_whole=True),)
     if kind in _CODEX_ITEMS:
         method = b"item/completed" if place.is_final else b"item/started"
-        return (Shape("codex", _NOTIFICATION % (method, data), place.choice),)
+        return (Payload("codex", _NOTIFICATION % (method, data), place.choice),)
     if kind == "message" or kind in _RESPONSES_ITEMS or kind.endswith(_RESPONSES_ENDINGS):
-        return (Shape("responses", _RESPONSE % data, place.choice, is_whole=True),)
+        return (Payload("responses", _RESPONSE % data, place.choice, is_whole=True),)
     return None
 
 
-def _untyped(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | None:
+def _untyped(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payload, ...] | None:
     if "choices" in fields:
         return _chat(fields, data, place)
     if _text(fields, "object") == "response" or _is(fields, "output", b"["):
-        return (Shape("responses", data, place.choice, is_whole=True),)
+        return (Payload("responses", data, place.choice, is_whole=True),)
     if _is(fields, "delta", b"{") or _is(fields, "message", b"{"):
         return _chat_choice(fields, place)
     if any(_is(fields, key, b"{") for key in _WRAPPERS):
@@ -307,13 +311,13 @@ def _untyped(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...] | N
         has_calls = _is(fields, "tool_calls", b"[") or _is(fields, "function_call", b"{")
         return (_chat_piece(data, place, has_calls=has_calls),)
     if read_object(fields.get("error")):
-        return (Shape("chat", data, place.choice),)
+        return (Payload("chat", data, place.choice),)
     # An answer to a JSON-RPC request, or nothing but nulls: there is nothing in it for us.
     is_nothing = "result" in fields or all(bytes(value) == b"null" for value in fields.values())
     return () if is_nothing else None
 
 
-def _chat(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...]:
+def _chat(fields: Fields, data: bytes, place: PayloadContext) -> tuple[Payload, ...]:
     choices = read_list(fields.get("choices")) or []
     entries = [read_object(choice) for choice in choices]
     if not entries:
@@ -322,20 +326,20 @@ def _chat(fields: Fields, data: bytes, place: Place) -> tuple[Shape, ...]:
             b"[",
             b"n",
         )
-        return (Shape("chat", data, place.choice),) if is_odd else ()
+        return (Payload("chat", data, place.choice),) if is_odd else ()
     has_message = any(_is(entry, "message", b"{") for entry in entries)
     if has_message or (place.is_final and not any("delta" in entry for entry in entries)):
-        return (Shape("chat", data, place.choice, is_whole=True),)
+        return (Payload("chat", data, place.choice, is_whole=True),)
     places = [place.choice if (own := _index(entry, "index")) is None else own for entry in entries]
     if len(entries) == 1:
-        return (Shape("chat", data, places[0]),)
+        return (Payload("chat", data, places[0]),)
     return tuple(
-        Shape("chat", b'{"choices":[%b]}' % bytes(choice), number)
+        Payload("chat", b'{"choices":[%b]}' % bytes(choice), number)
         for choice, number in zip(choices, places, strict=True)
     )
 
 
-def _chat_choice(fields: Fields, place: Place) -> tuple[Shape, ...] | None:
+def _chat_choice(fields: Fields, place: PayloadContext) -> tuple[Payload, ...] | None:
     """A choice without its chunk, or whatever else carries a delta or a message under that name."""
     place = _within(fields, place)
     is_whole = _is(fields, "message", b"{")
@@ -350,16 +354,18 @@ def _chat_choice(fields: Fields, place: Place) -> tuple[Shape, ...] | None:
     return (_chat_piece(piece, place, has_calls=has_calls, finish=finish),)
 
 
-def _chat_piece(piece: bytes, place: Place, *, has_calls: bool, finish: bytes = b"null") -> Shape:
+def _chat_piece(
+    piece: bytes, place: PayloadContext, *, has_calls: bool, finish: bytes = b"null"
+) -> Payload:
     """A delta or a message put into the chunk or the body around it. A finished message has ended by itself."""
     if place.is_final and finish == b"null":
         finish = b'"tool_calls"' if has_calls else b'"stop"'
     name = b"message" if place.is_final else b"delta"
     data = _CHUNK % (place.choice, name, piece, finish)
-    return Shape("chat", data, place.choice, is_whole=place.is_final)
+    return Payload("chat", data, place.choice, is_whole=place.is_final)
 
 
-def _unwrap(fields: Fields, place: Place) -> tuple[Shape, ...]:
+def _unwrap(fields: Fields, place: PayloadContext) -> tuple[Payload, ...]:
     """What a wrapper holds. Codex's first protocol has many events; those without anything for us hold nothing."""
     place = _within(fields, place)
     for key in _WRAPPERS:
@@ -372,7 +378,7 @@ def _unwrap(fields: Fields, place: Place) -> tuple[Shape, ...]:
     return ()
 
 
-def _within(fields: Fields, place: Place) -> Place:
+def _within(fields: Fields, place: PayloadContext) -> PayloadContext:
     number = _index(fields, "choice_index", "choiceIndex", "index")
     return place if number is None else replace(place, choice=number)
 
@@ -427,7 +433,7 @@ _READERS: Mapping[str, Callable[[DecodeContext], FrameReader]] = {
 }
 
 
-class Reading(Struct, frozen=True):
+class PayloadReading(Struct, frozen=True):
     """What a payload meant in one choice. `channel` numbers the readers; `seed` is what that reader mints ids from."""
 
     dialect: Dialect
@@ -468,12 +474,12 @@ class PayloadReader:
         self.failure: ErrorInfo | None = None
         self._turn = 0
 
-    def read(self, payload: object, place: Place) -> list[Reading]:
+    def read(self, payload: object, place: PayloadContext) -> list[PayloadReading]:
         """Read one payload: its events, by choice and stream."""
         if is_empty(payload):
             return []
         self._payload_count += 1
-        readings: list[Reading] = []
+        readings: list[PayloadReading] = []
         try:
             for document in to_documents(payload):
                 readings.extend(self._read_document(document, place))
@@ -483,7 +489,7 @@ class PayloadReader:
                 readings.extend(self.fail(error.message))
         return readings
 
-    def fail(self, message: str) -> list[Reading]:
+    def fail(self, message: str) -> list[PayloadReading]:
         """A piece of a stream cannot be read: what is open stays unfinished."""
         message = f"payload {self._payload_count}: {message}"
         info = self.failure = ErrorInfo(kind="protocol", message=message)
@@ -493,9 +499,9 @@ class PayloadReader:
             if not channel.reader.over
         ]
 
-    def end(self, choice: int | None) -> list[Reading]:
+    def end(self, choice: int | None) -> list[PayloadReading]:
         """Nothing more comes, in one choice or in all."""
-        readings: list[Reading] = []
+        readings: list[PayloadReading] = []
         for key in self._keys(choice):
             channel = self._channels.pop(key)
             if not channel.reader.over:
@@ -514,7 +520,7 @@ class PayloadReader:
     def note(self, kind: str, message: str) -> None:
         self.problems.append(Problem(self._payload_count, kind, message))
 
-    def _read_document(self, document: bytes, place: Place) -> Iterable[Reading]:
+    def _read_document(self, document: bytes, place: PayloadContext) -> Iterable[PayloadReading]:
         if document == DONE:
             # The marker names no choice: it ends every stream that could have sent it.
             return [
@@ -542,16 +548,16 @@ class PayloadReader:
     def _only_dialect(
         self,
         dialect: Dialect,
-        shapes: tuple[Shape, ...] | None,
+        shapes: tuple[Payload, ...] | None,
         document: bytes,
-        place: Place,
-    ) -> tuple[Shape, ...]:
+        place: PayloadContext,
+    ) -> tuple[Payload, ...]:
         own = tuple(shape for shape in shapes or () if shape.dialect == dialect)
         if own or shapes == ():
             return own
-        return (Shape(dialect, document, place.choice, place.is_final and dialect in CODECS),)
+        return (Payload(dialect, document, place.choice, place.is_final and dialect in CODECS),)
 
-    def _read(self, shape: Shape) -> list[Reading]:
+    def _read(self, shape: Payload) -> list[PayloadReading]:
         if self.failure is not None:
             return []
         choice = 0 if shape.dialect == "chat" and self._context.choices == 1 else shape.choice
@@ -563,12 +569,14 @@ class PayloadReader:
             channel = self._channels[key] = _Channel(self._next_channel(), reader, seed)
         return [self._read_frame(key, channel, shape.data, shape.event)]
 
-    def _read_frame(self, key: _Key, channel: _Channel, data: bytes, event: str = "") -> Reading:
+    def _read_frame(
+        self, key: _Key, channel: _Channel, data: bytes, event: str = ""
+    ) -> PayloadReading:
         raw = b"event: %b\n" % event.encode() if event else b""
         channel.reader.frame += 1
         return self._reading(key, channel, channel.reader.read(Frame(raw, data)))
 
-    def _read_body(self, shape: Shape) -> list[Reading]:
+    def _read_body(self, shape: Payload) -> list[PayloadReading]:
         seed = self._seed(shape, shape.choice)
         step = CODECS[shape.dialect].read_body(shape.data, replace(self._context, seed=seed))
         problems = self._note_all(
@@ -576,15 +584,15 @@ class PayloadReader:
         )
         channel = self._next_channel()
         return [
-            Reading(
+            PayloadReading(
                 shape.dialect, shape.choice, channel, step.events, problems, seed, is_whole=True
             )
         ]
 
-    def _reading(self, key: _Key, channel: _Channel, events: tuple[Event, ...]) -> Reading:
+    def _reading(self, key: _Key, channel: _Channel, events: tuple[Event, ...]) -> PayloadReading:
         problems = self._note_all(channel.reader.problems, events)
         channel.reader.problems.clear()
-        return Reading(key[1], key[0], channel.number, events, problems, channel.seed)
+        return PayloadReading(key[1], key[0], channel.number, events, problems, channel.seed)
 
     def _note_all(
         self, found: list[tuple[str, str]], events: tuple[Event, ...]
@@ -600,7 +608,7 @@ class PayloadReader:
         self._channel_count += 1
         return self._channel_count
 
-    def _seed(self, shape: Shape, choice: int) -> str:
+    def _seed(self, shape: Payload, choice: int) -> str:
         """Ids that are minted must differ between choices, turns and, where the answer has an id, answers."""
         origin = self._context.seed or source_of(shape.data) or shape.stream
         return f"{origin}#{self._turn}.{choice}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.aliases import IdLimits, NameLimits, NameMap, alias_id, original_id
-from dragoman.core.tool_cache import Kept
+from dragoman.core.tool_cache import CachedTools
 from dragoman.errors import ConfigError
 from dragoman.model.request import Tool, ToolRef
 
@@ -262,7 +262,7 @@ def test_an_empty_id_gets_one() -> None:
 
 
 def test_tools_that_are_kept_are_named_once() -> None:
-    tools = Kept((Tool(name="f"), Tool(name="g", namespace="n")))
+    tools = CachedTools((Tool(name="f"), Tool(name="g", namespace="n")))
     names = NameMap.build(tools)
     assert names == NameMap.build(tuple(tools))
     assert NameMap.build(tools, [(None, "f"), ("n", "g")]) is names
@@ -271,7 +271,7 @@ def test_tools_that_are_kept_are_named_once() -> None:
 
 
 def test_names_of_the_history_that_no_tool_has_are_said() -> None:
-    tools = Kept((Tool(name="f"),))
+    tools = CachedTools((Tool(name="f"),))
     names = NameMap.build(tools, [("", "gone"), (None, "f"), (None, "gone")])
     assert names.others == ((None, "gone"),)
     assert names == NameMap.build([Tool(name="f")], [(None, "gone")])

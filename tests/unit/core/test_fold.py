@@ -6,7 +6,7 @@ from hypothesis import given
 from disagreements import find_disagreements
 from dragoman._json import Raw
 from dragoman.core.fold import fold, unfold
-from dragoman.core.grammar import Grammar, is_grammatical
+from dragoman.core.grammar import GrammarChecker, is_grammatical
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
@@ -59,7 +59,7 @@ def test_folding_an_unfolded_answer_gives_it_back(outcome: Outcome) -> None:
 @given(outcomes())
 def test_an_unfolded_answer_is_grammatical_and_tells_the_truth(outcome: Outcome) -> None:
     told = unfold(outcome)
-    grammar = Grammar()
+    grammar = GrammarChecker()
     for event in told:
         grammar.check(event)
     assert grammar.is_over == (outcome.completed or outcome.error is not None)

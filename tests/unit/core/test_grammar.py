@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman._json import Raw
-from dragoman.core.grammar import FITTING, TRANSITIONS, Grammar, State, is_grammatical
+from dragoman.core.grammar import FITTING, TRANSITIONS, GrammarChecker, GrammarState, is_grammatical
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     AnnotationAdded,
@@ -70,7 +70,7 @@ TEXT = HEADERS[Text]
 
 def refuses(told: Sequence[Event], last: Event, reason: str) -> None:
     """Everything but the last event is accepted, the last is refused, and so is all that follows."""
-    grammar = Grammar()
+    grammar = GrammarChecker()
     for event in told:
         grammar.check(event)
     with pytest.raises(LocalProtocolError, match=reason):
@@ -89,7 +89,7 @@ def test_every_generated_answer_is_grammatical(told: tuple[Event, ...]) -> None:
 def test_the_beginning_of_an_answer_is_accepted_but_is_no_whole_answer(
     told: tuple[Event, ...],
 ) -> None:
-    grammar = Grammar()
+    grammar = GrammarChecker()
     for event in told:
         grammar.check(event)
     is_whole = bool(told) and isinstance(told[-1], Completed | Failed)
@@ -129,11 +129,11 @@ EVENTS: tuple[Event, ...] = (
     Completed(),
     Noticed("ping"),
 )
-WAYS: dict[State, tuple[Event, ...]] = {
-    State.SILENT: (),
-    State.SPEAKING: (Started(),),
-    State.ENDING: (Started(), Finished("stop")),
-    State.OVER: (FAILED,),
+WAYS: dict[GrammarState, tuple[Event, ...]] = {
+    GrammarState.SILENT: (),
+    GrammarState.SPEAKING: (Started(),),
+    GrammarState.ENDING: (Started(), Finished("stop")),
+    GrammarState.OVER: (FAILED,),
 }
 
 
@@ -149,8 +149,8 @@ UNLISTED = [
     UNLISTED,
     ids=[f"{state.name}-{type(event).__name__}" for state, event in UNLISTED],
 )
-def test_a_pair_without_a_row_is_refused(state: State, event: Event) -> None:
-    grammar = Grammar()
+def test_a_pair_without_a_row_is_refused(state: GrammarState, event: Event) -> None:
+    grammar = GrammarChecker()
     for step in WAYS[state]:
         grammar.check(step)
     with pytest.raises(LocalProtocolError, match=f"answer is {state.name}"):
@@ -168,7 +168,7 @@ def test_a_delta_is_accepted_exactly_by_the_parts_it_fits(
 ) -> None:
     told = (Started(), PartStarted(0, HEADERS[part]))
     if part in FITTING[delta]:
-        grammar = Grammar()
+        grammar = GrammarChecker()
         for event in (*told, DELTAS[delta]):
             grammar.check(event)
     else:
@@ -295,7 +295,7 @@ def test_notices_and_progress_speak_only_of_parts_that_have_started() -> None:
     refuses((Started(),), Noticed("fields", part=0), "part 0 has not started")
     refuses((Started(),), Progress("searching", -1), "part -1 has not started")
     told = (Started(), PartStarted(0, TEXT), PartEnded(0, Text()))
-    grammar = Grammar()
+    grammar = GrammarChecker()
     for event in (*told, Noticed("fields", part=0), Progress("searching", 0)):
         grammar.check(event)
 

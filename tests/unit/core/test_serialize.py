@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from disagreements import find_disagreements
 from dragoman._json import Raw
 from dragoman.core.fold import fold
-from dragoman.core.grammar import Grammar, is_grammatical
+from dragoman.core.grammar import GrammarChecker, is_grammatical
 from dragoman.core.serialize import Serializer
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
@@ -75,7 +75,7 @@ def test_the_output_is_the_same_answer_without_overlap(told: tuple[Event, ...]) 
 
 @given(prefixes())
 def test_the_output_is_grammatical_at_every_moment(told: tuple[Event, ...]) -> None:
-    grammar = Grammar()
+    grammar = GrammarChecker()
     for event in serialize(told):
         grammar.check(event)
 

@@ -3,7 +3,14 @@
 import pytest
 
 from dragoman._json import Raw
-from dragoman.core.tool_cache import MAX_LISTS, MAX_MADE, MAX_SOURCE, Kept, made_of, remembered
+from dragoman.core.tool_cache import (
+    MAX_LISTS,
+    MAX_MADE,
+    MAX_SOURCE,
+    CachedTools,
+    made_of,
+    remembered,
+)
 from dragoman.errors import RequestRefused
 from dragoman.model.request import Tool
 
@@ -14,9 +21,9 @@ def test_the_same_bytes_are_read_once() -> None:
     sources: list[bytes] = []
 
     @remembered
-    def read(value: Raw) -> Kept:
+    def read(value: Raw) -> CachedTools:
         sources.append(bytes(value))
-        return Kept(TOOLS)
+        return CachedTools(TOOLS)
 
     body = Raw(b"[1]")
     assert read(body) is read(Raw(b"[1]"))
@@ -26,7 +33,7 @@ def test_the_same_bytes_are_read_once() -> None:
 
 def test_what_is_refused_is_refused_each_time() -> None:
     @remembered
-    def read(_value: Raw) -> Kept:
+    def read(_value: Raw) -> CachedTools:
         raise RequestRefused("tools[0]: expected an object", param="tools[0]")
 
     for _ in range(2):
@@ -36,8 +43,8 @@ def test_what_is_refused_is_refused_each_time() -> None:
 
 def test_long_lists_are_read_each_time_and_only_the_last_lists_are_kept() -> None:
     @remembered
-    def read(_value: Raw) -> Kept:
-        return Kept(TOOLS)
+    def read(_value: Raw) -> CachedTools:
+        return CachedTools(TOOLS)
 
     long = Raw(b'"' + b"x" * MAX_SOURCE + b'"')
     assert read(long) is not read(long)
@@ -48,12 +55,12 @@ def test_long_lists_are_read_each_time_and_only_the_last_lists_are_kept() -> Non
 
 
 def test_kept_tools_equal_plain_ones() -> None:
-    assert Kept(TOOLS) == TOOLS
-    assert Kept() == ()
+    assert CachedTools(TOOLS) == TOOLS
+    assert CachedTools() == ()
 
 
 def test_a_thing_is_made_once_for_each_key() -> None:
-    kept = Kept(TOOLS)
+    kept = CachedTools(TOOLS)
     made = [made_of(kept, key, lambda: ["new"]) for key in ("one", "two", "one")]
     assert made[0] is made[2]
     assert made[0] is not made[1]
@@ -65,7 +72,7 @@ def test_of_plain_tools_a_thing_is_made_each_time() -> None:
 
 
 def test_keys_that_never_repeat_do_not_fill_the_memory() -> None:
-    kept = Kept(TOOLS)
+    kept = CachedTools(TOOLS)
     for number in range(3 * MAX_MADE):
         made_of(kept, number, lambda: None)
     assert len(kept.made) <= MAX_MADE

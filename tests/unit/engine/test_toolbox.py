@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.engine.toolbox import Ours, Refused, Router, Theirs, Toolbox, gather
+from dragoman.engine.toolbox import CallRouter, LeftToCaller, Refused, RunHere, Toolbox, gather
 from dragoman.engine.tools import Declaration, Invocation, Offer, Output, Tool, text_output
 from dragoman.errors import ConfigError
 from dragoman.model.parts import Call, CallKind
@@ -102,30 +102,30 @@ def tool(name: str, kind: CallKind = "function") -> Acting:
     return made
 
 
-def router(*tools: Acting, theirs: tuple[Declaration, ...] = ()) -> Router:
-    return Router(Toolbox(tools), theirs, lambda _, text: "bad" if "bad" in text else None)
+def router(*tools: Acting, theirs: tuple[Declaration, ...] = ()) -> CallRouter:
+    return CallRouter(Toolbox(tools), theirs, lambda _, text: "bad" if "bad" in text else None)
 
 
 def test_complete_call_of_a_known_tool_is_ours() -> None:
     work = tool("work")
     route = router(work).route(call())
-    assert isinstance(route, Ours)
+    assert isinstance(route, RunHere)
     assert route.entry.tool is work
 
 
 @pytest.mark.parametrize("kind", ["local_shell", "apply_patch"])
 def test_built_in_call_goes_to_the_tool_of_its_kind(kind: CallKind) -> None:
     route = router(tool("run", kind)).route(call("local_shell", kind=kind))
-    assert isinstance(route, Ours)
+    assert isinstance(route, RunHere)
 
 
 def test_built_in_tool_may_be_called_as_a_function() -> None:
-    assert isinstance(router(tool("run", "local_shell")).route(call("run")), Ours)
+    assert isinstance(router(tool("run", "local_shell")).route(call("run")), RunHere)
 
 
 def test_custom_call_goes_to_a_custom_tool_alone() -> None:
     route = router(tool("patch", "custom")).route(call("patch", arguments="*** x", kind="custom"))
-    assert isinstance(route, Ours)
+    assert isinstance(route, RunHere)
     assert router(tool("patch", "custom")).route(call("patch")) == Refused(
         "The tool 'patch' takes plain text as its input, and was called with the other form."
     )
@@ -157,8 +157,8 @@ def test_calls_of_the_caller_s_tools_are_the_caller_s_whatever_their_input() -> 
         Declaration(name="local_shell", kind="local_shell"),
     )
     route = router(tool("work"), theirs=theirs).route
-    assert route(call("mine", namespace="app")) == Theirs()
-    assert route(call("app__mine", arguments="{")) == Theirs()
-    assert route(call("local_shell", kind="local_shell", status="incomplete")) == Theirs()
+    assert route(call("mine", namespace="app")) == LeftToCaller()
+    assert route(call("app__mine", arguments="{")) == LeftToCaller()
+    assert route(call("local_shell", kind="local_shell", status="incomplete")) == LeftToCaller()
     assert isinstance(route(call("mine")), Refused)
-    assert isinstance(route(call("work")), Ours)
+    assert isinstance(route(call("work")), RunHere)

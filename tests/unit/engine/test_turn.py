@@ -17,9 +17,9 @@ from dragoman.engine.actions import (
     TurnOutcome,
 )
 from dragoman.engine.schedule import Schedule
-from dragoman.engine.toolbox import Router, Toolbox
+from dragoman.engine.toolbox import CallRouter, Toolbox
 from dragoman.engine.tools import Declaration, text_output
-from dragoman.engine.turn import TRANSITIONS, UNNAMED, State, TurnMachine, compose_turns
+from dragoman.engine.turn import TRANSITIONS, UNNAMED, TurnMachine, TurnState, compose_turns
 from dragoman.errors import LocalProtocolError
 from dragoman.model.events import (
     Completed,
@@ -45,7 +45,7 @@ FATAL = ErrorInfo(kind="server", message="gone")
 
 def machine(call_ids: frozenset[str] = frozenset()) -> TurnMachine:
     tools = Toolbox([Acting(say_ok, "read", is_parallel=True), Acting(say_ok, "write")])
-    router = Router(tools, (Declaration(name="mine"),), lambda _, __: None)
+    router = CallRouter(tools, (Declaration(name="mine"),), lambda _, __: None)
     return TurnMachine(router, Schedule(8), turn=3, call_ids=call_ids)
 
 
@@ -337,12 +337,16 @@ def test_call_settles_once() -> None:
 
 
 def test_table_leads_from_listening_to_over_and_never_back() -> None:
-    order = list(State)
+    order = list(TurnState)
     for (state, _), after in TRANSITIONS.items():
         assert order.index(after) >= order.index(state)
     inputs = {kind for _, kind in TRANSITIONS}
-    missing = [pair for pair in product(State, inputs) if pair not in TRANSITIONS]
-    assert {state for state, _ in missing} == {State.LISTENING, State.SETTLING, State.OVER}
+    missing = [pair for pair in product(TurnState, inputs) if pair not in TRANSITIONS]
+    assert {state for state, _ in missing} == {
+        TurnState.LISTENING,
+        TurnState.SETTLING,
+        TurnState.OVER,
+    }
 
 
 SEARCH = Call(call_id="s", name="web_search", kind="web_search", executor="provider")

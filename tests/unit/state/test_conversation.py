@@ -7,10 +7,10 @@ from dragoman.model.parts import Call, Extra, Result, Text
 from dragoman.model.request import Namespace, Request, Tool, ToolChoice, Turn
 from dragoman.state.conversation import continued, settings_of
 from dragoman.store.engine import Row, head_of
-from dragoman.store.records import Draft, Head, Link
+from dragoman.store.records import Draft, Link, StoredHead
 
 
-def head(*, inherits: bool = False) -> Head:
+def head(*, inherits: bool = False) -> StoredHead:
     row = Row(
         "r", "o", None, 0.0, 9.0, "completed", 0.0, "responses", "m", "", "", inherits, False, "", None, None, 0
     )  # fmt: skip

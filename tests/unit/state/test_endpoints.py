@@ -8,11 +8,11 @@ from dragoman.errors import RequestRefused
 from dragoman.model.parts import Call, Text
 from dragoman.model.request import Request
 from dragoman.state.endpoints import Replay, page_of_items, replay
-from dragoman.store.records import Head, Link
+from dragoman.store.records import Link, StoredHead
 
 
 def link(number: int, request: Request, *parts: Text | Call) -> Link:
-    head = Head(
+    head = StoredHead(
         id=f"resp_{number}",
         owner="",
         created=0.0,

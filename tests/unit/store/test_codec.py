@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from corpus_cases import FolderCase, folder_cases
 from dragoman._json import Raw
-from dragoman.core.tool_cache import Kept
+from dragoman.core.tool_cache import CachedTools
 from dragoman.dialects.registry import codec
 from dragoman.errors import StoreDamaged
 from dragoman.model.parts import Call, Extra, Media, Opaque, Reasoning, Refusal, Result, Seal, Text
@@ -94,7 +94,7 @@ def requests() -> st.SearchStrategy[Request]:
         Request,
         model=texts(),
         turns=st.lists(turns(), max_size=3).map(tuple),
-        tools=st.lists(tools(), max_size=3).map(Kept),
+        tools=st.lists(tools(), max_size=3).map(CachedTools),
         namespaces=st.just((Namespace("n"),)),
         tool_choice=maybe(
             st.builds(ToolChoice, tool=st.just(ToolRef("f")), allowed=st.just((ToolRef("g"),)))

@@ -12,8 +12,8 @@ from openai.types.chat import ChatCompletionChunk
 from dragoman.errors import MalformedJson
 from dragoman.toolcalls.payloads import (
     DONE,
-    Place,
-    Shape,
+    Payload,
+    PayloadContext,
     is_empty,
     shapes_of,
     source_of,
@@ -176,11 +176,11 @@ RECOGNISED: list[tuple[object, str, bool]] = [
 ]
 
 
-def shapes(payload: object, place: Place | None = None) -> tuple[Shape, ...] | None:
-    return shapes_of(json.dumps(payload).encode(), place or Place())
+def shapes(payload: object, place: PayloadContext | None = None) -> tuple[Payload, ...] | None:
+    return shapes_of(json.dumps(payload).encode(), place or PayloadContext())
 
 
-def only(payload: object, place: Place | None = None) -> Shape:
+def only(payload: object, place: PayloadContext | None = None) -> Payload:
     found = shapes(payload, place)
     assert found is not None
     (shape,) = found
@@ -221,11 +221,11 @@ def test_unknown_shape_is_said_to_be_unknown(payload: object) -> None:
 @pytest.mark.parametrize("data", [b"7", b"[]", b"{", b"\xff"])
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedJson):
-        shapes_of(data, Place())
+        shapes_of(data, PayloadContext())
 
 
 def test_bare_delta_is_put_into_a_chunk() -> None:
-    shape = only(CALLS, Place(choice=2))
+    shape = only(CALLS, PayloadContext(choice=2))
     assert json.loads(shape.data) == {
         "choices": [{"index": 2, "delta": CALLS, "finish_reason": None}]
     }
@@ -234,7 +234,7 @@ def test_bare_delta_is_put_into_a_chunk() -> None:
 
 @pytest.mark.parametrize(("message", "finish"), [(CALLS, "tool_calls"), ({"content": "x"}, "stop")])
 def test_bare_message_is_put_into_a_body_that_has_ended(message: object, finish: str) -> None:
-    shape = only(message, Place(choice=1, is_final=True))
+    shape = only(message, PayloadContext(choice=1, is_final=True))
     assert json.loads(shape.data) == {
         "choices": [{"index": 1, "message": message, "finish_reason": finish}]
     }
@@ -249,7 +249,7 @@ def test_choice_keeps_its_own_index_and_finish() -> None:
 
 def test_chunk_with_several_choices_is_taken_apart() -> None:
     choices: list[object] = [{"index": 1, "delta": {}}, {"delta": {"content": "x"}}]
-    found = shapes({"id": "c", "choices": choices}, Place(choice=5))
+    found = shapes({"id": "c", "choices": choices}, PayloadContext(choice=5))
     assert found is not None
     assert [(shape.choice, json.loads(shape.data)) for shape in found] == [
         (1, {"choices": [choices[0]]}),
@@ -259,8 +259,8 @@ def test_chunk_with_several_choices_is_taken_apart() -> None:
 
 def test_finished_answer_without_a_message_is_still_whole() -> None:
     nothing: dict[str, object] = {}
-    assert only({"choices": [nothing]}, Place(is_final=True)).is_whole
-    assert not only({"choices": [{"delta": nothing}]}, Place(is_final=True)).is_whole
+    assert only({"choices": [nothing]}, PayloadContext(is_final=True)).is_whole
+    assert not only({"choices": [{"delta": nothing}]}, PayloadContext(is_final=True)).is_whole
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_endless_wrapping_is_given_up() -> None:
 def test_codex_item_that_comes_alone_is_put_into_a_notification() -> None:
     item = {"type": "dynamicToolCall", "id": "c", "tool": "f"}
     assert json.loads(only(item).data) == {"method": "item/started", "params": {"item": item}}
-    final = only(item, Place(is_final=True))
+    final = only(item, PayloadContext(is_final=True))
     assert json.loads(final.data)["method"] == "item/completed"
 
 

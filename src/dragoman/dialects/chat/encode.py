@@ -57,7 +57,7 @@ from dragoman.model.parts import Call, Media, Opaque, Part, Reasoning, Refusal, 
 from dragoman.sse import encode_comment
 
 
-class Envelope:
+class ChunkEnvelope:
     """`data: {"id":…,"object":…,"created":…,"model":…,…,"choices":[` and what closes it again."""
 
     __slots__ = ("_head",)
@@ -93,7 +93,7 @@ _TAKES: dict[type[Part], type[Event]] = {
     Media: MediaDelta,
 }
 
-_NO_ENVELOPE = Envelope({})
+_NO_ENVELOPE = ChunkEnvelope({})
 
 
 class ChoiceState:
@@ -125,7 +125,7 @@ class _OpenPart:
         self.section: tuple[str, int] | None = None  # of a reasoning: where the last delta went
 
 
-class PartWriter:
+class ChunkWriter:
     """Writes the parts of one answer, one at a time in each choice."""
 
     def __init__(self, book: LossBook, mint: Minter, *, legacy: bool) -> None:
@@ -369,7 +369,7 @@ class ChatEncoder:
         self._context = context
         self._book = answer_book(LOSSES, context.losses)
         self._mint = Minter(context.seed)
-        self._parts = PartWriter(self._book, self._mint, legacy=context.legacy_functions)
+        self._parts = ChunkWriter(self._book, self._mint, legacy=context.legacy_functions)
         self._choices: dict[int, ChoiceState] = {}
         self._usage: Usage | None = None
         self._has_started = False
@@ -426,7 +426,7 @@ class ChatEncoder:
         # as Azure does it.
         small = {name: raw for name, raw in extra.items() if bytes(raw)[:1] not in (b"{", b"[")}
         large = {name: raw for name, raw in extra.items() if name not in small}
-        self._parts.envelope = Envelope(
+        self._parts.envelope = ChunkEnvelope(
             {
                 "id": event.response_id or self._mint("chatcmpl-"),
                 "object": "chat.completion.chunk",
@@ -552,11 +552,11 @@ class ChatEncoder:
 
 _WRITERS = ChatEncoder.writers
 _PART_WRITERS: Mapping[type[Event], Callable[..., bytes]] = {
-    TextDelta: PartWriter.write_text,
-    InputDelta: PartWriter.write_input,
-    ReasoningDelta: PartWriter.write_reasoning,
-    OutputDelta: PartWriter.skip_output,
-    MediaDelta: PartWriter.write_media,
-    AnnotationAdded: PartWriter.write_annotation,
-    SealAdded: PartWriter.write_seal,
+    TextDelta: ChunkWriter.write_text,
+    InputDelta: ChunkWriter.write_input,
+    ReasoningDelta: ChunkWriter.write_reasoning,
+    OutputDelta: ChunkWriter.skip_output,
+    MediaDelta: ChunkWriter.write_media,
+    AnnotationAdded: ChunkWriter.write_annotation,
+    SealAdded: ChunkWriter.write_seal,
 }

@@ -28,7 +28,7 @@ from dragoman.core.fields import (
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import fix_schema
-from dragoman.core.tool_cache import Kept, made_of, remembered, written_once
+from dragoman.core.tool_cache import CachedTools, made_of, remembered, written_once
 from dragoman.dialects.chat.losses import note_foreign
 from dragoman.dialects.chat.wire import BUILTIN_KINDS, LEGACY_CHOICE, LEGACY_TOOLS
 from dragoman.dialects.codec import Target
@@ -68,9 +68,9 @@ def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:
 
 
 @remembered
-def read_list(value: Raw) -> Kept:
+def read_list(value: Raw) -> CachedTools:
     """The same for `tools` alone."""
-    return Kept(
+    return CachedTools(
         _read_tool(_object(raw, f"tools[{index}]"), f"tools[{index}]")
         for index, raw in enumerate(ask_list({"tools": value}, "tools") or ())
     )
@@ -210,7 +210,7 @@ def _read_ref(fields: Fields, path: str) -> ToolRef:
 
 def named_tools(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """Those that are sent under names of their own."""
-    return made_of(tools, "chat: named", lambda: Kept(filter(is_named, tools)))
+    return made_of(tools, "chat: named", lambda: CachedTools(filter(is_named, tools)))
 
 
 _Key = tuple[str | None, str]

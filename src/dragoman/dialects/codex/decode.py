@@ -67,7 +67,7 @@ _RAW_CALLS = frozenset({"function_call", "custom_tool_call"})
 _RAW_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
-class Earlier(Struct):
+class PreviousAnswer(Struct):
     """What a reader must know of the answer before it, when one turn becomes two answers."""
 
     calls: dict[str, KnownCall]
@@ -83,7 +83,7 @@ class CodexReader:
         *,
         thread_id: str | None = None,
         turn_id: str | None = None,
-        earlier: Earlier | None = None,
+        earlier: PreviousAnswer | None = None,
     ) -> None:
         self.over = False
         self.frame = 0
@@ -184,7 +184,7 @@ class CodexReader:
             self._context,
             thread_id=self._thread,
             turn_id=self._turn,
-            earlier=Earlier(self._known, self._usage.resume()),
+            earlier=PreviousAnswer(self._known, self._usage.resume()),
         )
 
     def end(self) -> tuple[Event, ...]:

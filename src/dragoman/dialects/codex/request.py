@@ -81,7 +81,7 @@ def _is_text(turn: Turn) -> bool:
     return all(isinstance(part, Text) for part in turn.parts)
 
 
-class History:
+class ThreadItemWriter:
     """Writes the items of one request."""
 
     def __init__(self, names: NameMap, target: Target, book: LossBook) -> None:
@@ -294,7 +294,7 @@ def _free(wire: str, taken: set[str], limit: int) -> str:
     return name
 
 
-class Offer(Struct, frozen=True):
+class DynamicTools(Struct, frozen=True):
     """The tools as they are sent."""
 
     tools: list[dict[str, object]]
@@ -303,7 +303,7 @@ class Offer(Struct, frozen=True):
 
 def offer_tools(
     tools: Iterable[Tool], choice: ToolChoice | None, names: NameMap, target: Target, book: LossBook
-) -> Offer:
+) -> DynamicTools:
     """The tools that may be called, each once."""
     allowed = _allowed(choice)
     offered: list[dict[str, object]] = []
@@ -322,7 +322,7 @@ def offer_tools(
             seen.add(key)
             offered.append(_function(tool, where, names, target, book))
     _note_choice(choice, book)
-    return Offer(offered, tuple(repairs))
+    return DynamicTools(offered, tuple(repairs))
 
 
 def _allowed(choice: ToolChoice | None) -> set[tuple[str | None, str]] | None:
@@ -440,7 +440,7 @@ def encode_request(
     body = {
         "thread": thread,
         "turn": _turn(request, book),
-        "items": History(names, target, book).write(conversation),
+        "items": ThreadItemWriter(names, target, book).write(conversation),
     }
     _note_unsaid(request, book)
     repairs = (*pairing, *offer.repairs)

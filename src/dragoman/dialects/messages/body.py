@@ -35,7 +35,7 @@ from dragoman.dialects.codec import DecodeContext, EncodeContext
 from dragoman.dialects.messages.blocks import check_block, part_from_block, part_of, type_of
 from dragoman.dialects.messages.decode import finish_extra
 from dragoman.dialects.messages.encode import (
-    Content,
+    StopReasonInputs,
     message_fields,
     note_refusal,
     settle_reason,
@@ -329,7 +329,7 @@ def _write_message(outcome: Outcome, context: EncodeContext, book: LossBook) -> 
         for part in choice.parts
     )
     has_refusal = any(isinstance(part, Refusal) for part in choice.parts)
-    settling = Content(has_calls, has_refusal)
+    settling = StopReasonInputs(has_calls, has_refusal)
     reason = settle_reason(choice.finish or "stop", settling)
     note_refusal(reason, settling, book)
     message: Block = {

@@ -405,20 +405,20 @@ _STOP_REASONS: Mapping[FinishReason, str] = {
 _NEAREST: frozenset[FinishReason] = frozenset({"content_filter", "cancelled", "error"})
 
 
-class Content(Struct, frozen=True):
+class StopReasonInputs(Struct, frozen=True):
     """What of an answer decides its stop reason."""
 
     has_complete_calls: bool
     has_refusal: bool
 
 
-def settle_reason(reason: FinishReason, content: Content) -> FinishReason:
+def settle_reason(reason: FinishReason, content: StopReasonInputs) -> FinishReason:
     """`tool_calls` exactly when there are complete calls for the client, `refusal` when the text is one."""
     settled = settle_finish(reason, has_complete_client_calls=content.has_complete_calls)
     return "refusal" if settled == "stop" and content.has_refusal else settled
 
 
-def note_refusal(reason: FinishReason, content: Content, book: LossBook) -> None:
+def note_refusal(reason: FinishReason, content: StopReasonInputs, book: LossBook) -> None:
     """Declare a refusal that the stop reason does not show."""
     if content.has_refusal and _STOP_REASONS[reason] != "refusal":
         book.note("refusal", "stop_reason", reason)
@@ -607,7 +607,7 @@ class MessagesEncoder:
         if finished is None:
             raise LocalProtocolError("expected Finished before Completed")
         blocks = self._blocks
-        content = Content(blocks.complete_calls > 0, blocks.has_refusal)
+        content = StopReasonInputs(blocks.complete_calls > 0, blocks.has_refusal)
         reason = settle_reason(finished.reason, content)
         if reason == "error":
             return self._fail(

@@ -54,7 +54,7 @@ from dragoman.dialects.messages.tools import (
     write_choice,
     write_tools,
 )
-from dragoman.dialects.messages.turns import Conversation, PartWriter, read_turns
+from dragoman.dialects.messages.turns import MessageListWriter, RequestBlockWriter, read_turns
 from dragoman.dialects.messages.wire import MAPPED_FIELDS, THINKING_TYPES
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import LossAction, Repair
@@ -112,7 +112,7 @@ def read_format(request: Fields) -> ResponseFormat | None:
     return None
 
 
-class Plan(Struct, frozen=True):
+class ThinkingPlan(Struct, frozen=True):
     """What is sent about thinking. `budget`: tokens it takes out of max_tokens, 0 if the vendor decides."""
 
     thinking: Block | None = None
@@ -130,52 +130,54 @@ def plan_thinking(
     book: LossBook,
     *,
     lacks_thinking: bool,
-) -> Plan:
-    """How to ask for thinking. `lacks_thinking`: the history forbids it, see `Conversation.lacks_thinking`."""
+) -> ThinkingPlan:
+    """How to ask for thinking. `lacks_thinking`: the history forbids it, see `MessageListWriter.lacks_thinking`."""
     if settings is None:
-        return Plan()
+        return ThinkingPlan()
     note_foreign(book, settings.extra, "reasoning")
     is_own = settings.extra is not None and settings.extra.dialect == "messages"
     plan = _own_plan(settings) if is_own else _foreign_plan(settings, max_tokens, book)
     # With adaptive thinking the vendor does not ask for it.
     if lacks_thinking and plan.thinking is not None and plan.thinking["type"] == "enabled":
         book.note("thinking_off", "thinking", "no signed thinking before the last calls")
-        return Plan({"type": "disabled"}, plan.effort)
+        return ThinkingPlan({"type": "disabled"}, plan.effort)
     return plan
 
 
-def _own_plan(settings: ReasoningSettings) -> Plan:
+def _own_plan(settings: ReasoningSettings) -> ThinkingPlan:
     own = own_fields("messages", settings.extra)
     if settings.enabled is None:
-        return Plan(effort=settings.effort)
+        return ThinkingPlan(effort=settings.effort)
     if not settings.enabled:
-        return Plan({"type": "disabled", **own}, settings.effort)
+        return ThinkingPlan({"type": "disabled", **own}, settings.effort)
     if settings.adaptive or settings.budget is None:
-        return Plan({"type": "adaptive", **own}, settings.effort)
+        return ThinkingPlan({"type": "adaptive", **own}, settings.effort)
     thinking: Block = {"type": "enabled", "budget_tokens": settings.budget, **own}
-    return Plan(thinking, settings.effort, settings.budget)
+    return ThinkingPlan(thinking, settings.effort, settings.budget)
 
 
-def _foreign_plan(settings: ReasoningSettings, max_tokens: int | None, book: LossBook) -> Plan:
+def _foreign_plan(
+    settings: ReasoningSettings, max_tokens: int | None, book: LossBook
+) -> ThinkingPlan:
     if settings.summary not in (None, "auto"):
         book.note("reasoning_summary", "reasoning", settings.summary)
     if settings.adaptive:
-        return Plan({"type": "adaptive"})
+        return ThinkingPlan({"type": "adaptive"})
     budget = settings.budget
     if budget is None and (settings.enabled or settings.effort is not None):
         budget = budget_from_effort(settings.effort or _DEFAULT_EFFORT)
     if settings.enabled is False or (budget is None and settings.effort is not None):
-        return Plan({"type": "disabled"})
+        return ThinkingPlan({"type": "disabled"})
     if budget is None:
-        return Plan()
+        return ThinkingPlan()
     budget = max(budget, MIN_BUDGET)
     if max_tokens is not None and budget >= max_tokens:
         if max_tokens <= MIN_BUDGET:
             book.note("thinking_off", "thinking", f"max_tokens is {max_tokens}")
-            return Plan({"type": "disabled"})
+            return ThinkingPlan({"type": "disabled"})
         # Half for the thoughts: the answer must have room too.
         budget = max(MIN_BUDGET, max_tokens // 2)
-    return Plan({"type": "enabled", "budget_tokens": budget}, budget=budget)
+    return ThinkingPlan({"type": "enabled", "budget_tokens": budget}, budget=budget)
 
 
 def write_format(wanted: ResponseFormat | None, rules: SchemaRules, book: LossBook) -> Fields:
@@ -302,7 +304,9 @@ def encode_request(
     calls = [part for turn in turns for part in turn.parts if isinstance(part, Call)]
     used = [(call.namespace, call.name) for call in calls if call.executor == "client"]
     names = NameMap.build(request.tools, used, target.names)
-    conversation = Conversation(PartWriter(names, target, book), book, continues=continues)
+    conversation = MessageListWriter(
+        RequestBlockWriter(names, target, book), book, continues=continues
+    )
     conversation.take(turns)
     offered = allowed_tools(request.tools, request.tool_choice)
     tools = write_tools(offered, names, target, book)
@@ -356,23 +360,25 @@ def _continues(own: Mapping[str, Raw]) -> bool:
     return read_text(read_object(own.get("thread")).get("type")) == "continue"
 
 
-def _settle_choice(plan: Plan, choice: Block | None, book: LossBook) -> tuple[Plan, Block | None]:
+def _settle_choice(
+    plan: ThinkingPlan, choice: Block | None, book: LossBook
+) -> tuple[ThinkingPlan, Block | None]:
     """A forced choice and thinking exclude each other."""
     if not plan.is_on or choice is None or choice["type"] not in ("any", "tool"):
         return plan, choice
     if book.note("forced_choice_with_thinking", "tool_choice", str(choice["type"])) == "carry":
-        return Plan({"type": "disabled"}, plan.effort), choice
+        return ThinkingPlan({"type": "disabled"}, plan.effort), choice
     rest = {key: value for key, value in choice.items() if key not in ("type", "name")}
     return plan, {"type": "auto", **rest}
 
 
-def _max_tokens(request: Request, target: Target, plan: Plan) -> int:
+def _max_tokens(request: Request, target: Target, plan: ThinkingPlan) -> int:
     if request.max_tokens is not None:
         return request.max_tokens
     return target.default_max_tokens + plan.budget
 
 
-def _sampling(request: Request, plan: Plan, book: LossBook) -> Block:
+def _sampling(request: Request, plan: ThinkingPlan, book: LossBook) -> Block:
     out = SETTINGS.write(request)
     if request.temperature is not None and request.temperature > 1:
         book.note("temperature_range", "temperature", str(request.temperature))
@@ -394,7 +400,7 @@ def _is_allowed_while_thinking(key: str, value: object) -> bool:
 
 
 def _output(
-    request: Request, plan: Plan, target: Target, own: dict[str, Raw], book: LossBook
+    request: Request, plan: ThinkingPlan, target: Target, own: dict[str, Raw], book: LossBook
 ) -> Block:
     out: Block = {}
     if plan.thinking is not None:

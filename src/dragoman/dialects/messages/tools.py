@@ -29,7 +29,7 @@ from dragoman.core.fields import (
 from dragoman.core.freeform import wrapper_tool
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import EMPTY_SCHEMA, fix_schema
-from dragoman.core.tool_cache import Kept, remembered, written_once
+from dragoman.core.tool_cache import CachedTools, remembered, written_once
 from dragoman.dialects.codec import Target
 from dragoman.dialects.messages.losses import note_foreign
 from dragoman.dialects.messages.render import Block
@@ -57,9 +57,9 @@ def read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
 
 
 @remembered
-def _read_list(value: Raw) -> Kept:
+def _read_list(value: Raw) -> CachedTools:
     tools = ask_list({"tools": value}, "tools") or []
-    return Kept(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
+    return CachedTools(_read_tool(tool, f"tools.{index}") for index, tool in enumerate(tools))
 
 
 def _read_tool(value: Raw, path: str) -> Tool:

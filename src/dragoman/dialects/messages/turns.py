@@ -293,7 +293,7 @@ def _decoded(data: str) -> str | None:
 Place = Literal["system", "user", "assistant"]
 
 
-class PartWriter:
+class RequestBlockWriter:
     """Writes the parts of one request."""
 
     def __init__(self, names: NameMap, target: Target, book: LossBook) -> None:
@@ -458,10 +458,12 @@ class _Message:
         return [block.get("type") for block in self.blocks]
 
 
-class Conversation:
+class MessageListWriter:
     """Takes the turns of one request. `continues`: the vendor holds the turns before them."""
 
-    def __init__(self, parts: PartWriter, book: LossBook, *, continues: bool = False) -> None:
+    def __init__(
+        self, parts: RequestBlockWriter, book: LossBook, *, continues: bool = False
+    ) -> None:
         self.repairs: list[Repair] = []
         self._parts = parts
         self._book = book

@@ -24,8 +24,8 @@ from dragoman.core.losses import answer_book
 from dragoman.core.store_notes import AnswerEnd
 from dragoman.core.usage import merge_usage
 from dragoman.dialects.codec import EncodeContext
-from dragoman.dialects.responses.encode_items import EventWriter, ItemStream, StreamState
-from dragoman.dialects.responses.envelope import Ending, Envelope, ending_of, required_action
+from dragoman.dialects.responses.encode_items import ItemStream, NumberedEventWriter, StreamState
+from dragoman.dialects.responses.envelope import Envelope, TerminalEvent, ending_of, required_action
 from dragoman.dialects.responses.errors import failed_fields
 from dragoman.dialects.responses.item_writer import ItemWriter, JsonObject
 from dragoman.dialects.responses.losses import LOSSES, note_foreign
@@ -93,7 +93,7 @@ class ResponsesEncoder:
         self._state = _State.NEW
         self._book = answer_book(LOSSES, context.losses)
         self._notes = context.notes
-        self._events = EventWriter()
+        self._events = NumberedEventWriter()
         self._mint = Minter(context.seed)
         self._stream = StreamState(self._events, ItemWriter(self._mint, self._book), self._book)
         self._items = ItemStream(self._stream)
@@ -266,7 +266,7 @@ class ResponsesEncoder:
             raise AssertionError("nothing ends before it has started")
         return self._envelope
 
-    def _terminal(self, ending: Ending, envelope: Envelope) -> bytes:
+    def _terminal(self, ending: TerminalEvent, envelope: Envelope) -> bytes:
         response = envelope.fields(
             ending.status, self._stream.output, self._usage, incomplete_details=ending.details
         )

@@ -5,7 +5,7 @@ its input is complete (the stage `calling`) until its result is there. It ends b
 Codex takes every end for that of the item it shows. What ended incomplete is closed on the wire only when the answer goes
 on (`flush`), never before a failure (`abandon`): a client that retries would keep it.
 
-`EventWriter` numbers the events and writes them as SSE frames, their fields in the vendor's order: the type, the rest by name,
+`NumberedEventWriter` numbers the events and writes them as SSE frames, their fields in the vendor's order: the type, the rest by name,
 the number last. A reasoning entry is opened by its first delta and closed when another begins; a delta for an entry that was
 closed is written under its index without opening it again, and the finished item has the whole text in any case.
 """
@@ -78,7 +78,7 @@ class DeltaTemplate:
         self.line = b""  # the same, for many at once
 
 
-class EventWriter:
+class NumberedEventWriter:
     """Writes events and counts them."""
 
     __slots__ = ("sequence",)
@@ -113,7 +113,7 @@ class StreamState:
     `held` are events that close something incomplete: written when the answer goes on, never before a failure.
     """
 
-    def __init__(self, events: EventWriter, items: ItemWriter, book: LossBook) -> None:
+    def __init__(self, events: NumberedEventWriter, items: ItemWriter, book: LossBook) -> None:
         self.events = events
         self.items = items
         self.book = book

@@ -90,7 +90,7 @@ def _echo(extra: Extra | None) -> Mapping[str, Raw]:
     }
 
 
-class Ending(Struct, frozen=True):
+class TerminalEvent(Struct, frozen=True):
     """How an answer ends: which event, which status, why it is incomplete."""
 
     event: str
@@ -98,7 +98,7 @@ class Ending(Struct, frozen=True):
     details: object = None
 
 
-def ending_of(finished: Finished, book: LossBook) -> Ending:
+def ending_of(finished: Finished, book: LossBook) -> TerminalEvent:
     """The terminal event for a reason. OpenAI's own for an answer cut short is `response.incomplete`."""
     if finished.stop_sequence is not None:
         book.note("stop_sequence", "finish")
@@ -110,23 +110,25 @@ def ending_of(finished: Finished, book: LossBook) -> Ending:
     match finished.reason:
         case "length" | "context_window" | "content_filter" | "pause" as reason:
             if "status" in own:
-                return Ending("response.incomplete", read_text(own.get("status")) or "incomplete")
+                return TerminalEvent(
+                    "response.incomplete", read_text(own.get("status")) or "incomplete"
+                )
             if "incomplete_details" not in own and reason in ("context_window", "pause"):
                 book.note("finish_detail", "finish", reason)
             details = {"reason": REASON_OF_FINISH[reason]}
-            return Ending(
+            return TerminalEvent(
                 "response.incomplete", "incomplete", own.get("incomplete_details", details)
             )
         case "cancelled":
             # The status says it; the reason is the one the vendor has for an answer that was interrupted.
-            return Ending("response.incomplete", "cancelled", {"reason": "steered"})
+            return TerminalEvent("response.incomplete", "cancelled", {"reason": "steered"})
         case "error":
-            return Ending("response.failed", "failed")
+            return TerminalEvent("response.failed", "failed")
         case "refusal":
             book.note("finish_detail", "finish", "refusal")
-            return Ending("response.completed", "completed")
+            return TerminalEvent("response.completed", "completed")
         case "stop" | "stop_sequence" | "tool_calls":
-            return Ending("response.completed", "completed")
+            return TerminalEvent("response.completed", "completed")
         case _:
             assert_never(finished.reason)
 

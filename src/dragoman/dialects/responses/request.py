@@ -38,14 +38,14 @@ from dragoman.dialects.codec import EncodedRequest, Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import DEFAULT_TARGET, LOSSES, note_foreign
 from dragoman.dialects.responses.tools import (
-    Declared,
+    DeclaredTools,
     read_choice,
     read_declared,
     write_choice,
     write_tools,
 )
 from dragoman.dialects.responses.turns import (
-    Conversation,
+    InputItemWriter,
     instructions_of,
     read_history,
 )
@@ -263,7 +263,7 @@ SETTINGS = SettingTable(
 _FIELDS = SETTINGS.fields | {"instructions", "input", "tools", "text"}
 
 
-_NOTHING = Declared()
+_NOTHING = DeclaredTools()
 
 
 def _read_fields(fields: Fields) -> Request:
@@ -326,7 +326,7 @@ def encode_request(
     instructions = instructions_of(turns, book)
     if instructions is not None:
         body["instructions"] = instructions
-    body["input"] = Conversation(names, target, book, is_native=is_native).write(turns)
+    body["input"] = InputItemWriter(names, target, book, is_native=is_native).write(turns)
     tools = write_tools(request, names, target, book, is_native=is_native)
     if tools is not None:
         body["tools"] = tools

@@ -29,7 +29,7 @@ from dragoman.core.fields import (
 )
 from dragoman.core.losses import LossBook
 from dragoman.core.schemas import fix_schema
-from dragoman.core.tool_cache import Kept, remembered, written_once
+from dragoman.core.tool_cache import CachedTools, remembered, written_once
 from dragoman.dialects.codec import Target
 from dragoman.dialects.responses.item_writer import JsonObject
 from dragoman.dialects.responses.losses import note_foreign
@@ -54,7 +54,7 @@ _NAMESPACE_FIELDS = frozenset({"type", "name", "description", "tools"})
 _Place = Literal["request", "input"]
 
 
-class Declared(Struct, frozen=True):
+class DeclaredTools(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
 
@@ -63,12 +63,12 @@ class Declared(Struct, frozen=True):
 
 
 @remembered
-def read_declared(value: Raw) -> Declared:
+def read_declared(value: Raw) -> DeclaredTools:
     """The tools of a request, outside its conversation. Raises as `read_tools`."""
     return read_tools(value, "tools", "request")
 
 
-def read_tools(value: Raw, where: str, place: _Place) -> Declared:
+def read_tools(value: Raw, where: str, place: _Place) -> DeclaredTools:
     """The tools of a list.
 
     Raises:
@@ -86,7 +86,7 @@ def read_tools(value: Raw, where: str, place: _Place) -> Declared:
             tools.extend(members)
         else:
             tools.append(_tool(kind, fields, path, None, place))
-    return Declared(Kept(tools), tuple(namespaces))
+    return DeclaredTools(CachedTools(tools), tuple(namespaces))
 
 
 def _namespace(fields: Fields, path: str, place: _Place) -> tuple[Namespace, list[Tool]]:

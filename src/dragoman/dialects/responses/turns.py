@@ -93,7 +93,7 @@ def instructions_of(turns: Sequence[Turn], book: LossBook) -> str | None:
     return "\n\n".join(texts) if has_head else None
 
 
-class Conversation:
+class InputItemWriter:
     """Writes the items of one request."""
 
     def __init__(
@@ -421,13 +421,13 @@ _OPAQUE_ROLES: dict[str, Role] = {
 _DECLARING = frozenset({"additional_tools", "tool_search_output"})
 
 
-class History(Struct, frozen=True):
+class EarlierItems(Struct, frozen=True):
     turns: tuple[Turn, ...] = ()
     tools: tuple[Tool, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
 
 
-def read_history(value: Raw | None) -> History:
+def read_history(value: Raw | None) -> EarlierItems:
     """`input`: a string, or a list of items.
 
     Raises:
@@ -435,12 +435,12 @@ def read_history(value: Raw | None) -> History:
     """
     typed = None if value is None else read_all_typed(value)
     if typed is not None:
-        return History(typed)
+        return EarlierItems(typed)
     found = None if value is None else read_shallow(value)
     if found is None:
-        return History()
+        return EarlierItems()
     if isinstance(found, str):
-        return History((Turn(role="user", parts=(Text(text=replace_lone(found)),)),))
+        return EarlierItems((Turn(role="user", parts=(Text(text=replace_lone(found)),)),))
     if not isinstance(found, list):
         refuse("input", "a string or an array", value)
     turns: list[Turn] = []
@@ -459,7 +459,7 @@ def read_history(value: Raw | None) -> History:
             declared = read_tools(fields["tools"], f"{where}.tools", "input")
             tools.extend(declared.tools)
             namespaces.extend(declared.namespaces)
-    return History(tuple(turns), tuple(tools), tuple(namespaces))
+    return EarlierItems(tuple(turns), tuple(tools), tuple(namespaces))
 
 
 def _turn(kind: str | None, entry: Raw, fields: Fields, where: str) -> Turn:
@@ -629,7 +629,7 @@ def list_items(turns: Sequence[Turn], seed: str) -> list[dict[str, object]]:
     book = LossBook(LOSSES)
     names = NameMap.build((), (), DEFAULT_TARGET.names, flatten=False)
     items: list[dict[str, object]] = []
-    for entry in Conversation(names, DEFAULT_TARGET, book, is_native=True).write(turns):
+    for entry in InputItemWriter(names, DEFAULT_TARGET, book, is_native=True).write(turns):
         if not isinstance(entry, dict):
             continue  # an item of another vendor's, which has no place in this list
         fields = cast("dict[str, object]", entry)

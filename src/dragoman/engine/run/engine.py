@@ -27,7 +27,7 @@ from dragoman.engine.run.live_turn import LiveTurn, Observer
 from dragoman.engine.run.model import Model, Summary, summarise
 from dragoman.engine.schedule import Schedule
 from dragoman.engine.settings import EngineSettings
-from dragoman.engine.toolbox import Router, Toolbox, gather
+from dragoman.engine.toolbox import CallRouter, Toolbox, gather
 from dragoman.engine.tools import Tool, ToolSource
 from dragoman.engine.turn import TurnMachine
 from dragoman.engine.validation import check_arguments
@@ -176,7 +176,7 @@ class Run:
     def _open_turn(self, group: asyncio.TaskGroup, toolbox: Toolbox) -> LiveTurn:
         conversation = self._conversation
         machine = TurnMachine(
-            Router(toolbox, self._theirs, check_arguments),
+            CallRouter(toolbox, self._theirs, check_arguments),
             Schedule(self._settings.max_parallel),
             turn=conversation.turn_count,
             call_ids=conversation.call_ids,

@@ -48,7 +48,7 @@ MAX_WAITING_REPORTS = 64
 """Reports of progress are for a screen; most of them are dropped if a tool sends very many."""
 
 
-class Read(Struct, frozen=True):
+class AnswerRead(Struct, frozen=True):
     events: Sequence[Event]
 
 
@@ -58,12 +58,12 @@ class StreamEnded(Struct, frozen=True):
     error: ErrorInfo
 
 
-class Reported(Struct, frozen=True):
+class ProgressReported(Struct, frozen=True):
     number: int
     text: str
 
 
-Message = Read | StreamEnded | Reported | Settled | Stopped
+Message = AnswerRead | StreamEnded | ProgressReported | Settled | Stopped
 
 
 class Inbox:
@@ -82,7 +82,7 @@ class Inbox:
 
     def put(self, message: Message) -> None:
         """Add a message without waiting. Reports are dropped while too many wait."""
-        if isinstance(message, Reported):
+        if isinstance(message, ProgressReported):
             if self._reports >= MAX_WAITING_REPORTS:
                 return
             self._reports += 1
@@ -91,7 +91,7 @@ class Inbox:
     def put_read(self, events: Sequence[Event]) -> bool:
         """Add a read. Returns whether the inbox is full now."""
         self._reads += 1
-        self._add(Read(events))
+        self._add(AnswerRead(events))
         return self._reads >= MAX_WAITING_READS
 
     async def wait_for_room(self) -> None:
@@ -108,12 +108,12 @@ class Inbox:
     def take_now(self) -> Message:
         """The next message; there must be one."""
         message = self._messages.popleft()
-        if isinstance(message, Read):
+        if isinstance(message, AnswerRead):
             self._reads -= 1
             if self._room is not None:
                 _wake(self._room)
                 self._room = None
-        elif isinstance(message, Reported):
+        elif isinstance(message, ProgressReported):
             self._reports -= 1
         return message
 
@@ -251,12 +251,12 @@ class LiveTurn:
 
     async def _handle(self, message: Message) -> None:
         match message:
-            case Read():
+            case AnswerRead():
                 await self._take_events(message.events)
             case StreamEnded():
                 if self._machine.is_listening:
                     await self._act(self._machine.hear(Failed(message.error)))
-            case Reported():
+            case ProgressReported():
                 await self._report(message)
             case Settled():
                 self._running.pop(message.number, None)
@@ -287,7 +287,7 @@ class LiveTurn:
             self._close_stream()
             return self._machine.stop("failed", error_info(error))
 
-    async def _report(self, message: Reported) -> None:
+    async def _report(self, message: ProgressReported) -> None:
         call, _ = self._running[message.number]
         if self._observer is not None:
             await self._observer(CallReported(call.call_id, message.text))
@@ -348,7 +348,7 @@ class LiveTurn:
     def _take_report(self, number: int, text: str) -> None:
         running = self._running.get(number)
         if running is not None and not running[1].done():
-            self._inbox.put(Reported(number, str(text)[:MAX_REPORT]))
+            self._inbox.put(ProgressReported(number, str(text)[:MAX_REPORT]))
 
     def _take_settled(self, number: int, task: asyncio.Task[Settled]) -> None:
         # A task that was cancelled before its first step has no result.

@@ -74,7 +74,7 @@ Serve = Callable[[ClientConnection], Coroutine[object, object, None]]
 """Answers one request. What an application has in `directly`, a mapping by path, is served without ASGI."""
 
 
-class Reading(Enum):
+class ReadState(Enum):
     """What is being read from a connection."""
 
     BETWEEN = auto()  # nothing: the last request is complete, whether or not it is answered
@@ -84,7 +84,7 @@ class Reading(Enum):
 
 
 # Looked up once: an attribute of an enum costs more than all the rest of a read's bookkeeping.
-_BETWEEN, _HEAD, _BODY, _OVER = Reading.BETWEEN, Reading.HEAD, Reading.BODY, Reading.OVER
+_BETWEEN, _HEAD, _BODY, _OVER = ReadState.BETWEEN, ReadState.HEAD, ReadState.BODY, ReadState.OVER
 
 
 class GatewayProtocol(HttpToolsProtocol):

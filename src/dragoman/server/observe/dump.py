@@ -62,7 +62,7 @@ class Dump:
 
     def begin(
         self, request: UpstreamRequest, upstream: str, secrets: Secrets = NO_SECRETS
-    ) -> "Tap":
+    ) -> "DumpTap":
         """A tap for the answer to a request."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="dragoman-dump", daemon=True)
@@ -75,7 +75,7 @@ class Dump:
             "dialect": request.dialect,
             "model": request.model,
         }
-        return Tap(self, number, context, secrets)
+        return DumpTap(self, number, context, secrets)
 
     def hand_over(self, piece: _Piece) -> bool:
         """Whether the thread will see it; it does not if it is far behind."""
@@ -121,7 +121,7 @@ class Dump:
             self._file.write(piece.secrets.hide_bytes(dumps(line)) + b"\n")
 
 
-class Tap:
+class DumpTap:
     """Where the bytes of one answer are handed over."""
 
     def __init__(
@@ -266,7 +266,7 @@ class DumpingUpstream:
 class _TappedReply(Reply):
     """A reply whose bytes are seen on their way."""
 
-    def __init__(self, reply: Reply, tap: Tap) -> None:
+    def __init__(self, reply: Reply, tap: DumpTap) -> None:
         self.status = reply.status
         self.headers = reply.headers
         self._reply = reply

@@ -19,10 +19,10 @@ from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import (
     COLUMNS,
     STEP,
-    Content,
     Entry,
     Row,
     RowEnd,
+    StoredContent,
     claim_result,
     claim_taken,
     exists,
@@ -116,19 +116,19 @@ class PostgresEngine:
     async def row(self, key: Key, now: float) -> Row | None:
         return await self._do(lambda connection: _row(connection, statements.SELECT, key, now))
 
-    async def content(self, key: Key, now: float, *, stream: bool) -> Content | None:
+    async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None:
         values = {**_place(key), "now": now}
         statement = statements.SELECT_STREAM if stream else statements.SELECT_CONTENT
         found = await self._do(lambda connection: _one(connection, statement, values))
         if found is None:
             return None
         sent = found[_WIDTH + 1] if stream else None
-        return Content(Row(*found[:_WIDTH]), body=found[_WIDTH], stream=sent)
+        return StoredContent(Row(*found[:_WIDTH]), body=found[_WIDTH], stream=sent)
 
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[Content]:
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
         values = {**_place(key), "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
         rows = await self._do(lambda connection: _all(connection, statements.CHAIN, values))
-        return [Content(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
+        return [StoredContent(Row(*row[:_WIDTH]), *row[_WIDTH:]) for row in rows]
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:
         async def write(connection: Connection) -> ClaimResult:
@@ -280,7 +280,7 @@ def _claim_of(child: Row) -> dict[str, object]:
     return {**_place(_parent(child)), "by": child.id}
 
 
-def _values(made: Content) -> dict[str, object]:
+def _values(made: StoredContent) -> dict[str, object]:
     row = {name: getattr(made.row, name) for name in COLUMNS}
     content = {name: getattr(made, name) for name in ("request", "answer", "body", "stream")}
     return {**row, **content}

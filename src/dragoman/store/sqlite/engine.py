@@ -12,7 +12,7 @@ from pathlib import Path
 from dragoman.config.settings import StoreSettings, Synchronous
 from dragoman.errors import StoreError
 from dragoman.store.contract import ClaimResult, Key
-from dragoman.store.engine import Content, Entry, Row, RowEnd
+from dragoman.store.engine import Entry, Row, RowEnd, StoredContent
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.sqlite import operations as jobs
 from dragoman.store.sqlite.file import SqliteFile
@@ -40,7 +40,7 @@ class SqliteEngine:
 
     async def insert(self, entry: Entry, now: float) -> None:
         ttl = self._settings.ttl
-        await self._writer.do_with(jobs.insert_all, lambda: jobs.New(entry(), now, ttl))
+        await self._writer.do_with(jobs.insert_all, lambda: jobs.NewRow(entry(), now, ttl))
 
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
         return await self._writer.do(lambda db: jobs.finish(db, key, over, now))
@@ -54,10 +54,10 @@ class SqliteEngine:
     async def row(self, key: Key, now: float) -> Row | None:
         return await self._reader.do(lambda db: jobs.row(db, key, now))
 
-    async def content(self, key: Key, now: float, *, stream: bool) -> Content | None:
+    async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None:
         return await self._reader.do(lambda db: jobs.content(db, key, now, stream=stream))
 
-    async def chain(self, key: Key, now: float, *, depth: int) -> list[Content]:
+    async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
         return await self._reader.do(lambda db: jobs.chain(db, key, now, depth))
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:

@@ -40,7 +40,7 @@ _Identity = tuple[int, int]
 """Device and inode."""
 
 
-class Opened(Struct, frozen=True, eq=False):
+class OpenedDatabase(Struct, frozen=True, eq=False):
     """A connection, and which files it has opened: the database and its log."""
 
     connection: sqlite3.Connection
@@ -75,16 +75,16 @@ class SqliteFile:
         self._path = path
         self._synchronous: Synchronous = synchronous
         self._changed = threading.Condition()
-        self._opened: set[Opened] = set()
-        self._stale: set[Opened] = set()
-        self._last: Opened | None = None
+        self._opened: set[OpenedDatabase] = set()
+        self._stale: set[OpenedDatabase] = set()
+        self._last: OpenedDatabase | None = None
         self._holders: list[Callable[[], None]] = []
 
     def add_holder(self, let_go: Callable[[], None]) -> None:
         """Whoever has a connection for long: `let_go` asks to close it if it is stale. Called in any thread."""
         self._holders.append(let_go)
 
-    def is_current(self, opened: Opened) -> bool:
+    def is_current(self, opened: OpenedDatabase) -> bool:
         """Whether what this connection has read and committed is what others who open the store find."""
         if opened not in self._stale:
             if opened.is_in_place:
@@ -99,7 +99,7 @@ class SqliteFile:
         message = "expected the store's file to stay as it was opened, it was removed, replaced or overwritten"
         return _placed(StoreUnavailable(message), self._path)
 
-    def close(self, opened: Opened) -> None:
+    def close(self, opened: OpenedDatabase) -> None:
         try:
             opened.connection.close()
         finally:
@@ -108,7 +108,7 @@ class SqliteFile:
                 self._stale.discard(opened)
                 self._changed.notify_all()
 
-    def connect(self) -> Opened:
+    def connect(self) -> OpenedDatabase:
         """A connection to the file, at the newest version.
 
         A store that was open and is gone is not begun anew: who took it away may bring it back.
@@ -142,7 +142,7 @@ class SqliteFile:
                     raise self.moved()
             time.sleep(_RETRY_SECONDS)
 
-    def _open(self) -> Opened | None:
+    def _open(self) -> OpenedDatabase | None:
         """None: the file was replaced meanwhile, and nobody knows which one was opened."""
         path = Path(os.path.realpath(self._path))  # beside which SQLite keeps the log
         log = path.with_name(path.name + "-wal")
@@ -154,12 +154,12 @@ class SqliteFile:
         connection = sqlite3.connect(
             path, timeout=_RETRY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS
         )
-        opened: Opened | None = None
+        opened: OpenedDatabase | None = None
         try:
             _prepare(connection, self._synchronous)
             after, log_identity = _identity(path), _identity(log)
             if before is not None and after == before and log_identity is not None:
-                opened = Opened(connection, str(self._path), str(log), before, log_identity)
+                opened = OpenedDatabase(connection, str(self._path), str(log), before, log_identity)
         finally:
             if opened is None:
                 connection.close()

@@ -15,10 +15,10 @@ from dragoman.errors import StoreError
 from dragoman.store.contract import MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.engine import (
     COLUMNS,
-    Content,
     Lifetime,
     Row,
     RowEnd,
+    StoredContent,
     claim_result,
     claim_taken,
     exists,
@@ -30,7 +30,7 @@ from dragoman.store.engine import (
 )
 from dragoman.store.records import Status, StoreStats, Swept
 from dragoman.store.sqlite.schema import check_version
-from dragoman.store.sqlite.thread import Separately
+from dragoman.store.sqlite.thread import NotTogether
 
 MAX_TOGETHER = 32
 """Rows of one statement: 17 values each, of the 999 that every SQLite takes; and a text for each number of them."""
@@ -83,22 +83,22 @@ _SIZES = """
 """
 
 
-class Mark(Struct, frozen=True):
+class ExpiryLimit(Struct, frozen=True):
     """Everything that expires until then goes. `more`: there will be more to do."""
 
     until: float
     more: bool
 
 
-class New(Struct, frozen=True, gc=False):
+class NewRow(Struct, frozen=True, gc=False):
     """A row to be inserted. `ttl`: how long it lives from `now` on."""
 
-    content: Content
+    content: StoredContent
     now: float
     ttl: float
 
 
-def insert_all(db: sqlite3.Connection, news: Sequence[New]) -> list[StoreError | None]:
+def insert_all(db: sqlite3.Connection, news: Sequence[NewRow]) -> list[StoreError | None]:
     """Insert rows, in few statements for all of them; what each ended with.
 
     Raises:
@@ -108,14 +108,14 @@ def insert_all(db: sqlite3.Connection, news: Sequence[New]) -> list[StoreError |
     try:
         for first in range(0, len(plain), MAX_TOGETHER):
             _insert_together(db, plain[first : first + MAX_TOGETHER])
-    except Separately:
+    except NotTogether:
         if len(news) > 1:
             raise
         return [_insert_alone(db, news[0])]
     return [_insert_alone(db, new) if new.content.row.claims else None for new in news]
 
 
-def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
+def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
     """Raises Separately: it has not inserted all of them."""
     lives = [_lifetime(db, new) for new in news]
     values: list[object] = []
@@ -124,7 +124,7 @@ def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
     count = len(news)
     done = db.execute(_insert_into("responses", _WIDTH, count), values)
     if done.rowcount != count:
-        raise Separately
+        raise NotTogether
     # Numbers follow one another within a statement.
     first = cast("int", done.lastrowid) - count + 1
     requests: list[object] = []
@@ -140,7 +140,7 @@ def _insert_together(db: sqlite3.Connection, news: Sequence[New]) -> None:
             _keep_ancestors(db, new.content.row, life.expires)
 
 
-def _insert_alone(db: sqlite3.Connection, new: New) -> StoreError | None:
+def _insert_alone(db: sqlite3.Connection, new: NewRow) -> StoreError | None:
     try:
         insert(db, new)
     except StoreError as error:
@@ -148,7 +148,7 @@ def _insert_alone(db: sqlite3.Connection, new: New) -> StoreError | None:
     return None
 
 
-def _lifetime(db: sqlite3.Connection, new: New) -> Lifetime:
+def _lifetime(db: sqlite3.Connection, new: NewRow) -> Lifetime:
     child = new.content.row
     above = None if child.parent is None else row(db, (child.owner, child.parent), new.now)
     return lifetime(new.now, new.ttl, None if above is None else above.expires)
@@ -172,7 +172,7 @@ def _keep_ancestors(db: sqlite3.Connection, new: Row, expires: float) -> None:
     db.execute(_KEEP_ANCESTORS, {"owner": new.owner, "parent": new.parent, "expires": expires})
 
 
-def insert(db: sqlite3.Connection, entry: New) -> None:
+def insert(db: sqlite3.Connection, entry: NewRow) -> None:
     new, now = entry.content.row, entry.now
     old = _by_id(db, (new.owner, new.id))
     if old is not None and old[0].expires > now:
@@ -240,17 +240,19 @@ def row(db: sqlite3.Connection, key: Key, now: float) -> Row | None:
     return None if found is None else Row(*found[:_WIDTH])
 
 
-def content(db: sqlite3.Connection, key: Key, now: float, *, stream: bool) -> Content | None:
+def content(db: sqlite3.Connection, key: Key, now: float, *, stream: bool) -> StoredContent | None:
     found = db.execute(_SELECT_STREAM if stream else _SELECT_CONTENT, (*key, now)).fetchone()
     if found is None:
         return None
     sent = found[_WIDTH + 1] if stream else None
-    return Content(Row(*found[:_WIDTH]), body=found[_WIDTH], stream=sent)
+    return StoredContent(Row(*found[:_WIDTH]), body=found[_WIDTH], stream=sent)
 
 
-def chain(db: sqlite3.Connection, key: Key, now: float, depth: int) -> list[Content]:
+def chain(db: sqlite3.Connection, key: Key, now: float, depth: int) -> list[StoredContent]:
     values = {"owner": key[0], "id": key[1], "now": now, "depth": depth, "most": MAX_CHAIN_BYTES}
-    return [Content(Row(*found[:_WIDTH]), *found[_WIDTH:]) for found in db.execute(_CHAIN, values)]
+    return [
+        StoredContent(Row(*found[:_WIDTH]), *found[_WIDTH:]) for found in db.execute(_CHAIN, values)
+    ]
 
 
 def claim(db: sqlite3.Connection, key: Key, by: str, until: float, now: float) -> ClaimResult:
@@ -306,11 +308,11 @@ def get_seals(
     return {name: cast("bytes", data[0]) for name, data in found if data is not None}
 
 
-def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> Mark | None:
+def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLimit | None:
     """How far the next sweep goes; None if there is nothing to do."""
     old = db.execute(_SIZES.format("<= ?"), (now, now, limit + 1)).fetchall()
     if old:
-        return Mark(cast("float", old[:limit][-1][0]), more=len(old) > limit)
+        return ExpiryLimit(cast("float", old[:limit][-1][0]), more=len(old) > limit)
     # The pages in use are more than the content, and known at once; summing up reads an entry for every row.
     excess = -1 if _pages_in_use(db) <= most else stats(db).size - most
     if excess <= 0:
@@ -319,8 +321,8 @@ def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> Mark | No
     for expires, size in oldest:
         excess -= cast("int", size)
         if excess <= 0:
-            return Mark(cast("float", expires), more=False)
-    return Mark(cast("float", oldest[-1][0]), more=True)
+            return ExpiryLimit(cast("float", expires), more=False)
+    return ExpiryLimit(cast("float", oldest[-1][0]), more=True)
 
 
 def _pages_in_use(db: sqlite3.Connection) -> int:
@@ -332,7 +334,7 @@ def _pages_in_use(db: sqlite3.Connection) -> int:
     return (pages - free) * size
 
 
-def sweep(db: sqlite3.Connection, mark: Mark) -> Swept:
+def sweep(db: sqlite3.Connection, mark: ExpiryLimit) -> Swept:
     numbers = db.execute(
         "SELECT n, size FROM responses WHERE expires <= ?", (mark.until,)
     ).fetchall()

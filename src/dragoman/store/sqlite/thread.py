@@ -25,14 +25,14 @@ from typing import TypeVar, cast
 from msgspec import Struct
 
 from dragoman.errors import StoreError, StoreUnavailable
-from dragoman.store.sqlite.file import Opened, SqliteFile, translated
+from dragoman.store.sqlite.file import OpenedDatabase, SqliteFile, translated
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], object]
 Group = Callable[[sqlite3.Connection, Sequence[T]], Sequence[StoreError | None]]
-"""Jobs done by one call: what each of them ended with. Raises `Separately`, if there are several."""
+"""Jobs done by one call: what each of them ended with. Raises `NotTogether`, if there are several."""
 
 # Beyond the busy time there is the work itself; a disk that takes longer is as good as gone.
 _WAIT_SECONDS = 15.0
@@ -52,7 +52,7 @@ _MAX_VAIN = 63
 _BUGS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-class Separately(Exception):
+class NotTogether(Exception):
     """What a group says that cannot be done by one call: the transaction is undone, and each is done alone."""
 
 
@@ -87,7 +87,7 @@ class SqliteThread:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._is_closing = False
-        self._opened: Opened | None = None
+        self._opened: OpenedDatabase | None = None
         file.add_holder(lambda: self._queue.put([]))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -258,7 +258,7 @@ class SqliteThread:
             return
         try:
             self._do_together(opened.connection, batch)
-        except Separately:
+        except NotTogether:
             self._undo()
             self._do_each(batch)
         except (sqlite3.Error, StoreError, *_BUGS) as error:
@@ -287,7 +287,7 @@ class SqliteThread:
         except sqlite3.Error:
             self._let_go()
 
-    def _open(self) -> Opened:
+    def _open(self) -> OpenedDatabase:
         # Who writes looks at the files when it has committed.
         if not self._writes and self._opened is not None:
             if self._file.is_current(self._opened):

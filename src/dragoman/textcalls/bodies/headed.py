@@ -24,7 +24,7 @@ from msgspec import Struct
 from dragoman._json import is_strict
 from dragoman.textcalls.block import Block, Body
 from dragoman.textcalls.bodies.json_objects import pass_arguments, read_arguments
-from dragoman.textcalls.cursor import SPACE, Wait, Words, words
+from dragoman.textcalls.cursor import SPACE, LiteralSet, Wait, words
 from dragoman.textcalls.values import json_string, literal_as_json, object_source
 
 _MAX_ID = 64  # what a header may hold beside the name
@@ -143,10 +143,10 @@ class NamedBody(Struct, frozen=True, kw_only=True):
             block.end(at=end)
 
 
-_MESSAGE = Words(("<|message|>",))
-_THOUGHT_END = Words(("<|end|>", "<|return|>"))
-_KNOWN = Words(("analysis", "commentary", "final"))
-_AFTER_ROLE = Words(("<|channel|>", "to="))
+_MESSAGE = LiteralSet(("<|message|>",))
+_THOUGHT_END = LiteralSet(("<|end|>", "<|return|>"))
+_KNOWN = LiteralSet(("analysis", "commentary", "final"))
+_AFTER_ROLE = LiteralSet(("<|channel|>", "to="))
 _NO_HEADER = ",;()[]{}\"'`!?\n"  # prose has one of them soon
 _RECIPIENT = re.compile(r"to=(?:functions?\.)?([^\s<|]+)")
 _CHANNEL = re.compile(r"(?:<\|channel\|>|^)\s*(\w+)")

@@ -22,7 +22,7 @@ from msgspec import Struct, field
 
 from dragoman._json import is_strict, loads
 from dragoman.textcalls.block import Block
-from dragoman.textcalls.cursor import SPACE, Wait, Words
+from dragoman.textcalls.cursor import SPACE, LiteralSet, Wait
 
 T = TypeVar("T")
 
@@ -177,12 +177,12 @@ def read_json_string(block: Block) -> Wait[str]:
     return str(loads("".join(pieces)))
 
 
-_BRACES = Words(("{",))
-_COLON = Words((":",))
-_NEXT = Words((",", "}"))
-_NEXT_CALL = Words((",", "]"))
-_FENCES = Words(("```json", "```"))
-_FENCE_END = Words(("```",))
+_BRACES = LiteralSet(("{",))
+_COLON = LiteralSet((":",))
+_NEXT = LiteralSet((",", "}"))
+_NEXT_CALL = LiteralSet((",", "]"))
+_FENCES = LiteralSet(("```json", "```"))
+_FENCE_END = LiteralSet(("```",))
 _WRAPPER = "function"
 _SHAPES = {"object": ("{",), "array": ("[",), "either": ("{", "[")}
 _EXTRA_KEYS = frozenset({"type", "index", "id", "tool_call_id", "call_id", _WRAPPER})

@@ -21,7 +21,7 @@ from msgspec import Struct
 from dragoman._json import is_strict
 from dragoman.textcalls.block import Block
 from dragoman.textcalls.bodies.tags import trim_newlines
-from dragoman.textcalls.cursor import SPACE, Malformed, Wait, Words, words
+from dragoman.textcalls.cursor import SPACE, LiteralSet, Malformed, Wait, words
 from dragoman.textcalls.offers import UNTYPED, Offers, Types, types_within
 from dragoman.textcalls.values import coerce, json_string, object_source
 
@@ -185,7 +185,7 @@ def _report_call(block: Block, name: str, text: str) -> None:
 
 
 def _gather(
-    block: Block, closer: Words, parameter: "_OpenParameter", first: str, *, eos_ok: bool
+    block: Block, closer: LiteralSet, parameter: "_OpenParameter", first: str, *, eos_ok: bool
 ) -> Wait[str]:
     """The text of the block up to the closing tag that ends it. The end of the text ends it only if nothing is open."""
     parts: list[str] = []

@@ -11,14 +11,14 @@ from msgspec import Struct
 
 from dragoman._json import is_strict
 from dragoman.textcalls.block import Block
-from dragoman.textcalls.cursor import SPACE, Wait, Words, words
+from dragoman.textcalls.cursor import SPACE, LiteralSet, Wait, words
 from dragoman.textcalls.values import json_string, json_string_inside, read_literal
 
-_BRACKET = Words(("[",))
-_PARENTHESIS = Words(("(",))
-_EQUALS = Words(("=",))
-_PRINT = Words(("print(",))
-_END = Words((")",))
+_BRACKET = LiteralSet(("[",))
+_PARENTHESIS = LiteralSet(("(",))
+_EQUALS = LiteralSet(("=",))
+_PRINT = LiteralSet(("print(",))
+_END = LiteralSet((")",))
 _PYTHON_NAME = re.compile(r"[^\W\d][\w.\-/:]*")
 _NO_NAME = "<>{}[]\"'`=,; \t\r\n"
 _PYTHON_KEY = re.compile(r"[^\W\d]\w*")
@@ -94,8 +94,8 @@ class PythonBody(Struct, frozen=True, kw_only=True):
         yield from block.read_items(")", "the call", read_argument, block.input, "{}")
 
 
-_BRACE = Words(("{",))
-_COLON = Words((":",))
+_BRACE = LiteralSet(("{",))
+_COLON = LiteralSet((":",))
 _MAX_ATOM = 4096
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from dragoman._json import as_object, is_strict, loads
 from dragoman.textcalls.block import Block
 from dragoman.textcalls.bodies.json_objects import read_json
-from dragoman.textcalls.cursor import SPACE, Wait, Words, words
+from dragoman.textcalls.cursor import SPACE, LiteralSet, Wait, words
 from dragoman.textcalls.offers import UNTYPED, Types, types_within
 from dragoman.textcalls.values import (
     Untyped,
@@ -40,7 +40,7 @@ def trim_newlines(text: str) -> str:
     return text[start:end]
 
 
-class Arguments:
+class TaggedArguments:
     """The arguments of one call of `name`."""
 
     __slots__ = ("_block", "_count", "_name", "_untyped", "_values")
@@ -61,7 +61,7 @@ class Arguments:
         return declared if declared.names else hint
 
     def read(
-        self, key: str, stops: Words, *, hint: Types = UNTYPED, trims: bool = True
+        self, key: str, stops: LiteralSet, *, hint: Types = UNTYPED, trims: bool = True
     ) -> Wait[str]:
         """Read the value up to a stop; return the stop, or nothing at the end of the text."""
         types = self.types(key, hint)
@@ -113,7 +113,7 @@ class Arguments:
             return None
         return text if is_strict(text) else literal_as_json(text)
 
-    def _stream(self, key: str, stops: Words, *, trims: bool) -> Wait[str]:
+    def _stream(self, key: str, stops: LiteralSet, *, trims: bool) -> Wait[str]:
         """Report a string as it comes. Its last line break is held, because it may belong to the markup."""
         block = self._block
         self._values[key] = '""'
@@ -159,8 +159,8 @@ class _Trimmer:
 
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/>]+))""")
 _QUOTES = "\"'"
-_CDATA = Words(("<![CDATA[", "\n<![CDATA["))
-_CDATA_END = Words(("]]>",))
+_CDATA = LiteralSet(("<![CDATA[", "\n<![CDATA["))
+_CDATA_END = LiteralSet(("]]>",))
 
 
 def untyped(_: Mapping[str, str]) -> Types:
@@ -238,7 +238,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
             block.input("{}")
             block.close_call()
             return
-        arguments = Arguments(block, head.name, self.untyped)
+        arguments = TaggedArguments(block, head.name, self.untyped)
         if self.takes_json and (yield from block.skip(SPACE)) == "{":
             yield from read_json(block, block.input)
             yield from block.skip(SPACE)
@@ -257,7 +257,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
         if not head.is_void and (yield from block.skip(SPACE)) not in ("<", "]"):
             block.malformed("expected a parameter")
 
-    def _parameters(self, block: Block, arguments: Arguments) -> Wait[str]:
+    def _parameters(self, block: Block, arguments: TaggedArguments) -> Wait[str]:
         """Read all parameters; return what closed the call."""
         inside = words(*self.parameter.opens, *self.call.closes)
         stop = ""
@@ -280,7 +280,7 @@ class TaggedBody(Struct, frozen=True, kw_only=True):
             if stop in self.parameter.closes:
                 stop = ""
 
-    def _value(self, block: Block, arguments: Arguments, head: _Head) -> Wait[str]:
+    def _value(self, block: Block, arguments: TaggedArguments, head: _Head) -> Wait[str]:
         """Read the value of a parameter; return what ended it."""
         closes = self.parameter.closes
         forgiven = (*self.parameter.opens, *self.call.closes) if self.forgives else ()
@@ -345,13 +345,13 @@ class PairBody(Struct, frozen=True, kw_only=True):
             stop = yield from self._next(block, inside)
         yield from block.confirm()
         block.begin(name, at=start)
-        arguments = Arguments(block, name, self.untyped)
+        arguments = TaggedArguments(block, name, self.untyped)
         while stop == key_open:
             stop = yield from self._pair(block, arguments, inside)
         arguments.finish()
         block.close_call()
 
-    def _pair(self, block: Block, arguments: Arguments, inside: Words) -> Wait[str]:
+    def _pair(self, block: Block, arguments: TaggedArguments, inside: LiteralSet) -> Wait[str]:
         """Read one pair; return what follows it. A key without a value is dropped."""
         key, _ = yield from block.read(words(self.key[1]), block.limits.max_key)
         stop = yield from self._next(block, words(*inside.words, self.value[0]))
@@ -362,7 +362,7 @@ class PairBody(Struct, frozen=True, kw_only=True):
             block.malformed("the text ended inside a value")
         return (yield from self._next(block, inside))
 
-    def _next(self, block: Block, expected: Words) -> Wait[str]:
+    def _next(self, block: Block, expected: LiteralSet) -> Wait[str]:
         yield from block.skip(SPACE)
         yield from block.match(words(_ESCAPED_LINE_BREAK))
         yield from block.skip(SPACE)
@@ -414,7 +414,7 @@ class NestedTagsBody(Struct, frozen=True, kw_only=True):
         name, _ = yield from block.read(words('">'), block.limits.max_name, forbid="<\n")
         yield from block.confirm()
         block.begin(name, at=start)
-        arguments = Arguments(block, name)
+        arguments = TaggedArguments(block, name)
         end = f"{self.namespace}</invoke>"
         while True:
             yield from block.skip(SPACE)

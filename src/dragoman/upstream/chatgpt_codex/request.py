@@ -59,7 +59,7 @@ _LONGEST_WORD = 64  # types, roles and the values that say nothing are words
 _decode_texts = typed_decoder(list[str])
 
 
-class Shaped(Struct, frozen=True):
+class PreparedRequest(Struct, frozen=True):
     """The request to send, and what was left out of it or put right."""
 
     body: bytes
@@ -69,7 +69,7 @@ class Shaped(Struct, frozen=True):
 
 def shape_request(
     body: bytes, *, door: Dialect, policy: Mapping[str, LossAction] | None = None
-) -> Shaped:
+) -> PreparedRequest:
     """The request for the backend from any Responses request. `door`: the dialect the client speaks.
 
     Raises:
@@ -83,7 +83,7 @@ def shape_request(
     changes |= _sealed_reasoning(fields, door)
     changes = {key: value for key, value in changes.items() if not _stands(fields, key, value)}
     shaped = set_members(body, changes) if changes else body
-    return Shaped(shaped, shaping.book.losses, tuple(shaping.repairs))
+    return PreparedRequest(shaped, shaping.book.losses, tuple(shaping.repairs))
 
 
 class _Shaping:

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from dragoman.errors import RequestRefused
 from dragoman.model.outcome import Loss, Repair
 from dragoman.model.parts import Dialect
-from dragoman.upstream.chatgpt_codex.request import DEFAULT_INSTRUCTIONS, Shaped, shape_request
+from dragoman.upstream.chatgpt_codex.request import (
+    DEFAULT_INSTRUCTIONS,
+    PreparedRequest,
+    shape_request,
+)
 
 USER = {"type": "message", "role": "user", "content": "hi"}
 SEALED = "reasoning.encrypted_content"
@@ -18,7 +22,7 @@ SEALED = "reasoning.encrypted_content"
 
 def shaped(
     body: dict[str, Any], door: Dialect = "responses", **policy: Any
-) -> tuple[dict[str, Any], Shaped]:
+) -> tuple[dict[str, Any], PreparedRequest]:
     done = shape_request(json.dumps(body).encode(), door=door, policy=policy)
     return json.loads(done.body), done
 
@@ -40,7 +44,7 @@ def test_a_request_as_codex_sends_it_keeps_every_byte() -> None:
         b'"reasoning":{"effort":"medium"},"store":false,"include":["reasoning.encrypted_content"],'
         b'"prompt_cache_key":"k","text":{"verbosity":"low"},"service_tier":"priority","client_metadata":{"a":1.0}}'
     )
-    assert shape_request(sent, door="responses") == Shaped(sent)
+    assert shape_request(sent, door="responses") == PreparedRequest(sent)
 
 
 @pytest.mark.parametrize(
