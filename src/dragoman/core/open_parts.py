@@ -62,7 +62,7 @@ Problems = list[tuple[str, str]]
 """What was irregular: kinds of problems and sentences."""
 
 
-class State(Enum):
+class PartState(Enum):
     NAMELESS = auto()  # a call without a name: nothing may be emitted
     OPEN = auto()  # announced
     ENDED = auto()  # nothing more may come
@@ -75,19 +75,19 @@ class Input(Enum):
     END = auto()
 
 
-TRANSITIONS: Mapping[tuple[State, Input], State] = {
-    (State.NAMELESS, Input.PIECE): State.NAMELESS,
-    (State.NAMELESS, Input.WHOLE): State.NAMELESS,
-    (State.NAMELESS, Input.NAME): State.OPEN,
+TRANSITIONS: Mapping[tuple[PartState, Input], PartState] = {
+    (PartState.NAMELESS, Input.PIECE): PartState.NAMELESS,
+    (PartState.NAMELESS, Input.WHOLE): PartState.NAMELESS,
+    (PartState.NAMELESS, Input.NAME): PartState.OPEN,
     # A call whose name never came goes unseen.
-    (State.NAMELESS, Input.END): State.ENDED,
-    (State.OPEN, Input.PIECE): State.OPEN,
-    (State.OPEN, Input.WHOLE): State.OPEN,
-    (State.OPEN, Input.END): State.ENDED,
+    (PartState.NAMELESS, Input.END): PartState.ENDED,
+    (PartState.OPEN, Input.PIECE): PartState.OPEN,
+    (PartState.OPEN, Input.WHOLE): PartState.OPEN,
+    (PartState.OPEN, Input.END): PartState.ENDED,
 }
 
 # Looked up once: members of an enum are found slowly.
-_NAMELESS, _OPEN, _ENDED = State.NAMELESS, State.OPEN, State.ENDED
+_NAMELESS, _OPEN, _ENDED = PartState.NAMELESS, PartState.OPEN, PartState.ENDED
 
 
 class Parts:

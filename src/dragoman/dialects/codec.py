@@ -128,7 +128,7 @@ class StreamEncoder(Protocol):
         ...
 
 
-class Look(Struct, frozen=True, gc=False):
+class FrameVerdict(Struct, frozen=True, gc=False):
     """What a frame that is no plain delta is to a client that gets it as it came.
 
     problem: what some client cannot use about it; "" for nothing. input_size: how many characters of tool input it brings.
@@ -162,7 +162,7 @@ class FrameCheck(Protocol):
     @property
     def is_ahead(self) -> bool: ...
 
-    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> Look:
+    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> FrameVerdict:
         """Check the next frame that is no plain delta. `events`: what the reader made of it."""
         ...
 

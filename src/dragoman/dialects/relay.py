@@ -27,7 +27,7 @@ from dragoman.core.aliases import NameMap
 from dragoman.core.fields import replace_member
 from dragoman.core.restore import Restorer
 from dragoman.core.usage import NOTED, Tally, merge_usage
-from dragoman.dialects.codec import DecodeContext, EncodeContext, Look
+from dragoman.dialects.codec import DecodeContext, EncodeContext, FrameVerdict
 from dragoman.dialects.registry import codec
 from dragoman.dialects.staging import Debt, Scanning, Stage
 from dragoman.dialects.stream_decoder import Deltas, FrameStep, Step, StreamDecoder
@@ -63,8 +63,8 @@ _LF = 0x0A
 _BLANK = b"\n\n"
 _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")  # what ends a frame: as we write it, and as others do
 _PING = Noticed("ping")
-_COMMENT = Look()
-_STRAY = Look(is_stray=True)
+_COMMENT = FrameVerdict()
+_STRAY = FrameVerdict(is_stray=True)
 _UNREAD = frozenset({"malformed_frame", "invalid_utf8", "frame_too_large"})
 _STAGED = (TextDelta, PartStarted, PartEnded, AnnotationAdded)  # what a stage may emit late
 _GROWING = (TextDelta, InputDelta)
@@ -351,7 +351,7 @@ class StreamRelay:
         else:
             self._admit(raw, events, emitted)
 
-    def _look(self, frame: Frame, events: Sequence[Event]) -> Look:
+    def _look(self, frame: Frame, events: Sequence[Event]) -> FrameVerdict:
         data = frame.data
         if data is None:
             # Any other frame without data is left out: there are clients that try to parse what is not there.
@@ -360,7 +360,7 @@ class StreamRelay:
         if not data.strip():
             return _STRAY
         if _LF in data:
-            return Look(problem="expected data on one line")
+            return FrameVerdict(problem="expected data on one line")
         return self._check.look(frame, data, events)
 
     def _objection(self, step: Step, *, is_opaque: bool) -> str:
@@ -470,7 +470,7 @@ class StreamRelay:
         if self._context.notes is not None:
             self._context.notes.take_frame(raw, events)
 
-    def _prepared(self, frame: Frame, look: Look) -> bytes | None:
+    def _prepared(self, frame: Frame, look: FrameVerdict) -> bytes | None:
         """The frame as it is passed on; None if the model's name cannot be replaced in it."""
         raw = frame.raw.removeprefix(_BOM) if frame.is_first else frame.raw
         if not raw.endswith(_BLANKS):

@@ -12,7 +12,7 @@ from dragoman.core.open_parts import (
     OpenText,
     OpenWhole,
     Parts,
-    State,
+    PartState,
     is_same_input,
 )
 from dragoman.errors import LocalProtocolError, MalformedJson
@@ -45,11 +45,11 @@ def parts_of(*tools: str) -> Parts:
     return Parts([], tools=tuple(Tool(name=name) for name in tools))
 
 
-def call_in(state: State, parts: Parts) -> OpenCall:
+def call_in(state: PartState, parts: Parts) -> OpenCall:
     call = OpenCall(parts, Call(call_id="c", name="f"))
-    if state is not State.NAMELESS:
+    if state is not PartState.NAMELESS:
         call.announce()
-    if state is State.ENDED:
+    if state is PartState.ENDED:
         call.end("completed")
     return call
 
@@ -70,13 +70,13 @@ def kinds(parts: Parts) -> list[str]:
     return [kind for kind, _ in parts.problems]
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", PartState)
 @pytest.mark.parametrize("said", Input)
-def test_call_takes_what_the_table_has_and_refuses_the_rest(state: State, said: Input) -> None:
+def test_call_takes_what_the_table_has_and_refuses_the_rest(state: PartState, said: Input) -> None:
     call = call_in(state, parts_of())
     if (state, said) in TRANSITIONS:
         say(call, said)
-        assert call.has_ended == (TRANSITIONS[state, said] is State.ENDED)
+        assert call.has_ended == (TRANSITIONS[state, said] is PartState.ENDED)
     else:
         with pytest.raises(LocalProtocolError):
             say(call, said)
@@ -308,7 +308,7 @@ def test_input_that_the_protocol_closed_empty(empty: str, expected: str) -> None
 
 def test_input_that_was_cut_empty_stays_empty() -> None:
     parts = parts_of()
-    call = call_in(State.OPEN, parts)
+    call = call_in(PartState.OPEN, parts)
     call.end("incomplete")
     assert call.text() == ""
     assert not call.is_complete
@@ -316,7 +316,7 @@ def test_input_that_was_cut_empty_stays_empty() -> None:
 
 def test_input_that_ends_inside_a_character_is_a_fault() -> None:
     parts = parts_of()
-    call = call_in(State.OPEN, parts)
+    call = call_in(PartState.OPEN, parts)
     call.add('{"a":"' + HIGH)
     assert call.is_halved
     assert not call.is_plain
@@ -326,14 +326,14 @@ def test_input_that_ends_inside_a_character_is_a_fault() -> None:
 
 
 def test_second_half_without_its_first_in_an_input_is_refused() -> None:
-    call = call_in(State.OPEN, parts_of())
+    call = call_in(PartState.OPEN, parts_of())
     with pytest.raises(MalformedJson):
         call.add(LOW)
 
 
 def test_cumulative_input_is_reported_once_and_emitted_by_increments() -> None:
     parts = parts_of()
-    call = call_in(State.OPEN, parts)
+    call = call_in(PartState.OPEN, parts)
     for piece in ('{"a"', '{"a":1', '{"a":1}'):
         call.add(piece)
     call.end("completed")
@@ -347,7 +347,7 @@ def test_cumulative_input_is_reported_once_and_emitted_by_increments() -> None:
 
 def test_finished_input_that_differs_in_formatting_alone_changes_nothing() -> None:
     parts = parts_of()
-    call = call_in(State.OPEN, parts)
+    call = call_in(PartState.OPEN, parts)
     call.add('{"a": 1}')
     call.complete('{"a":1}')
     call.end("completed")
@@ -357,7 +357,7 @@ def test_finished_input_that_differs_in_formatting_alone_changes_nothing() -> No
 
 def test_finished_input_that_contradicts_its_deltas_amends_the_end() -> None:
     parts = parts_of()
-    call = call_in(State.OPEN, parts)
+    call = call_in(PartState.OPEN, parts)
     call.add('{"a":1}')
     call.complete('{"a":2}')
     call.end("completed")
@@ -368,7 +368,7 @@ def test_finished_input_that_contradicts_its_deltas_amends_the_end() -> None:
 
 def test_input_that_is_no_json_is_reported() -> None:
     parts = parts_of()
-    call = call_in(State.OPEN, parts)
+    call = call_in(PartState.OPEN, parts)
     call.add("{nope")
     call.end("completed")
     assert kinds(parts) == ["invalid_arguments"]
@@ -376,7 +376,7 @@ def test_input_that_is_no_json_is_reported() -> None:
 
 def test_early_input_counts_only_if_no_other_came() -> None:
     for pieces, expected in (((), '{"e":1}'), (('{"a":1}',), '{"a":1}')):
-        call = call_in(State.OPEN, parts_of())
+        call = call_in(PartState.OPEN, parts_of())
         call.early = '{"e":1}'
         for piece in pieces:
             call.add(piece)
@@ -418,7 +418,7 @@ def test_call_may_turn_out_to_be_of_another_kind_before_its_name_is_known() -> N
 
 
 def test_whether_an_input_is_whole_is_kept_up() -> None:
-    call = call_in(State.OPEN, parts_of())
+    call = call_in(PartState.OPEN, parts_of())
     call.add('{"a"')
     before = (call.is_whole, call.is_object(), call.is_plain)
     call.add(":1}")

@@ -22,7 +22,7 @@ from dragoman.dialects.chat.wire import (
     decode_usable_envelope,
     decode_usable_error,
 )
-from dragoman.dialects.codec import EncodeContext, Look
+from dragoman.dialects.codec import EncodeContext, FrameVerdict
 from dragoman.model.events import Event, Finished, PartStarted
 from dragoman.model.parts import Call
 from dragoman.sse import Frame, encode_comment
@@ -63,7 +63,7 @@ class ChatCheck:
     def is_ahead(self) -> bool:
         return self._ahead > 0
 
-    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> Look:
+    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> FrameVerdict:
         look = self._look(frame, data)
         self.take(events)
         return look
@@ -91,9 +91,11 @@ class ChatCheck:
     def keep_alive(self) -> bytes:
         return encode_comment("ping")
 
-    def _look(self, frame: Frame, data: bytes) -> Look:
+    def _look(self, frame: Frame, data: bytes) -> FrameVerdict:
         if frame.is_done:
-            return Look(problem="" if data == b"[DONE]" else "expected [DONE] and nothing else")
+            return FrameVerdict(
+                problem="" if data == b"[DONE]" else "expected [DONE] and nothing else"
+            )
         try:
             chunk = decode_usable_chunk(data)
         except FAST_FAILURES as error:
@@ -101,29 +103,33 @@ class ChatCheck:
         if not chunk.choices:
             return self._look_at_rest(chunk)
         if not self._is_own(chunk):
-            return Look(problem=f"expected a chunk of {self._id!r}, got one of {chunk.id!r}")
+            return FrameVerdict(
+                problem=f"expected a chunk of {self._id!r}, got one of {chunk.id!r}"
+            )
         input_size = 0
         for choice in chunk.choices:
             problem = self._look_at_choice(choice)
             if problem:
-                return Look(problem=problem)
+                return FrameVerdict(problem=problem)
             delta = choice.delta
             input_size += sum(len(call.input) for call in delta.tool_calls or ())
             if delta.function_call is not None:
                 input_size += len(delta.function_call.arguments or "")
-        return Look(input_size=input_size, model=chunk.model)
+        return FrameVerdict(input_size=input_size, model=chunk.model)
 
     def _is_own(self, chunk: UsableEnvelope) -> bool:
         """Whether a chunk belongs to this answer; clients know an answer by its id."""
         self._id = self._id or chunk.id
         return bool(chunk.id) and chunk.id == self._id
 
-    def _look_at_rest(self, chunk: UsableChunk) -> Look:
+    def _look_at_rest(self, chunk: UsableChunk) -> FrameVerdict:
         """A chunk without choices: usage, or Azure's first, which has no id yet."""
         if chunk.id and self._id and chunk.id != self._id:
-            return Look(problem=f"expected a chunk of {self._id!r}, got one of {chunk.id!r}")
+            return FrameVerdict(
+                problem=f"expected a chunk of {self._id!r}, got one of {chunk.id!r}"
+            )
         is_unwanted = chunk.usage is not None and not self._has_usage
-        return Look(model=chunk.model or None, is_stray=is_unwanted)
+        return FrameVerdict(model=chunk.model or None, is_stray=is_unwanted)
 
     def _look_at_choice(self, choice: UsableChoice) -> str:
         """What is wrong with a choice of a chunk."""
@@ -221,10 +227,14 @@ def _is_usable_call(call: UsableWholeCall) -> bool:
     return bool(call.id and function is not None and function.name and function.arguments)
 
 
-def _look_at_error(data: bytes, problem: str) -> Look:
+def _look_at_error(data: bytes, problem: str) -> FrameVerdict:
     """A chunk that clients cannot read as one of an answer, for the reason given."""
     try:
         error = decode_usable_error(data).error
     except FAST_FAILURES:
-        return Look(problem=problem)
-    return Look(is_error=True) if error.message else Look(problem="expected the error to say why")
+        return FrameVerdict(problem=problem)
+    return (
+        FrameVerdict(is_error=True)
+        if error.message
+        else FrameVerdict(problem="expected the error to say why")
+    )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from dragoman._json import FAST_FAILURES
-from dragoman.dialects.codec import EncodeContext, Look
+from dragoman.dialects.codec import EncodeContext, FrameVerdict
 from dragoman.dialects.messages.wire import (
     STOP_REASONS,
     UsableBlock,
@@ -45,13 +45,15 @@ class MessagesCheck:
     def is_ahead(self) -> bool:
         return self._ahead > 0 or self._awaits_end
 
-    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> Look:
+    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> FrameVerdict:
         try:
             event = decode_usable_event(data)
         except FAST_FAILURES as error:
-            return Look(problem=str(error))
+            return FrameVerdict(problem=str(error))
         if frame.name != event.type.encode("utf-8", "replace"):
-            return Look(problem=f"expected the event name {event.type}, got {frame.name[:40]!r}")
+            return FrameVerdict(
+                problem=f"expected the event name {event.type}, got {frame.name[:40]!r}"
+            )
         look = self._look(event)
         self.take(events)
         return look
@@ -71,28 +73,30 @@ class MessagesCheck:
     def keep_alive(self) -> bytes:
         return b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def _look(self, event: UsableEvent) -> Look:
+    def _look(self, event: UsableEvent) -> FrameVerdict:
         match event.type:
             case "message_start":
                 return _look_at_start(event)
             case "content_block_start":
-                return Look(problem=self._look_at_block(event))
+                return FrameVerdict(problem=self._look_at_block(event))
             case "content_block_delta":
                 return self._look_at_delta(event)
             case "content_block_stop":
                 is_open = self._is_open and event.index == self._count - 1
                 self._is_open = False
                 self._ahead += 1
-                return Look(problem="" if is_open else "expected the stop of the open block")
+                return FrameVerdict(
+                    problem="" if is_open else "expected the stop of the open block"
+                )
             case "message_delta":
-                return Look(problem=self._look_at_end(event))
+                return FrameVerdict(problem=self._look_at_end(event))
             case "error":
                 problem = "" if event.error is not None else "expected the error to say why"
-                return Look(problem, is_error=not problem)
+                return FrameVerdict(problem, is_error=not problem)
             case "ping" | "message_stop":
-                return Look()
+                return FrameVerdict()
             case _:
-                return Look(is_stray=True)
+                return FrameVerdict(is_stray=True)
 
     def _look_at_block(self, event: UsableEvent) -> str:
         block = event.content_block
@@ -109,13 +113,13 @@ class MessagesCheck:
         self._ahead += 1
         return ""
 
-    def _look_at_delta(self, event: UsableEvent) -> Look:
+    def _look_at_delta(self, event: UsableEvent) -> FrameVerdict:
         delta = event.delta
         if delta is None or event.index != self._count - 1 or not self._is_open:
-            return Look(problem="expected a delta of the open block")
+            return FrameVerdict(problem="expected a delta of the open block")
         if delta.type == "signature_delta" and delta.signature:
             self._awaits_end = True
-        return Look(input_size=len(delta.partial_json) if self._is_client_call else 0)
+        return FrameVerdict(input_size=len(delta.partial_json) if self._is_client_call else 0)
 
     def _look_at_end(self, event: UsableEvent) -> str:
         reason = None if event.delta is None else event.delta.stop_reason
@@ -146,8 +150,8 @@ def _is_usable_call(block: UsableBlock) -> bool:
     return _ID.fullmatch(block.id) is not None and bool(block.name)
 
 
-def _look_at_start(event: UsableEvent) -> Look:
+def _look_at_start(event: UsableEvent) -> FrameVerdict:
     message = event.message
     if message is None or not message.id or message.content:
-        return Look(problem="expected a message with an id and no content yet")
-    return Look(model=message.model)
+        return FrameVerdict(problem="expected a message with an id and no content yet")
+    return FrameVerdict(model=message.model)

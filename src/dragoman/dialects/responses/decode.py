@@ -41,7 +41,7 @@ from dragoman.dialects.responses.answer import (
 from dragoman.dialects.responses.errors import decode_error, read_error
 from dragoman.dialects.responses.events import HANDLERS, is_content
 from dragoman.dialects.responses.items import check_item
-from dragoman.dialects.responses.output import Output
+from dragoman.dialects.responses.output import OutputReader
 from dragoman.dialects.responses.wire import (
     ENVELOPE_FIELDS,
     KEEPALIVE_EVENTS,
@@ -112,7 +112,7 @@ class ResponsesReader:
             name_rule=context.name_fallback,
             seed=context.seed,
         )
-        self._output = Output(self._parts)
+        self._output = OutputReader(self._parts)
         self._streaming = self._output.items.streaming
         self._numbers = _Numbers()
         self._started = False

@@ -22,7 +22,7 @@ from dragoman.core.fields import (
 from dragoman.dialects.responses.content import read_annotation, read_logprobs
 from dragoman.dialects.responses.items import check_input, check_item
 from dragoman.dialects.responses.open_items import Item
-from dragoman.dialects.responses.output import CLIENT_INPUT, Output
+from dragoman.dialects.responses.output import CLIENT_INPUT, OutputReader
 from dragoman.dialects.responses.wire import (
     INPUT_FAMILIES,
     PROGRESS_EVENTS,
@@ -35,19 +35,19 @@ from dragoman.errors import MalformedJson
 from dragoman.model.events import MediaDelta, OutputDelta, Progress, ReasoningChannel
 from dragoman.model.parts import Refusal, Text
 
-Handler = Callable[[Output, Fields], bool]
+Handler = Callable[[OutputReader, Fields], bool]
 
 _PLACE = frozenset({"type", "sequence_number", "item_id", "output_index", "obfuscation"})
 
 
 def _find(
-    output: Output, fields: Fields, types: frozenset[str], *, by_index: bool = False
+    output: OutputReader, fields: Fields, types: frozenset[str], *, by_index: bool = False
 ) -> Item | None:
     item_id = read_text(fields.get("item_id")) or None
     return output.items.find(item_id, _place_of(fields), types, by_index=by_index)
 
 
-def _find_or_imply(output: Output, fields: Fields, types: frozenset[str], kind: str) -> Item:
+def _find_or_imply(output: OutputReader, fields: Fields, types: frozenset[str], kind: str) -> Item:
     item = _find(output, fields, types)
     if item is None:
         item_id = read_text(fields.get("item_id")) or None
@@ -58,7 +58,7 @@ def _find_or_imply(output: Output, fields: Fields, types: frozenset[str], kind: 
     return item
 
 
-def _note_late(output: Output, item: Item) -> bool:
+def _note_late(output: OutputReader, item: Item) -> bool:
     output.items.note(item, "after_done", f"expected nothing more of a finished {item.type} item")
     return True
 
@@ -79,7 +79,7 @@ def _place_of(fields: Fields) -> int | None:
     return index
 
 
-def _item_added(output: Output, fields: Fields) -> bool:
+def _item_added(output: OutputReader, fields: Fields) -> bool:
     item = _item_of(fields)
     if item is None:
         return False
@@ -90,7 +90,7 @@ def _item_added(output: Output, fields: Fields) -> bool:
     return True
 
 
-def _item_done(output: Output, fields: Fields) -> bool:
+def _item_done(output: OutputReader, fields: Fields) -> bool:
     item = _item_of(fields)
     if item is None:
         return False
@@ -109,7 +109,7 @@ def _index(item: Item, fields: Fields) -> int:
     return max(item.texts, default=0) if index is None else index
 
 
-def _part_added(output: Output, fields: Fields) -> bool:
+def _part_added(output: OutputReader, fields: Fields) -> bool:
     part = fields.get("part")
     if part is None:
         return False
@@ -126,7 +126,7 @@ def _part_added(output: Output, fields: Fields) -> bool:
     return True
 
 
-def _part_done(output: Output, fields: Fields) -> bool:
+def _part_done(output: OutputReader, fields: Fields) -> bool:
     part = fields.get("part")
     if part is None:
         return False
@@ -143,7 +143,7 @@ def _part_done(output: Output, fields: Fields) -> bool:
     return True
 
 
-def _text_delta(header: Text | Refusal, output: Output, fields: Fields) -> bool:
+def _text_delta(header: Text | Refusal, output: OutputReader, fields: Fields) -> bool:
     text = expect_text(fields.get("delta"), "delta")
     if text is None:
         raise MalformedJson("expected a delta, got none")
@@ -161,7 +161,7 @@ def _text_delta(header: Text | Refusal, output: Output, fields: Fields) -> bool:
     return True
 
 
-def _text_done(header: Text | Refusal, key: str, output: Output, fields: Fields) -> bool:
+def _text_done(header: Text | Refusal, key: str, output: OutputReader, fields: Fields) -> bool:
     item = _find_or_imply(output, fields, _MESSAGE, "message")
     if item.done:
         return _note_late(output, item)
@@ -171,7 +171,7 @@ def _text_done(header: Text | Refusal, key: str, output: Output, fields: Fields)
     return True
 
 
-def _annotation(output: Output, fields: Fields) -> bool:
+def _annotation(output: OutputReader, fields: Fields) -> bool:
     item = _find(output, fields, _MESSAGE)
     text = None if item is None else item.texts.get(_index(item, fields))
     annotation = fields.get("annotation")
@@ -190,7 +190,7 @@ def _place(channel: ReasoningChannel, fields: Fields) -> int:
     return max(read_int(fields.get(f"{channel}_index")) or 0, 0)
 
 
-def _summary_delta(channel: ReasoningChannel, output: Output, fields: Fields) -> bool:
+def _summary_delta(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
     text = expect_text(fields.get("delta"), "delta")
     if text is None:
         raise MalformedJson("expected a delta, got none")
@@ -204,7 +204,7 @@ def _summary_delta(channel: ReasoningChannel, output: Output, fields: Fields) ->
     return True
 
 
-def _summary_added(channel: ReasoningChannel, output: Output, fields: Fields) -> bool:
+def _summary_added(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
     item = _find_or_imply(output, fields, _REASONING, "reasoning")
     reasoning = output.reasoning(item)
     if reasoning.has_ended:
@@ -213,7 +213,7 @@ def _summary_added(channel: ReasoningChannel, output: Output, fields: Fields) ->
     return True
 
 
-def _summary_done(channel: ReasoningChannel, output: Output, fields: Fields) -> bool:
+def _summary_done(channel: ReasoningChannel, output: OutputReader, fields: Fields) -> bool:
     """`…_text.done` has the text itself, `…_part.done` has it in its part."""
     item = _find_or_imply(output, fields, _REASONING, "reasoning")
     reasoning = output.reasoning(item)
@@ -235,7 +235,7 @@ def _owners(kind: str) -> frozenset[str]:
     return CLIENT_INPUT if kind in CLIENT_INPUT else frozenset({kind})
 
 
-def _input_delta(kind: str, output: Output, fields: Fields) -> bool:
+def _input_delta(kind: str, output: OutputReader, fields: Fields) -> bool:
     text = expect_text(fields.get("delta"), "delta")
     if text is None:
         raise MalformedJson("expected a delta, got none")
@@ -250,7 +250,7 @@ def _input_delta(kind: str, output: Output, fields: Fields) -> bool:
     return True
 
 
-def _input_done(kind: str, key: str, output: Output, fields: Fields) -> bool:
+def _input_done(kind: str, key: str, output: OutputReader, fields: Fields) -> bool:
     item = _find_or_imply(output, fields, _owners(kind), kind)
     call = output.calls.current(item, kind)
     if call.open.has_ended:
@@ -279,7 +279,7 @@ def _part_number(item: Item | None) -> int | None:
     return next((call.part for call in calls if call.is_announced and not call.has_ended), None)
 
 
-def _progress(kind: str, stage: str, output: Output, fields: Fields) -> bool:
+def _progress(kind: str, stage: str, output: OutputReader, fields: Fields) -> bool:
     item = _find(output, fields, frozenset({kind}), by_index=True)
     part = _part_number(item)
     if part is None:
@@ -288,7 +288,7 @@ def _progress(kind: str, stage: str, output: Output, fields: Fields) -> bool:
     return True
 
 
-def _partial_image(output: Output, fields: Fields) -> bool:
+def _partial_image(output: OutputReader, fields: Fields) -> bool:
     item = _find(output, fields, frozenset({"image_generation_call"}))
     part = _part_number(item)
     data = read_text(fields.get("partial_image_b64"))
@@ -299,7 +299,7 @@ def _partial_image(output: Output, fields: Fields) -> bool:
     return True
 
 
-def _shell_output(output: Output, fields: Fields) -> bool:
+def _shell_output(output: OutputReader, fields: Fields) -> bool:
     item = _find(output, fields, frozenset({"shell_call_output", "shell_call"}))
     part = _part_number(item)
     delta = read_object(fields.get("delta"))
@@ -311,24 +311,24 @@ def _shell_output(output: Output, fields: Fields) -> bool:
     return True
 
 
-def _repeated(_output: Output, _fields: Fields) -> bool:
+def _repeated(_output: OutputReader, _fields: Fields) -> bool:
     return True
 
 
 # --- sound -----------------------------------------------------------------------------------------------------------
 
 
-def _sound(output: Output, fields: Fields) -> bool:
+def _sound(output: OutputReader, fields: Fields) -> bool:
     output.sound(read_text(fields.get("delta")) or "", "")
     return True
 
 
-def _transcript(output: Output, fields: Fields) -> bool:
+def _transcript(output: OutputReader, fields: Fields) -> bool:
     output.sound("", read_text(fields.get("delta")) or "")
     return True
 
 
-def _sound_done(what: str, output: Output, _fields: Fields) -> bool:
+def _sound_done(what: str, output: OutputReader, _fields: Fields) -> bool:
     output.close_sound(what)
     return True
 

@@ -38,7 +38,7 @@ CLIENT_INPUT = frozenset({"function_call", "custom_tool_call", "message"})
 _KNOWN_ITEMS = frozenset({"message", "reasoning", *CALL_ITEMS, *RESULT_ITEMS, *OPAQUE_ITEMS})
 
 
-class Output:
+class OutputReader:
     """The output of one answer."""
 
     def __init__(self, parts: Parts) -> None:

@@ -9,7 +9,7 @@ events of parts and the details of usage are needed by nobody.
 from collections.abc import Sequence
 
 from dragoman._json import FAST_FAILURES
-from dragoman.dialects.codec import EncodeContext, Look
+from dragoman.dialects.codec import EncodeContext, FrameVerdict
 from dragoman.dialects.responses.wire import (
     KEEPALIVE_EVENTS,
     MAPPED_EVENTS,
@@ -90,17 +90,19 @@ class ResponsesCheck:
     def is_ahead(self) -> bool:
         return self._awaits_part or self._awaits_thought
 
-    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> Look:
+    def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> FrameVerdict:
         try:
             event = decode_usable_event(data)
             name = frame.name
             if name and name != event.type.encode("utf-8", "replace"):
-                return Look(problem=f"expected the event name {event.type}, got {name[:40]!r}")
+                return FrameVerdict(
+                    problem=f"expected the event name {event.type}, got {name[:40]!r}"
+                )
             look = self._look(event)
         except FAST_FAILURES as error:
-            return Look(problem=str(error))
+            return FrameVerdict(problem=str(error))
         if not look.problem and self._is_repetition(event) and any(map(_is_delta, events)):
-            look = Look(problem=f"expected all of it in deltas before {event.type}")
+            look = FrameVerdict(problem=f"expected all of it in deltas before {event.type}")
         self.take(events)
         return look
 
@@ -119,33 +121,33 @@ class ResponsesCheck:
         frame = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
         return frame if self._id else encode_comment("keep-alive")
 
-    def _look(self, event: UsableEvent) -> Look:
+    def _look(self, event: UsableEvent) -> FrameVerdict:
         match event.type:
             case "response.created":
                 return self._look_at_start(event)
             case "response.in_progress" | "response.queued":
                 response = decode_usable_response(event.response)
-                return Look(self._expect_id(response.id), model=response.model)
+                return FrameVerdict(self._expect_id(response.id), model=response.model)
             case "response.output_item.added":
-                return Look(problem=self._look_at_item(event))
+                return FrameVerdict(problem=self._look_at_item(event))
             case "response.output_item.done":
-                return Look(problem=self._look_at_item_end(event))
+                return FrameVerdict(problem=self._look_at_item_end(event))
             case "response.content_part.added" | "response.reasoning_summary_part.added":
-                return Look(problem=self._look_at_part(event))
+                return FrameVerdict(problem=self._look_at_part(event))
             case "response.completed" | "response.incomplete":
                 return self._look_at_end(event)
             case "response.failed":
                 return _look_at_failure(event)
             case "keepalive":
-                return Look()
+                return FrameVerdict()
             case "error" | "response.cancelled" | "response.done":
-                return Look(problem=f"expected another end than {event.type}")
+                return FrameVerdict(problem=f"expected another end than {event.type}")
             case name if name in KEEPALIVE_EVENTS or name not in _KNOWN_EVENTS:
-                return Look(is_stray=True)
+                return FrameVerdict(is_stray=True)
             case name if name.endswith(".delta") and not name.startswith("response.audio"):
                 return self._look_at_delta(event)
             case _:
-                return Look()
+                return FrameVerdict()
 
     def _is_repetition(self, event: UsableEvent) -> bool:
         is_end = event.type == "response.output_item.done" and self._items[-1][0] in _WITH_DELTAS
@@ -154,12 +156,12 @@ class ResponsesCheck:
     def _expect_id(self, response_id: str) -> str:
         return "" if response_id == self._id else f"expected {self._id!r}, got {response_id!r}"
 
-    def _look_at_start(self, event: UsableEvent) -> Look:
+    def _look_at_start(self, event: UsableEvent) -> FrameVerdict:
         response = decode_usable_response(event.response)
         if response.output or not response.id.startswith("resp_"):
-            return Look(problem="expected an id that begins with resp_, and no output yet")
+            return FrameVerdict(problem="expected an id that begins with resp_, and no output yet")
         self._id = response.id
-        return Look(model=response.model)
+        return FrameVerdict(model=response.model)
 
     def _look_at_item(self, event: UsableEvent) -> str:
         """An item is announced."""
@@ -205,17 +207,17 @@ class ResponsesCheck:
         place = (event.output_index, event.item_id)
         return self._is_open and place == (len(self._items) - 1, self._items[-1][1])
 
-    def _look_at_delta(self, event: UsableEvent) -> Look:
+    def _look_at_delta(self, event: UsableEvent) -> FrameVerdict:
         is_summary = event.type in _SUMMARY_EVENTS
         index = event.summary_index if is_summary else event.content_index
         if not event.item_id or event.output_index is None:
-            return Look(problem=f"expected item_id and output_index in {event.type}")
+            return FrameVerdict(problem=f"expected item_id and output_index in {event.type}")
         if event.type in _INDEXED_DELTAS and (index is None or index >= self._parts[is_summary]):
-            return Look(problem=f"expected the index of a part that began in {event.type}")
+            return FrameVerdict(problem=f"expected the index of a part that began in {event.type}")
         is_input = event.type in _INPUT_DELTAS
-        return Look(input_size=len(decode_string(event.delta)) if is_input else 0)
+        return FrameVerdict(input_size=len(decode_string(event.delta)) if is_input else 0)
 
-    def _look_at_end(self, event: UsableEvent) -> Look:
+    def _look_at_end(self, event: UsableEvent) -> FrameVerdict:
         response = decode_usable_response(event.response)
         is_complete = event.type == "response.completed"
         problem = self._expect_id(response.id)
@@ -228,7 +230,7 @@ class ResponsesCheck:
         named = [decode_named_item(raw) for raw in response.output]
         if self._is_open or [(item.type, item.id) for item in named] != self._items:
             problem = problem or "expected the output again at the end"
-        return Look(problem, model=response.model)
+        return FrameVerdict(problem, model=response.model)
 
 
 def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
@@ -278,8 +280,8 @@ def _is_delta(event: Event) -> bool:
     return isinstance(event, TextDelta | ReasoningDelta | InputDelta)
 
 
-def _look_at_failure(event: UsableEvent) -> Look:
+def _look_at_failure(event: UsableEvent) -> FrameVerdict:
     response = decode_usable_response(event.response)
     if response.error is None or not response.error.message:
-        return Look(problem="expected the failed response to say why")
-    return Look(is_error=True, model=response.model)
+        return FrameVerdict(problem="expected the failed response to say why")
+    return FrameVerdict(is_error=True, model=response.model)
