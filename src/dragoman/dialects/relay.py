@@ -29,7 +29,7 @@ from dragoman.core.restore import Restorer
 from dragoman.core.usage import NOTED, Tally, merge_usage
 from dragoman.dialects.codec import DecodeContext, EncodeContext, FrameVerdict
 from dragoman.dialects.registry import codec
-from dragoman.dialects.staging import Debt, Scanning, Stage
+from dragoman.dialects.staging import HeldText, Scanning, Stage
 from dragoman.dialects.stream_decoder import Deltas, FrameStep, Step, StreamDecoder
 from dragoman.dialects.translate import SerialEncoder, TranslatedBody, read_answer, write_answer
 from dragoman.model.events import (
@@ -72,14 +72,14 @@ _ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Comp
 
 
 class _Waiting(Struct):
-    """A frame that waits. `debts`: what of its text the stage holds.
+    """A frame that waits. `held`: what of its text the stage holds.
 
     is_ahead, choices: as of the `codec.FrameCheck` after this frame.
     """
 
     raw: bytes
     events: Sequence[Event]
-    debts: tuple[Debt, ...]
+    held: tuple[HeldText, ...]
     is_ahead: bool
     choices: int
 
@@ -410,12 +410,12 @@ class StreamRelay:
         elif restored != list(emitted):
             self._take_over("restored_name", restored)
         else:
-            debts = () if stage is None else _debts(stage, events)
-            if not self._waiting and not debts and not self._check.is_ahead:
+            held = () if stage is None else _held_texts(stage, events)
+            if not self._waiting and not held and not self._check.is_ahead:
                 self._pass(raw, events, self._check.choices)
             else:
                 check = self._check
-                self._wait(_Waiting(raw, events, debts, check.is_ahead, check.choices), emitted)
+                self._wait(_Waiting(raw, events, held, check.is_ahead, check.choices), emitted)
 
     def _wait(self, frame: _Waiting, emitted: Sequence[Event]) -> None:
         stage = self._stage
@@ -423,7 +423,7 @@ class StreamRelay:
         self._waiting_bytes += len(frame.raw)
         self._pending += emitted
         # What has nothing to do with a block of text must not wait for its end.
-        is_other = not frame.debts and any(map(_is_content, frame.events))
+        is_other = not frame.held and any(map(_is_content, frame.events))
         if (stage is not None and stage.is_reading and is_other) or (
             self._waiting_bytes > MAX_WAITING_BYTES
         ):
@@ -435,7 +435,7 @@ class StreamRelay:
         """Pass on the frames that need wait no longer."""
         ready = 0
         for number, frame in enumerate(self._waiting, 1):
-            if self._stage is not None and not all(map(self._stage.is_paid, frame.debts)):
+            if self._stage is not None and not all(map(self._stage.is_released, frame.held)):
                 break
             if not frame.is_ahead:
                 ready = number
@@ -680,10 +680,10 @@ def _without_word(event: Event) -> Event:
     return replace(event, extra=None) if isinstance(event, Finished) else event
 
 
-def _debts(stage: Stage, events: Sequence[Event]) -> tuple[Debt, ...]:
+def _held_texts(stage: Stage, events: Sequence[Event]) -> tuple[HeldText, ...]:
     """What of these events the stage has not emitted."""
     parts = dict.fromkeys([event.part for event in events if isinstance(event, _STAGED)])
-    return tuple([debt for debt in map(stage.debt, parts) if debt is not None])
+    return tuple([held for held in map(stage.held_text, parts) if held is not None])
 
 
 def _without(pending: Sequence[Event], passed: Iterable[Event]) -> list[Event]:

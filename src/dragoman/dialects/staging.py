@@ -11,7 +11,7 @@ from typing import Protocol
 from dragoman.core.restore import Restorer
 from dragoman.model.events import Event, InputDelta, TextDelta
 
-Debt = tuple[int, int, bool]
+HeldText = tuple[int, int, bool]
 """What of a text the stage holds: its part, how much of it had come, and whether it had ended."""
 
 
@@ -45,13 +45,9 @@ class Stage(Protocol):
         """Where to put pieces of this text in which nothing begins, instead of feeding them, until something is fed."""
         ...
 
-    def debt(self, part: int) -> Debt | None: ...
+    def held_text(self, part: int) -> HeldText | None: ...
 
-    def owed(self, part: int) -> int:
-        """How many characters of a part are held."""
-        ...
-
-    def is_paid(self, debt: Debt) -> bool: ...
+    def is_released(self, held: HeldText) -> bool: ...
 
     def number_of(self, part: int) -> int | None:
         """The number under which it emits a part, once it does."""

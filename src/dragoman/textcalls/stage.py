@@ -6,7 +6,7 @@ is held waits for the next event of its choice, because only a `Finished` that m
 text stand for a closing tag. Grammatical sequences in, grammatical sequences out.
 
 Until something is found, the stage emits the answer as it came, only later where text is held. `has_changed` says when
-that is no longer so, and `debt` says what of a text is still held, so that a caller may forward what came instead.
+that is no longer so, and `held_text` says what of a text is still held, so that a caller may forward what came instead.
 
 Some servers leave the markup in the text and parse it too, so the same call comes twice in one choice. A structured call
 that follows one from the text is therefore held until it is complete. If it has the name and arguments of a call from
@@ -61,7 +61,7 @@ def _is_same(call: Call, other: Call) -> bool:
     return call.input == other.input or is_same_json(call.input or "{}", other.input or "{}")
 
 
-Debt = tuple[int, int, bool]
+HeldText = tuple[int, int, bool]
 """Text that is not emitted yet: its part, how many of its characters had come, and whether it had ended."""
 
 
@@ -245,25 +245,20 @@ class TextCallStage:
         text = self._texts.get(part)
         return text.late.append if text is not None and text.is_calm else None
 
-    def debt(self, part: int) -> Debt | None:
+    def held_text(self, part: int) -> HeldText | None:
         """What of a text is still to be emitted; None if nothing is, or if the part is not a scanned text."""
         text = self._texts.get(part)
         if text is None or text.is_settled:
             return None
         return (part, text.came, text.ended is not None)
 
-    def is_paid(self, debt: Debt) -> bool:
+    def is_released(self, held: HeldText) -> bool:
         """Whether that has been emitted by now."""
-        part, size, is_ended = debt
+        part, size, is_ended = held
         text = self._texts.get(part)
         if text is None:
             return True
         return not is_ended and text.writer.text_part is not None and text.emitted >= size
-
-    def owed(self, part: int) -> int:
-        """How many characters of a text came and were not emitted."""
-        text = self._texts.get(part)
-        return 0 if text is None else text.came - text.emitted
 
     def number_of(self, part: int) -> int | None:
         """The number under which a part is emitted, while nothing has changed; None if it is not emitted yet."""

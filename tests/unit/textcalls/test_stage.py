@@ -411,29 +411,29 @@ def test_stage_says_what_it_owes_until_it_has_told_it() -> None:
     stage = made()
     stage.feed(Started())
     stage.feed(PartStarted(0, Text(status="in_progress")))
-    begun = stage.debt(0)
+    begun = stage.held_text(0)
     assert begun == (0, 0, False)
     stage.feed(TextDelta(0, "a <tool"))
-    held = stage.debt(0)
-    assert (held, stage.owed(0)) == ((0, 7, False), 5)
+    held = stage.held_text(0)
+    assert held == (0, 7, False)
     assert begun is not None
     assert held is not None
-    assert stage.is_paid(begun)
-    assert not stage.is_paid(held)
+    assert stage.is_released(begun)
+    assert not stage.is_released(held)
     assert stage.text_sink(0) is None
     stage.feed(TextDelta(0, "box"))
-    assert stage.is_paid(held)
-    assert (stage.debt(0), stage.owed(0), stage.number_of(0)) == (None, 0, 0)
+    assert stage.is_released(held)
+    assert (stage.held_text(0), stage.number_of(0)) == (None, 0)
     text_sink = stage.text_sink(0)
     assert text_sink is not None
     text_sink(" more")
     stage.feed(TextDelta(0, " <"))
     stage.feed(PartEnded(0, Text(text="a <toolbox more <")))
-    ended = stage.debt(0)
+    ended = stage.held_text(0)
     assert ended is not None
     assert ended == (0, 12, True)
     stage.feed(Finished("stop"))
-    assert stage.is_paid(ended)
+    assert stage.is_released(ended)
     assert stage.number_of(0) == 0
 
 
