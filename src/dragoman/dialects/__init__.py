@@ -1,1 +1,1 @@
-"""Wire dialects. Each is a package that knows nothing of the others; `registry` lists them."""
+"""Wire dialects. Each is a package that does not import the others; `registry` lists them."""

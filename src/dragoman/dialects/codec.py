@@ -1,15 +1,15 @@
-"""What a dialect is: the functions that read and write it, and what they are given.
+"""What a dialect is: the functions that read and write it, and their arguments.
 
 A dialect package has
 
-    decode.py    a FrameReader: what one SSE frame means; and `read_body`, the same meaning for a whole body
-    encode.py    a StreamEncoder: events to SSE bytes
-    body.py      `write_body`: a whole answer as a body
+    decode.py    a FrameReader, which decodes SSE frames to events, and `read_body`, which decodes a whole body to events
+    encode.py    a StreamEncoder, which encodes events as SSE bytes
+    body.py      `write_body`, which writes a whole answer as a body
     request.py   `decode_request`, `encode_request`
-    usable.py    a FrameCheck: what some client cannot use in a frame that is relayed
-    errors.py    error bodies, both ways
+    usable.py    a FrameCheck, which finds relayed frames that some client cannot use
+    errors.py    reads and writes error bodies
     losses.py    what this dialect cannot express
-    wire.py      the vendor's spellings; no other module sees them
+    wire.py      the vendor's names for fields and values; no other module has them
 
 This module does no I/O and knows no vendor.
 """
@@ -33,12 +33,12 @@ from dragoman.sse import Frame
 
 
 class DecodeContext(Struct, frozen=True, gc=False, kw_only=True):
-    """What a decoder may know of the request its stream answers.
+    """What a decoder may know about the request that its stream answers.
 
-    tools: the tools that were offered, by the names the upstream knows them by; they settle names that never come.
-    choices: how many choices were asked for (None: unknown). With 1, a stream that spreads one answer over several
+    tools: the tools that were offered, under the upstream's names for them. A call whose name never arrives gets its name from them.
+    choices: how many choices the client asked for (None: unknown). With 1, a stream that spreads one answer over several
         choices (Copilot does) is merged.
-    name_fallback: `schema`: the only tool whose schema the arguments satisfy; `positional`: the n-th tool.
+    name_fallback: which tool a call without a name gets. `schema`: the only tool whose schema the arguments satisfy; `positional`: the n-th tool.
     seed: for minted ids; empty means the response's own id.
     """
 
@@ -49,15 +49,15 @@ class DecodeContext(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class EncodeContext(Struct, frozen=True, kw_only=True):
-    """What an encoder must know that events do not say.
+    """What an encoder must know that events do not contain.
 
-    model: the name the client asked for; replaces the upstream's. created: used when the upstream gave none.
-    include_usage: Chat only sends usage when asked. profile: Responses' `required_action` variant.
+    model: the name the client asked for; replaces the upstream's. created: used when the upstream sent no time.
+    include_usage: Chat sends usage only on request. profile: Responses' `required_action` variant.
     legacy_functions: Chat's `function_call` instead of `tool_calls`, for clients that sent `functions`.
-    last_comment: Chat only: asked when a stream is complete for a comment to stand just before its `[DONE]`.
-    response_id: the answer's own id, whatever the upstream calls it; empty: the upstream's, or a minted one.
-    previous_id: Responses only: the response that this one continues, written beside it.
-    notes: what is written is noted there, for the store.
+    last_comment: Chat only: called when a stream is complete; returns a comment to send just before `[DONE]`.
+    response_id: the id that the client gets; empty: the upstream's id, or a minted id.
+    previous_id: Responses only: the id of the response that this response continues.
+    notes: where the encoder notes for the store what it writes.
     """
 
     model: str | None = None
@@ -76,9 +76,9 @@ class EncodeContext(Struct, frozen=True, kw_only=True):
 class Target(Struct, frozen=True, kw_only=True, cache_hash=True):
     """What one upstream accepts. Each dialect has a default; an operator's table may override it per model.
 
-    default_max_tokens: sent where the dialect demands a limit and the client gave none.
-    max_tokens_field: Chat only, which of its two names for that limit the upstream reads.
-    builtin: the kinds of provider-run tools this upstream has. strict: whether it knows strict functions.
+    default_max_tokens: sent where the dialect requires a limit and the client sent none.
+    max_tokens_field: Chat only: which of Chat's two names for the limit the upstream reads.
+    builtin: the kinds of provider-run tools this upstream has. strict: whether it supports strict functions.
     user_first: whether a conversation must open with a user turn (some Chat servers answer 400 otherwise).
     """
 
@@ -103,7 +103,7 @@ class EncodedRequest(Struct, frozen=True, gc=False):
 
 
 class StreamEncoder(Protocol):
-    """Events to bytes. `losses` grows as things turn up that the dialect cannot say."""
+    """Encodes events as bytes. `losses` grows as events arrive that the dialect cannot express."""
 
     @property
     def losses(self) -> Sequence[Loss]: ...
@@ -113,13 +113,13 @@ class StreamEncoder(Protocol):
     def deltas(
         self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
     ) -> bytes | None:
-        """Several deltas of one part that go on after one of the same kind; None if they must be encoded one by one."""
+        """Encode several deltas that follow a delta of the same kind and part; None if they must be encoded one by one."""
         ...
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:
-        """Take up a stream in the middle: the client has seen these events, in the upstream's own frames.
+        """Continue a stream of which the client has seen these events, in the upstream's own frames.
 
-        last: the last of the frames, for those that are numbered. choices: how many have begun.
+        last: the last of these frames, for dialects that number them. choices: how many have begun.
         """
         ...
 
@@ -129,11 +129,11 @@ class StreamEncoder(Protocol):
 
 
 class FrameVerdict(Struct, frozen=True, gc=False):
-    """What a frame that is no plain delta is to a client that gets it as it came.
+    """What a `FrameCheck` finds in a frame that is not a plain delta, if the client gets the frame unchanged.
 
-    problem: what some client cannot use about it; "" for nothing. input_size: how many characters of tool input it brings.
-    model: the model it names. is_stray: it means nothing, and there are clients that stumble over it. is_error: it is
-    the dialect's own failure.
+    problem: why some client cannot use the frame; "" if every client can. input_size: how many characters of tool input it
+    contains. model: the model it names. is_stray: it has no meaning, and some clients fail on it. is_error: it is
+    the dialect's error frame.
     """
 
     problem: str = ""
@@ -144,10 +144,10 @@ class FrameVerdict(Struct, frozen=True, gc=False):
 
 
 class FrameCheck(Protocol):
-    """Finds what some known client cannot use in the frames of one stream of its own dialect. See `relay`.
+    """Finds frames of one stream that some known client cannot use. See `relay`.
 
-    `harmless` are the kinds of the reader's problems that no client minds. `ending`: the terminal frame, where one stands
-    for all. `model_path`: where a frame has the name of its model. `has_default_input`: a call without input means `{}`.
+    `harmless`: the kinds of the reader's problems that no client objects to. `ending`: the terminal frame, in dialects where it
+    is always the same. `model_path`: where a frame has the name of its model. `has_default_input`: a call without input means `{}`.
     `choices`: how many have begun. `is_ahead`: the frames have begun or ended something that the encoder, given the events so far, would write again.
     """
 
@@ -163,22 +163,22 @@ class FrameCheck(Protocol):
     def is_ahead(self) -> bool: ...
 
     def look(self, frame: Frame, data: bytes, events: Sequence[Event]) -> FrameVerdict:
-        """Check the next frame that is no plain delta. `events`: what the reader made of it."""
+        """Check the next frame that is not a plain delta. `events`: the events that the reader decoded from it."""
         ...
 
     def take(self, events: Sequence[Event]) -> None:
-        """Note events that came without such a frame."""
+        """Note events that came without a frame for `look`."""
         ...
 
     def plain(self, raw: bytes, count: int) -> bytes | None:
-        """What to send for so many frames that are plain deltas of one part: the same, but for the model's name.
+        """Return the bytes to send for `count` frames that are plain deltas of one part: `raw` with the client's model name.
 
-        None if a client cannot use one of them.
+        None if a client cannot use one of the frames.
         """
         ...
 
     def keep_alive(self) -> bytes:
-        """What keeps a silent connection open between the upstream's own frames."""
+        """Return bytes that keep a silent connection open between the upstream's own frames."""
         ...
 
 
@@ -195,9 +195,9 @@ _NO_CONTEXT = EncodeContext()
 
 
 class UpstreamCodec(Struct, frozen=True, kw_only=True):
-    """A dialect as upstreams speak it: requests written, answers and errors read, its default target and its losses.
+    """A dialect as upstreams speak it: writes requests, reads answers and errors; with its default target and its losses.
 
-    `read_typed` reads a body as nearly all are, whole; None for any other: it is `read_body` that can read every one.
+    `read_typed` reads a regular body, as nearly all are, in one go; it returns None for any other. `read_body` reads every body.
     """
 
     name: str
@@ -211,7 +211,7 @@ class UpstreamCodec(Struct, frozen=True, kw_only=True):
 
 
 class Codec(UpstreamCodec, frozen=True, kw_only=True):
-    """A dialect that is spoken on both sides: also requests read, answers and errors written."""
+    """A dialect that clients speak too: also reads requests, and writes answers and errors."""
 
     encoder: Callable[[EncodeContext], StreamEncoder]
     check: Callable[[EncodeContext], FrameCheck]
@@ -227,6 +227,6 @@ class Codec(UpstreamCodec, frozen=True, kw_only=True):
         context: EncodeContext = _NO_CONTEXT,
         book: LossBook | None = None,
     ) -> bytes:
-        """The events of an answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
+        """Encode the events of an answer as a body; as an error body if it failed or never ended. Note losses in `book`."""
         book = answer_book(self.losses, context.losses) if book is None else book
         return self.write_body(fold(events), context, book)

@@ -1,11 +1,11 @@
-"""One answer on its way through a gateway: read in the upstream's dialect, written in the client's, and counted.
+"""Reads an answer in the upstream's dialect, writes it in the client's, and counts its tokens, calls and errors.
 
-    StreamInterpreter   a stream as a stream
-    BodyCollector       a stream as a body: for clients that did not ask for a stream and upstreams that only stream
-    stream_body           a body as a stream: for upstreams that ignored the wish for one
-    interpret_body      a body as a body
+    StreamInterpreter   stream to stream
+    BodyCollector       stream to body: for clients that did not ask for a stream and upstreams that only stream
+    stream_body         body to stream: for upstreams that ignored the request for a stream
+    interpret_body      body to body
 
-All four read to the same events. What comes out of a stream is always whole frames. No I/O.
+All four decode to the same events. A stream is always written in whole frames. No I/O.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,14 +41,14 @@ def _same(event: Event) -> tuple[Event]:
 
 
 class Interpreter(Protocol):
-    """What a gateway needs of a stream on its way. `error` and `tally` are what is known so far."""
+    """What a gateway needs of a stream. `tally` is what is known so far."""
 
     @property
     def tally(self) -> Tally: ...
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer has ended: what the upstream sends after that means nothing."""
+        """Whether the answer has ended: later frames of the upstream have no meaning."""
         ...
 
     @property
@@ -65,20 +65,20 @@ class Interpreter(Protocol):
     def feed(self, data: bytes) -> bytes: ...
 
     def close(self) -> bytes:
-        """The upstream has ended: what remains to be written, and always a terminal."""
+        """The upstream has ended: return the remaining bytes; they always end with a terminal unless one was sent."""
         ...
 
     def fail(self, error: ErrorInfo) -> bytes:
-        """The answer ends here: what is open is closed, and the failure is written. Nothing if it was over."""
+        """End the answer here: return bytes that close the open parts and report the failure. Nothing if it was over."""
         ...
 
     def keep_alive(self) -> bytes:
-        """What keeps a silent connection open at this point, in the client's dialect."""
+        """Return bytes that keep a silent connection open at this point, in the client's dialect."""
         ...
 
 
 class StreamInterpreter:
-    """A stream of one dialect, written in another (or anew in the same). `scan` comes before `change`."""
+    """Writes a stream of one dialect in another, or anew in the same dialect. `scan` runs before `change`."""
 
     def __init__(
         self,
@@ -146,14 +146,14 @@ class StreamInterpreter:
         return list(chain.from_iterable(map(self._change, events)))
 
     def _encode_together(self, read: Sequence[Step | Deltas]) -> bytes:
-        """What one read brought."""
+        """Encode the steps of one read."""
         out: list[bytes] = []
         events: list[Event] = []
         for one in read:
             if type(one) is not Deltas:
                 events += one.events
                 continue
-            # The first by itself: how it is encoded is how the others are.
+            # The first delta is encoded by itself: the encoder's state after it decides how the others are encoded.
             events.append(one.kind(one.part, one.texts[0]))
             out += (self._encode_events(self._changed(events)), self._encode_deltas(one))
             events = []
@@ -161,7 +161,7 @@ class StreamInterpreter:
         return b"".join(out)
 
     def _encode_deltas(self, deltas: Deltas) -> bytes:
-        """All but the first, which was encoded just before."""
+        """Encode all deltas but the first, which was encoded just before."""
         kind, part, texts = deltas.kind, deltas.part, deltas.texts[1:]
         if self._scanning is not None:
             is_same = self._scanning.passes_all(kind, part, texts)
@@ -184,7 +184,7 @@ class StreamInterpreter:
 
 
 class BodyCollector:
-    """A stream, gathered until it can be written as a body. Feeding it gives nothing to send."""
+    """Collects a stream until it can be written as a body. `feed`, `close` and `fail` return nothing to send."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class BodyCollector:
         return b""
 
     def body(self, target: str, encode: EncodeContext) -> TranslatedBody:
-        """The answer as a body of `target`; its `error` is set when it failed."""
+        """Return the answer as a body of `target`; its `error` is set if the answer failed."""
         encoder = codec(target)
         book = answer_book(encoder.losses, encode.losses)
         body = encoder.encode_body(self._events, encode, book)
@@ -240,7 +240,7 @@ class BodyCollector:
         for event in events:
             if type(event) in NOTED:
                 self.tally.note(event)
-            # A body says nothing of comments and pings, and an upstream may send millions of them.
+            # A body contains no comments and pings, and an upstream may send millions of them.
             if type(event) is not Noticed:
                 self._events.append(event)
 
@@ -254,7 +254,7 @@ def stream_body(
     encode: EncodeContext,
     change: Change | None = None,
 ) -> tuple[TranslatedBody, Tally]:
-    """A body, written as the stream it would have been. `body` holds the whole stream."""
+    """Write a body as a stream of `target`. `TranslatedBody.body` holds the whole stream."""
     step = upstream_codec(source).read_body(data, decode)
     events = step.events
     if change is not None:
@@ -265,7 +265,7 @@ def stream_body(
     return TranslatedBody(stream, step.problems, tally.error, encoder.losses), tally
 
 
-def interpret_body(  # noqa: PLR0913 -- a body, its two dialects, and what is known of both
+def interpret_body(  # noqa: PLR0913 -- a body, its two dialects, and the context of both
     data: bytes,
     source: str,
     target: str,
@@ -276,6 +276,6 @@ def interpret_body(  # noqa: PLR0913 -- a body, its two dialects, and what is kn
     stage: Change | None = None,
     scan: Stage | None = None,
 ) -> tuple[TranslatedBody, Tally]:
-    """A body of one dialect, written in another."""
+    """Write a body of one dialect in another."""
     answer = read_answer(data, source, decode, names, stage, scan)
     return write_answer(answer, target, encode), answer.tally

@@ -1,4 +1,4 @@
-"""The dialects by name. The only module, with `translate`, that knows all of them."""
+"""The dialects by name. The only module that imports all of them."""
 
 from collections.abc import Mapping
 
@@ -59,7 +59,7 @@ CODECS: Mapping[str, Codec] = {
         losses=messages.LOSSES,
     ),
 }
-"""Every dialect that is both a door and an upstream, by its name."""
+"""Every dialect that doors and upstreams both speak, by its name."""
 
 UPSTREAM_CODECS: Mapping[str, UpstreamCodec] = {
     **CODECS,
@@ -78,7 +78,7 @@ UPSTREAM_CODECS: Mapping[str, UpstreamCodec] = {
 
 
 def codec(dialect: str) -> Codec:
-    """The codecs of a dialect.
+    """Return the codec of a dialect.
 
     Raises:
         ConfigError: there is no such dialect.
@@ -90,7 +90,7 @@ def codec(dialect: str) -> Codec:
 
 
 def upstream_codec(dialect: str) -> UpstreamCodec:
-    """The codecs of a dialect as far as an upstream needs them.
+    """Return the part of a dialect's codec that an upstream needs.
 
     Raises:
         ConfigError: there is no such dialect.

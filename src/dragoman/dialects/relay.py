@@ -1,16 +1,16 @@
-"""The same dialect on both sides: the upstream's own bytes, as long as every known client can use them.
+"""Relays an answer in the same dialect: passes the upstream's own bytes as long as every known client can use them.
 
     upstream bytes → StreamDecoder → steps ─┬─ the frame, as it came ────────────────────────→ client
                                             └─ from some frame on: its events → encoder ─────→ client
 
-Frames pass until the reader reports a problem that clients mind, the dialect's `FrameCheck` finds that a frame lacks what
-some client needs, parts overlap, a name has to be restored, or the stage finds a call in the text. From there on the
-encoder writes. It is first given the events of the frames that the client has seen, so that it goes on with the
-same ids, indices and numbers.
+Frames pass until the reader reports a problem that clients object to, the dialect's `FrameCheck` finds that a frame lacks
+what some client needs, parts overlap, a name has to be restored, or the stage finds a call in the text. From there on the
+encoder writes. It first takes the events of the frames that the client has seen, so that it continues with the same ids,
+indices and numbers.
 
-A frame waits while the encoder could not go on behind it: it announces something whose event the reader has not emitted
-yet (a call whose name may still grow, a finish that may be contradicted), or the stage still holds some of its text. The
-frames behind it wait too, so that they keep their order.
+A frame waits while the encoder could not continue after it: because the frame announces something whose event the reader
+has not emitted yet (a call whose name may still grow, a finish that may be contradicted), or because the stage still holds
+some of the frame's text. Later frames wait too, so that they keep their order.
 
     PASSING --a frame that must wait--> PASSING, with frames waiting --their events have come--> PASSING
        '-----------------------------------'--a problem, a call in the text, a cut--> ENCODING
@@ -56,12 +56,12 @@ from dragoman.sse import Frame
 __all__ = ("StreamRelay", "relay_body")
 
 MAX_WAITING_BYTES = 262_144
-"""Frames that may wait. A block of text that is a call reaches this with some thousand tokens, and is hidden anyway."""
+"""How many bytes of frames may wait. A call in the text reaches this with some thousand tokens, and is hidden anyway."""
 
 _BOM = b"\xef\xbb\xbf"
 _LF = 0x0A
 _BLANK = b"\n\n"
-_BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")  # what ends a frame: as we write it, and as others do
+_BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")  # the ends of a frame: ours first, then those of others
 _PING = Noticed("ping")
 _COMMENT = FrameVerdict()
 _STRAY = FrameVerdict(is_stray=True)
@@ -72,9 +72,9 @@ _ABOUT_NO_PART = (Started, UsageReported, LimitsReported, Finished, Failed, Comp
 
 
 class _Waiting(Struct):
-    """A frame that waits. `held`: what of its text the stage holds.
+    """A frame that waits. `held`: the texts of the frame that the stage holds.
 
-    is_ahead, choices: as of the `codec.FrameCheck` after this frame.
+    is_ahead, choices: the values of the `codec.FrameCheck` after this frame.
     """
 
     raw: bytes
@@ -85,13 +85,13 @@ class _Waiting(Struct):
 
 
 class _Seen:
-    """What the client has seen, in as few events as bring an encoder to the same point."""
+    """The events that the client has seen, reduced to those that bring an encoder to the same state."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
         self._later_usage: Usage | None = None
         self._has_usage = False
-        # Of open parts: encoders need to know that there was text or input, and all that was thought.
+        # Of open parts. Encoders need to know that there was text or input, and need the whole reasoning.
         self.latest: dict[int, Event] = {}
         self._thoughts: dict[tuple[int, ReasoningChannel, int], list[str]] = {}
 
@@ -115,7 +115,7 @@ class _Seen:
                 self._events.append(event)
 
     def events(self) -> list[Event]:
-        """All of it. Nothing may be added after that."""
+        """Return the reduced events. Nothing may be added afterwards."""
         open_parts = dict.fromkeys([*self.latest, *(place[0] for place in self._thoughts)])
         deltas = [delta for part in open_parts for delta in self._deltas(part)]
         usage = self._later_usage
@@ -131,13 +131,13 @@ class _Seen:
 
 
 class StreamRelay:
-    """One answer. See `interpret.Interpreter`.
+    """Relays one answer. See `interpret.Interpreter`.
 
-    names: as for a translator; a call that has to be renamed is written by the encoder.
+    names: as for `StreamTranslator`; the encoder writes a call that has to be renamed.
     stage: reads the text, and may find calls in it.
-    exact: pass everything on as it comes, usable or not; only a stream that is cut or cannot be read gets its failure.
+    exact: pass every frame unchanged, usable or not; only a stream that is cut or cannot be read gets a failure appended.
 
-    `is_passing` until the encoder had to write, for the `reason` given then: the kind of a problem, or of the error.
+    `is_passing` is true until the encoder takes over; `reason` says why it did: the kind of a problem or of the error.
     `tally` counts what the client sees.
     """
 
@@ -165,13 +165,13 @@ class StreamRelay:
         self._stage = stage
         self._scanning = None if stage is None else Scanning(stage, _same)
         self._is_exact = exact
-        self._has_ended = False  # the client has its terminal, or will
-        self._is_forwarding = not exact  # while neither it has ended nor the encoder has taken over
+        self._has_ended = False  # the terminal was sent, or waits to be sent
+        self._is_forwarding = not exact  # until the answer has ended or the encoder has taken over
         self._decode = self._decoder.decode
         self._count = 0  # frames
         self._out: list[bytes] = []
         self._last = b""  # the last frame that was passed on
-        self._choices = 0  # that have begun for the client
+        self._choices = 0  # how many the client has seen begin
         self._seen = _Seen()
         self._see = self._seen.add
         self._latest = self._seen.latest
@@ -179,8 +179,8 @@ class StreamRelay:
         self._waiting_bytes = 0
         self._pending: list[
             Event
-        ] = []  # what the encoder would write instead of the frames that wait
-        self._numbers: dict[int, int] = {}  # of parts, where the stage gives them others
+        ] = []  # the events that the encoder would write in place of the waiting frames
+        self._numbers: dict[int, int] = {}  # part -> the stage's number of it, where they differ
         self._open: dict[int, int] = {}  # choice -> its open part
         self._opaque: set[int] = set()
         self._client_calls: set[int] = set()
@@ -208,7 +208,7 @@ class StreamRelay:
         return () if self._encoder is None else self._encoder.losses
 
     def feed(self, data: bytes) -> bytes:
-        """What the client gets of this read: whole frames."""
+        """Return the bytes that the client gets for this read: whole frames."""
         for one in self._decode(data):
             if type(one) is Deltas:
                 self._take_deltas(one)
@@ -218,7 +218,7 @@ class StreamRelay:
         return out.pop() if len(out) == 1 else self._take_out()
 
     def close(self) -> bytes:
-        """The upstream has ended: what remains, and always a terminal."""
+        """The upstream has ended: return the remaining bytes, so that the client always gets a terminal."""
         steps = self._decoder.decode_rest()
         is_cut = bool(steps) and not steps[-1].raw and bool(steps[-1].events)
         for step in steps[:-1] if is_cut else steps:
@@ -230,14 +230,14 @@ class StreamRelay:
         return self._take_out()
 
     def fail(self, error: ErrorInfo) -> bytes:
-        """The answer ends here, and has failed: what is open is closed, and the failure sent. Nothing if it was over."""
+        """End the answer with a failure: return bytes that close the open parts and report the error. Nothing if it was over."""
         events = self._decoder.fail(error)
         if events:
             self._fail(events, error.kind)
         return self._take_out()
 
     def keep_alive(self) -> bytes:
-        """What keeps a silent connection open at this point."""
+        """Return bytes that keep a silent connection open at this point."""
         if self.is_over:
             return b""
         return self._check.keep_alive() if self._encoder is None else self._encoder.encode(_PING)
@@ -250,7 +250,7 @@ class StreamRelay:
     # --- steps ------------------------------------------------------------------------------------------------------------
 
     def _take_deltas(self, deltas: Deltas) -> None:
-        """Plain deltas of one part: passed on in one piece if nothing is to be looked at."""
+        """Take plain deltas of one part: pass them in one piece if no frame needs to be checked by itself."""
         if self._passes_all(deltas):
             self._latest[deltas.part] = deltas.kind(deltas.part, deltas.texts[-1])
             self._last = deltas.opening + deltas.lines[-1] + _BLANK
@@ -287,14 +287,14 @@ class StreamRelay:
         elif not self.is_passing:
             self._write(self._changed(step))
         elif self._has_ended or (is_plain and not step.events):
-            pass  # nothing follows the end
+            pass  # frames after the end are dropped
         elif is_plain:
             self._take_plain(step)
         else:
             self._take(step)
 
     def _passes(self, step: Step) -> bool:
-        """Pass a plain delta on, as nearly every frame is, if nothing is to be looked at."""
+        """Pass a plain delta, as nearly every frame is, if it needs no closer look. Returns whether it passed."""
         raw, events = step.raw, step.events
         sent = self._plain(raw, 1) if events else None
         if sent is None or self._numbers:
@@ -313,18 +313,20 @@ class StreamRelay:
         return True
 
     def _take_plain(self, step: Step) -> None:
-        """A plain delta where frames wait, or the stage holds its text."""
+        """Take a plain delta while frames wait or the stage holds its text."""
         events = step.events
         raw = self._plain(step.raw, 1)
         if raw is None:
-            self._refuse("expected what clients need of each delta", step)
+            self._refuse(
+                "expected the fields that clients need in each delta, got a delta without", step
+            )
             return
         if self._waiting:
             self._check.take(events)
         self._admit(raw if raw.isascii() else escape_separators(raw), events, self._staged(events))
 
     def _take(self, step: FrameStep) -> None:
-        """Any other frame. It is None where one was too large."""
+        """Take any other step. Its frame is None if the frame was too large."""
         frame, events = step.frame, step.events
         look = _COMMENT if frame is None else self._look(frame, events)
         is_opaque = self._is_about_opaque(events)
@@ -340,7 +342,7 @@ class StreamRelay:
             return
         reason = self._objection(step, is_opaque=is_opaque)
         if not reason and (look.problem or raw is None):
-            self._refuse(look.problem or "expected a model's name that can be replaced", step)
+            self._refuse(look.problem or "expected a model name that can be replaced", step)
             return
         self._note_parts(events)
         if not reason and look.input_size != self._input_size(events):
@@ -354,7 +356,7 @@ class StreamRelay:
     def _look(self, frame: Frame, events: Sequence[Event]) -> FrameVerdict:
         data = frame.data
         if data is None:
-            # Any other frame without data is left out: there are clients that try to parse what is not there.
+            # Any other frame without data is left out: some clients try to parse the missing data.
             is_comment = frame.comment is not None or not frame.raw.strip()
             return _COMMENT if is_comment else _STRAY
         if not data.strip():
@@ -364,7 +366,7 @@ class StreamRelay:
         return self._check.look(frame, data, events)
 
     def _objection(self, step: Step, *, is_opaque: bool) -> str:
-        """Why the encoder has to write this frame, besides its look; "" for no reason."""
+        """Return why the encoder has to write this frame, whatever the `FrameCheck` finds; "" if it need not."""
         for problem in step.problems:
             is_fine = problem.kind in self._check.harmless
             if not is_fine and not (problem.kind == "unknown_delta" and is_opaque):
@@ -377,7 +379,7 @@ class StreamRelay:
         return ""
 
     def _end(self, step: Step) -> None:
-        """The wire has ended, with these events that no frame has."""
+        """End the answer: the input has ended, and these events belong to no frame."""
         if self._is_exact:
             self._end_exactly(step)
             return
@@ -400,7 +402,7 @@ class StreamRelay:
     # --- frames that pass, and those that wait ---------------------------------------------------------------------------------
 
     def _admit(self, raw: bytes, events: Sequence[Event], emitted: Sequence[Event]) -> None:
-        """Pass a frame on as soon as it may. `emitted`: what the stage emitted when it was given the events."""
+        """Pass a frame as soon as it may pass. `emitted`: the events that the stage emitted for `events`."""
         restored = self._restored(emitted)
         stage = self._stage
         if stage is not None and stage.has_changed:
@@ -422,7 +424,7 @@ class StreamRelay:
         self._waiting.append(frame)
         self._waiting_bytes += len(frame.raw)
         self._pending += emitted
-        # What has nothing to do with a block of text must not wait for its end.
+        # Events that do not belong to the held text must not wait for its end.
         is_other = not frame.held and any(map(_is_content, frame.events))
         if (stage is not None and stage.is_reading and is_other) or (
             self._waiting_bytes > MAX_WAITING_BYTES
@@ -432,7 +434,7 @@ class StreamRelay:
             self._release()
 
     def _release(self) -> None:
-        """Pass on the frames that need wait no longer."""
+        """Pass the frames that need not wait any longer."""
         ready = 0
         for number, frame in enumerate(self._waiting, 1):
             if self._stage is not None and not all(map(self._stage.is_released, frame.held)):
@@ -464,14 +466,14 @@ class StreamRelay:
         self._send(raw, events)
 
     def _send(self, raw: bytes, events: Sequence[Event]) -> None:
-        """Put out a frame of the upstream's."""
+        """Send a frame of the upstream to the client, and note it for the store."""
         if raw:
             self._out.append(raw)
         if self._context.notes is not None:
             self._context.notes.take_frame(raw, events)
 
     def _prepared(self, frame: Frame, look: FrameVerdict) -> bytes | None:
-        """The frame as it is passed on; None if the model's name cannot be replaced in it."""
+        """Return the frame as the client gets it; None if the model's name cannot be replaced in it."""
         raw = frame.raw.removeprefix(_BOM) if frame.is_first else frame.raw
         if not raw.endswith(_BLANKS):
             raw = raw.rstrip(b"\r\n") + _BLANK
@@ -488,18 +490,18 @@ class StreamRelay:
     # --- events -----------------------------------------------------------------------------------------------------------
 
     def _staged(self, events: Sequence[Event]) -> Sequence[Event]:
-        """What the stage emits when it is given these events."""
+        """Return the events that the stage emits for these events."""
         return events if self._scanning is None else self._scanning.feed(events)
 
     def _restored(self, events: Sequence[Event]) -> list[Event]:
-        """The events by the names that the client knows."""
+        """Return the events with the client's names."""
         restore = self._restore
         if restore is None:
             return [*events]
         return [emitted for event in events for emitted in restore(event)]
 
     def _changed(self, step: Step) -> list[Event]:
-        """What the encoder writes of a step."""
+        """Return the events that the encoder writes for a step."""
         events = step.events
         if not self._is_about_opaque(events) and _is_unknown(events):
             return []
@@ -538,7 +540,7 @@ class StreamRelay:
         return False
 
     def _input_size(self, events: Sequence[Event]) -> int:
-        """How many characters of input for the client events bring, but for a `{}` that stands for no input at all."""
+        """Return how many characters of input for client calls the events contain, without a `{}` that stands for no input."""
         size = 0
         for number, event in enumerate(events):
             if isinstance(event, InputDelta) and event.part in self._client_calls:
@@ -565,12 +567,12 @@ class StreamRelay:
     # --- the encoder ------------------------------------------------------------------------------------------------------
 
     def _refuse(self, problem: str, step: Step) -> None:
-        """There is a client that cannot use this frame."""
+        """Report a frame that some client cannot use; the encoder takes over."""
         self._decoder.problems.append(Problem(self._count, "unusable_frame", problem))
         self._take_over("unusable_frame", self._changed(step))
 
     def _take_over(self, reason: str, events: Sequence[Event]) -> None:
-        """From here on the encoder writes: first of the frames that wait, then of these events."""
+        """Let the encoder write from here on: first the waiting frames, then these events."""
         self.is_passing = False
         self._is_forwarding = False
         self.reason = reason
@@ -607,7 +609,7 @@ class StreamRelay:
         self._send(step.raw, step.events)
         failed = step.events[-1] if step.events else None
         if isinstance(failed, Failed) and any(each.kind in _UNREAD for each in step.problems):
-            # A client that passes over such a frame must not take what follows for the rest of a call.
+            # A client that skips such a frame must not take later frames for the rest of a call.
             self._fail_exactly(failed)
         self._last = step.raw or self._last
 
@@ -618,7 +620,7 @@ class StreamRelay:
 
     def _fail_exactly(self, failed: Event) -> None:
         if self._out and not self._out[-1].endswith(_BLANKS):
-            self._out.append(_BLANK)  # what is left of a frame must not swallow the failure
+            self._out.append(_BLANK)  # an incomplete frame must not swallow the failure
         self._take_over("", (failed,))
 
 
@@ -626,7 +628,7 @@ def _same(event: Event) -> tuple[Event]:
     return (event,)
 
 
-def relay_body(  # noqa: PLR0913 -- a body, and what is known of it
+def relay_body(  # noqa: PLR0913 -- a body and its context
     data: bytes,
     dialect: str,
     *,
@@ -636,9 +638,9 @@ def relay_body(  # noqa: PLR0913 -- a body, and what is known of it
     stage: Stage | None = None,
     exact: bool = False,
 ) -> tuple[TranslatedBody, Tally]:
-    """The body to send, and what it amounts to: the same bytes if every client can use them, else written anew.
+    """Return the body to send and its tally: the same bytes if every client can use them, else written anew.
 
-    exact: the bytes as they came, whatever they are. stage: reads the text; the bytes stay if it finds nothing.
+    exact: return the bytes unchanged, usable or not. stage: reads the text; the bytes stay if it finds nothing.
     """
     answer = read_answer(data, dialect, decode, names, scan=stage)
     tally = answer.tally
@@ -669,25 +671,25 @@ def _is_content(event: Event) -> bool:
 
 
 def _is_unknown(events: Sequence[Event]) -> bool:
-    """Whether a frame says nothing that an answer consists of, and some client stumbles over it."""
+    """Whether a frame has only events of an unknown kind: they are no part of the answer, and some client fails on them."""
     return bool(events) and all(
         isinstance(event, Noticed) and event.kind == "unknown" for event in events
     )
 
 
 def _without_word(event: Event) -> Event:
-    """The end of a choice without a word of the upstream's that no client knows."""
+    """Return the end of a choice without the upstream's own finish reason, which no client knows."""
     return replace(event, extra=None) if isinstance(event, Finished) else event
 
 
 def _held_texts(stage: Stage, events: Sequence[Event]) -> tuple[HeldText, ...]:
-    """What of these events the stage has not emitted."""
+    """Return the texts of these events that the stage still holds."""
     parts = dict.fromkeys([event.part for event in events if isinstance(event, _STAGED)])
     return tuple([held for held in map(stage.held_text, parts) if held is not None])
 
 
 def _without(pending: Sequence[Event], passed: Iterable[Event]) -> list[Event]:
-    """What is left of events of which these have been passed on, perhaps in other pieces of text."""
+    """Return `pending` without the events that were passed, whose text may have been cut into other pieces."""
     counts: Counter[tuple[type[Event], int | None]] = Counter()
     for event in passed:
         counts[_place(event)] += len(event.text) if isinstance(event, TextDelta) else 1

@@ -1,13 +1,13 @@
-"""A request for an upstream of the client's own dialect: its bytes as they came, with only what must change changed.
+"""Prepares a request for an upstream that speaks the client's dialect: the client's bytes, with as few changes as possible.
 
-What must change is the model's name where a route renames it, and `stream` where the gateway wants it otherwise; both
-are edited in place. Everything else a client says to its own dialect is its own affair, unknown members and all. Only
-where the upstream is known to refuse it is the request written anew by the dialect's encoder:
+The model's name changes where a route renames it, and `stream` where the gateway needs another value; both are edited in
+place. All other members stay, also unknown ones. The dialect's encoder writes the request anew only if the upstream is
+known to refuse it because of:
 
     a call without its result, or a result without its call
     ids and names beyond the target's limits
     tools, schemas and fields that the target's table rules out, where an operator changed that table
-    what only this gateway can read: seals of another provider in an envelope, thoughts without a seal
+    seals of another provider in this gateway's envelope, or reasoning without a seal
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ from dragoman.model.request import Request, Tool
 
 _OFFERED = ("function", "custom")
 _INCLUDE_USAGE = b'{"include_usage":true}'
-_SEALED = b'"' + ENVELOPE.encode("ascii")  # as a JSON string begins that holds our envelope
+_SEALED = b'"' + ENVELOPE.encode("ascii")  # the beginning of a JSON string that holds our envelope
 
 # Agents send the same tools with every request of a session: a hundred tools of ten sessions.
 _SCHEMAS_KEPT = 1024
 
 
-def relay_request(  # noqa: PLR0913 -- what is asked, of whom, and what to change
+def relay_request(  # noqa: PLR0913 -- the request, its target, and the changes
     body: bytes,
     request: Request,
     *,
@@ -45,10 +45,10 @@ def relay_request(  # noqa: PLR0913 -- what is asked, of whom, and what to chang
     stream: bool | None = None,
     policy: Mapping[str, LossAction] | None = None,
 ) -> EncodedRequest:
-    """The request to send. `request` is what `body` means; `stream` is None to leave that to the client.
+    """Return the request to send. `request` is the decoded `body`; `stream` is None to keep the client's value.
 
     Raises:
-        RequestRefused: it must be written anew, and says what the policy refuses to lose.
+        RequestRefused: the request must be written anew, and contains what the policy refuses to lose.
     """
     own = codec(dialect)
     parts = [part for turn in request.turns for part in turn.parts if type(part) is not Text]
@@ -70,13 +70,13 @@ def relay_request(  # noqa: PLR0913 -- what is asked, of whom, and what to chang
     if stream is not None and stream != bool(request.stream):
         values["stream"] = b"true" if stream else b"false"
         if dialect == "chat":
-            # Chat reports usage only when asked, and refuses the options of a stream where there is none.
+            # Chat reports usage only on request, and refuses `stream_options` without `stream`.
             values["stream_options"] = _INCLUDE_USAGE if stream else None
     return EncodedRequest(set_members(body, values) if values else body, names)
 
 
 def _changed(request: Request, model: str, *, stream: bool | None) -> Request:
-    """The same changes, to a request that is written anew."""
+    """Apply the changes of `relay_request` to a request that is written anew."""
     if stream is None or stream == bool(request.stream):
         return replace(request, model=model)
     return replace(request, model=model, stream=stream, include_usage=True if stream else None)
@@ -85,7 +85,7 @@ def _changed(request: Request, model: str, *, stream: bool | None) -> Request:
 def _names(
     tools: tuple[Tool, ...], parts: Sequence[Part], target: Target, default: Target
 ) -> NameMap | None:
-    """The names of the tools, if the target takes them all as they are. What holds for a list is remembered with it."""
+    """Return the names of the tools if the target accepts all tools unchanged, else None. Cached for each list of tools."""
     names = made_of(tools, ("relay", target), lambda: _fitting(tools, (), target, default))
     if names is None:
         return None
@@ -121,14 +121,14 @@ def _is_welcome(part: Part, target: Target) -> bool:
         case Call(executor="client", call_id=call_id) | Result(executor="client", call_id=call_id):
             return not call_id or alias_id(call_id, target.ids) == call_id
         case Reasoning(seals=seals):
-            # Anthropic refuses thinking that it has not signed: it came from another upstream.
+            # Anthropic refuses thinking without its signature, which comes from another upstream.
             return bool(seals) or target.dialect != "messages"
         case _:
             return True
 
 
 def _is_fitting(tool: Tool, target: Target, default: Target) -> bool:
-    """Whether the target takes a tool as it is. By the dialect's own table that is for the upstream to say."""
+    """Whether the target accepts a tool unchanged. Where it has the dialect's default table, the upstream decides."""
     if tool.kind == "custom":
         return target.dialect != "chat" or "custom" in target.builtin
     if tool.kind != "function":
@@ -148,7 +148,7 @@ def _is_fitting_schema(schema: bytes, rules: SchemaRules, strict: bool | None) -
 
 
 def _has_its_limit(request: Request, target: Target) -> bool:
-    """Chat has two names for the limit, and an upstream may know only one."""
+    """Whether the request's limit has a name that the upstream reads: Chat has two, and an upstream may know only one."""
     if target.dialect != "chat" or request.max_tokens is None:
         return True
     own = {} if request.extra is None else request.extra.fields

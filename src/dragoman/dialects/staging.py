@@ -1,7 +1,7 @@
-"""What may stand between a decoder and an encoder: something that reads an answer, and may find it to be another.
+"""A stage between a decoder and an encoder: reads the text of an answer, and may replace some of it, for example by calls.
 
-A stage emits the events that it is given, later where it has to see how a text continues, until it finds something. Which stage
-that is, and what it looks for, is not known here.
+A stage emits the events that it is given until it finds something; it holds text back while it has to see how the text
+continues. This module does not know which stages exist or what they look for.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,13 +12,13 @@ from dragoman.core.restore import Restorer
 from dragoman.model.events import Event, InputDelta, TextDelta
 
 HeldText = tuple[int, int, bool]
-"""What of a text the stage holds: its part, how much of it had come, and whether it had ended."""
+"""A mark in a text that the stage holds: the part, how many characters had arrived, and whether the text had ended."""
 
 
 class Stage(Protocol):
-    """One answer on its way. `has_changed`: the stage has emitted something else than came; from then on only what it emits counts.
+    """Reads one answer. `has_changed`: the stage has emitted other events than it was given; from then on only its events count.
 
-    is_thinking: reasoning is read too. is_reading: what is held is most likely no text.
+    is_thinking: the stage reads reasoning too. is_reading: the held text is most likely a call, not text.
     """
 
     has_changed: bool
@@ -29,20 +29,20 @@ class Stage(Protocol):
 
     @property
     def begins_in(self) -> Callable[[str], object]:
-        """Says of a piece of text whether anything but text may begin in it: None if not."""
+        """A function that returns None for a piece of text in which nothing but text may begin."""
         ...
 
     @property
     def begins(self) -> Mapping[str, bool]:
-        """The same for a token of a stream, which it may remember."""
+        """For a token of a stream: whether anything but text may begin in it. The mapping may cache tokens."""
         ...
 
     def feed(self, event: Event) -> tuple[Event, ...]:
-        """What is emitted now."""
+        """Take an event, and return the events to emit now."""
         ...
 
     def text_sink(self, part: int) -> Callable[[str], None] | None:
-        """Where to put pieces of this text in which nothing begins, instead of feeding them, until something is fed."""
+        """Return a function that takes pieces of this text in which nothing begins, in place of `feed`; valid until the next `feed`."""
         ...
 
     def held_text(self, part: int) -> HeldText | None: ...
@@ -50,7 +50,7 @@ class Stage(Protocol):
     def is_released(self, held: HeldText) -> bool: ...
 
     def number_of(self, part: int) -> int | None:
-        """The number under which it emits a part, once it does."""
+        """Return the number under which the stage emits a part; None if it has not emitted the part yet."""
         ...
 
 
@@ -63,7 +63,7 @@ def _no_part(_part: int) -> bool:
 
 
 class Scanning:
-    """A stage and what follows it, for many events at a time: deltas of which nothing is to be made cost one look each."""
+    """Runs a stage and the change after it over many events at a time: a delta in which nothing begins costs one lookup."""
 
     __slots__ = (
         "_begins",
@@ -78,7 +78,7 @@ class Scanning:
 
     def __init__(self, stage: Stage, restore: Callable[[Event], Iterable[Event]]) -> None:
         self._stage = stage
-        # What is restored of a delta is known by its part; anything else must see each event.
+        # A Restorer knows by the part whether it changes a delta; any other function must see each event.
         self._passes = restore.passes if isinstance(restore, Restorer) else _no_part
         self._restore = restore.feed if isinstance(restore, Restorer) else restore
         self._begins_in = stage.begins_in
@@ -88,7 +88,7 @@ class Scanning:
         self._input = _NO_PART  # a call whose input passes as it comes
 
     def passes(self, event: Event) -> bool:
-        """Whether an event is a piece of the open text in which nothing begins: then the stage has it, and it passes unchanged."""
+        """Give the stage an event that is a piece of the open text in which nothing begins. True: the event passes unchanged."""
         if type(event) is TextDelta and event.part == self._text:
             text, sink = event.text, self._sink
             if sink is not None and not self._begins[text]:
@@ -99,7 +99,7 @@ class Scanning:
     def passes_all(
         self, kind: type[TextDelta] | type[InputDelta], part: int, texts: Sequence[str]
     ) -> bool:
-        """The same for deltas that came together."""
+        """As `passes`, for deltas of one part that came together; also for the input of a call."""
         if kind is not TextDelta:
             return part == self._input and self._passes(part)
         sink = self._sink
@@ -112,7 +112,7 @@ class Scanning:
         return True
 
     def feed(self, events: Sequence[Event]) -> Sequence[Event]:
-        """What becomes of them."""
+        """Return the events to emit in place of `events`."""
         has_tried = self._sink is not None
         index = self._pass(events, 0)
         if index == len(events):
@@ -136,21 +136,21 @@ class Scanning:
                     emitted.extend(self._restore(one))
                 self._look_ahead(event)
                 if not has_tried and self._sink is not None:
-                    has_tried = True  # once in a read: what was joined in vain is not joined again
+                    has_tried = True  # once in a read: joining all texts again would make the work quadratic
                     end = self._pass(events, index)
                     emitted += events[index:end]
                     index = end
         return emitted
 
     def _pass(self, events: Sequence[Event], start: int) -> int:
-        """Take all pieces of the open text from `start` on, if nothing begins in them; gives the first event not taken."""
+        """Take all pieces of the open text from `start` on, if nothing begins in them. Returns the index of the first event not taken."""
         sink, part = self._sink, self._text
         if sink is None:
             return start
         rest = events[start:] if start else events
         texts = [event.text for event in rest if type(event) is TextDelta and event.part == part]
         if len(texts) < len(rest):
-            # Something else is among them: only what stands before it.
+            # Other events are among them: take only the texts before the first of these.
             del texts[self._end_of_text(rest) :]
         end = start + len(texts)
         text = "".join(texts)
@@ -160,7 +160,7 @@ class Scanning:
         return end
 
     def _end_of_text(self, events: Sequence[Event]) -> int:
-        """Where the pieces of the open text end."""
+        """Return the index of the first event that is not a piece of the open text."""
         part, end = self._text, 0
         for event in events:
             if type(event) is not TextDelta or event.part != part:
@@ -169,7 +169,7 @@ class Scanning:
         return end
 
     def _end_of_input(self, events: Sequence[Event], start: int) -> int:
-        """Where the input ends that passes as it comes."""
+        """Return the index of the first event that is not a delta of the passing input."""
         part, end = self._input, start
         for event in islice(events, start, None):
             if type(event) is not InputDelta or event.part != part:
@@ -178,7 +178,7 @@ class Scanning:
         return end
 
     def _look_ahead(self, event: Event) -> None:
-        """Whether the next deltas of the same part may pass without being fed."""
+        """Note whether the next deltas of this event's part may pass without `feed`."""
         self._sink, self._text, self._input = None, _NO_PART, _NO_PART
         if isinstance(event, TextDelta | InputDelta) and self._is_same(event.part):
             if isinstance(event, InputDelta):

@@ -1,8 +1,8 @@
-"""Frames in, steps out: how a stream is split, and how its reader is fed. Knows no vendor and does no I/O.
+"""Splits a stream into frames, gives them to the dialect's reader and returns steps. Knows no vendor and does no I/O.
 
-Nearly every frame of an answer is the next delta of an open part and nothing else. Such deltas are read by their type
-alone, and those that came in one read and grow one part stay together (`Deltas`): they are then searched, encoded or
-passed on in one go.
+Nearly every frame of an answer is the next delta of an open part and nothing else (a *plain delta*). Plain deltas take a
+short path, and those that came in one read and extend one part stay together (`Deltas`): later stages search, encode or
+pass them on in one go.
 """
 
 from typing import Protocol, final
@@ -17,17 +17,17 @@ from dragoman.model.outcome import ErrorInfo, Problem
 from dragoman.sse import MAX_FRAME_BYTES, Frame, FrameParser, is_utf8, parse_lines, portions
 
 MAX_PROBLEMS = 1000
-"""Problems that are remembered of one stream. Nobody reads more, and an upstream may send nothing else for hours."""
+"""How many problems of one stream are kept. Nobody reads more, and an upstream may send irregular frames for hours."""
 
 _LF = 0x0A
 _BLANK = b"\n\n"
-_FEW = 4  # frames that are not worth being split at their beginnings
+_FEW = 4  # up to so many frames are split at blank lines, not at a common opening
 _LONG_OPENING = 256
-"""An event line and `data: ` take less than this: the longest name that a vendor has is of 50 characters."""
+"""An event line and `data: ` are shorter than this: the longest event name of any vendor has 50 characters."""
 
 
 class Step(Struct, frozen=True, gc=False):
-    """What one frame meant. Joining `raw` of all steps gives the input back, byte for byte."""
+    """What one frame means. The `raw` of all steps, joined, is the input, byte for byte."""
 
     raw: bytes
     events: tuple[Event, ...] = ()
@@ -35,14 +35,14 @@ class Step(Struct, frozen=True, gc=False):
 
 
 class FrameStep(Step, frozen=True, gc=False):
-    """The same with the frame; None for a delta that means what it says and nothing else, and for what is not read."""
+    """A step with its frame. `frame` is None for a plain delta and for bytes that are not read."""
 
     frame: Frame | None = None
 
 
 @final
 class Deltas(Struct, frozen=True, gc=False):
-    """Several frames that are deltas of one part: what each brings, and its data. All begin with `opening`."""
+    """Several frames that are plain deltas of one part: their texts and their data lines. All begin with `opening`."""
 
     kind: type[TextDelta] | type[InputDelta]
     part: int
@@ -61,7 +61,7 @@ class Deltas(Struct, frozen=True, gc=False):
         return [kind(part, text) for text in self.texts]
 
     def steps(self) -> list[FrameStep]:
-        """The same, frame by frame."""
+        """Return one step for each frame."""
         kind, part, opening = self.kind, self.part, self.opening
         return [
             FrameStep(opening + line + _BLANK, (kind(part, text),))
@@ -70,14 +70,13 @@ class Deltas(Struct, frozen=True, gc=False):
 
 
 class FrameReader(Protocol):
-    """The meaning of one dialect's frames. Lives as long as one stream.
+    """Decodes the frames of one stream of one dialect.
 
-    `over` turns true with the terminal event; `problems` collects what was irregular as (kind, message) and is emptied
-    by the caller after each frame. `frame`: the number of the frame to `read`, which its caller sets; frames that are plain
-    deltas count too.
+    `over` becomes true with the terminal event. `problems` collects problems as (kind, message); the caller empties it
+    after each frame. `frame`: the number of the frame to `read`, which the caller sets; plain deltas count too.
 
-    There are two ways in. `find_delta` finds the part that a plain delta grows, and `StreamDecoder` grows it. Every other frame is
-    `read`.
+    There are two entrances. `find_delta` finds the part that a plain delta extends, and `StreamDecoder` extends it. `read` decodes
+    every other frame.
     """
 
     over: bool
@@ -85,35 +84,35 @@ class FrameReader(Protocol):
     problems: list[tuple[str, str]]
 
     def find_delta(self, opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
-        """The part that a frame grows, and by what, if the frame says nothing else; it changes nothing.
+        """Return the part that a frame extends and the text to add, if the frame contains nothing else. Changes no state.
 
-        None: the frame must be read. `read` gives the same for the same frame. `opening` is the frame up to its data, which
-        is one line. The text is empty only where the part is a call. Without this a flood costs 2.5 to 6.9 times as much
-        and a paced event 1.3 to 2.1 times.
+        None: the frame must be given to `read`, which decodes any frame with the same result. `opening` is the frame up to
+        its data, which is one line. The text is empty only where the part is a call. Without this method a flood costs 2.5 to
+        6.9 times as much and a paced event 1.3 to 2.1 times.
         """
         ...
 
     def read(self, frame: Frame) -> tuple[Event, ...]:
-        """Raises MalformedJson for a frame that cannot be read; the stream fails there (see `StreamDecoder`)."""
+        """Decode a frame. Raises MalformedJson if it cannot be read; the stream fails there (see `StreamDecoder`)."""
         ...
 
     def end(self) -> tuple[Event, ...]:
-        """The wire has ended: what must still be said. Ends with Completed, or with Failed if it was cut."""
+        """The stream has ended: return the events still missing. The last is Completed, or Failed if the stream was cut."""
         ...
 
     def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
-        """Close what is open as incomplete, then fail."""
+        """Return the events that close all open parts as incomplete, then Failed."""
         ...
 
 
 class StreamDecoder:
     """Feeds a FrameReader: splits reads into frames, stops at the terminal event or at a frame that cannot be read.
 
-    Nobody knows what such a frame said: it may have been a piece of an open call's input, or a whole call. So the stream
-    fails there, and what came before it is exact. Only what the end of the wire left of a frame is no such frame: there
-    the stream was cut.
+    A frame that cannot be read may have been a piece of an open call's input, or a whole call. So the stream fails there,
+    and everything before it is exact. The exception is an incomplete frame at the end of the input: there the stream was
+    cut.
 
-    `problems` gathers what was irregular; each step has its own of them too.
+    `problems` collects the problems of all steps.
     """
 
     def __init__(self, reader: FrameReader, max_frame: int = MAX_FRAME_BYTES) -> None:
@@ -124,12 +123,14 @@ class StreamDecoder:
         self._parser = FrameParser(max_frame)
         self._count: int = 0
         self._broken = False
-        self._is_cut = False  # the wire has ended: what is left of a frame is read
-        self._opening = b"data: "  # how the last frame began whose data is one line, up to its data
-        self._may_be_delta = True  # a frame with that opening
+        self._is_cut = False  # the input has ended: an incomplete frame is being read
+        self._opening = (
+            b"data: "  # of the last frame with one line of data: its bytes before the data
+        )
+        self._may_be_delta = True  # whether a frame with this opening may be a plain delta
 
     def feed(self, data: bytes) -> list[Step]:
-        """What the frames mean that end in `data`, one step each."""
+        """Return one step for each frame that ends in `data`."""
         steps: list[FrameStep] = []
         for one in self.decode(data):
             if type(one) is Deltas:
@@ -139,15 +140,15 @@ class StreamDecoder:
         return [*map(_without_frame, steps)]
 
     def close(self) -> list[Step]:
-        """The steps that remain. The last says Completed or Failed unless an earlier one did."""
+        """Return the remaining steps. The last has Completed or Failed unless an earlier step had it."""
         return [*map(_without_frame, self.decode_rest())]
 
     def events(self, data: bytes) -> list[Event]:
-        """The same for callers that have no use for the bytes."""
+        """As `feed`, for callers that only need the events."""
         return [event for one in self.decode(data) for event in one.events]
 
     def decode(self, data: bytes) -> list[FrameStep | Deltas]:
-        """The same with deltas that came together left together."""
+        """As `feed`, but plain deltas of one part that came together stay together, and other steps have their frames."""
         if self._broken:
             return [FrameStep(data)]
         opening = self._opening
@@ -167,7 +168,7 @@ class StreamDecoder:
             return [self._break(error)]
 
     def decode_rest(self) -> list[FrameStep]:
-        """As `close`."""
+        """As `close`, with the frames."""
         if self._broken:
             return []
         try:
@@ -182,22 +183,22 @@ class StreamDecoder:
 
     @property
     def waiting(self) -> int:
-        """How many bytes wait for the end of their frame: what is read at once when it comes."""
+        """How many bytes wait for the end of their frame; they are decoded together when it comes."""
         return self._parser.waiting
 
     @property
     def is_over(self) -> bool:
-        """Whether the terminal event was emitted: what follows means nothing."""
+        """Whether the terminal event was emitted: later frames have no meaning."""
         return self._reader.over
 
     def fail(self, error: ErrorInfo) -> tuple[Event, ...]:
-        """The stream ends here, by no word of its own: what closes its open parts, and the failure. Nothing if over."""
+        """End the stream from outside: return the events that close its open parts, and Failed. Nothing if it is over."""
         if self._reader.over:
             return ()
         return self._reader.fail(error)
 
     def _read_line(self, raw: bytes, line: bytes) -> FrameStep:
-        """A frame with the last opening, and its data."""
+        """Decode a frame that begins with the last opening; `line` is its data."""
         found = self._find(self._opening, line) if self._may_be_delta else None
         if found is None or self._reader.over:
             return self._read(Frame(raw, line))
@@ -212,10 +213,10 @@ class StreamDecoder:
         return FrameStep(raw, (event,))
 
     def _read_block(self, block: bytes, out: list[FrameStep | Deltas]) -> None:
-        """Frames that came in one read. Most begin alike: as the one in the middle does.
+        """Decode the frames that came in one read. Most begin with the same opening as the frame in the middle.
 
-        So they are split where such a frame begins, which costs a third of finding each end and each beginning. What is
-        then more than one line has other frames behind it. Without this, and without keeping deltas together, a flood
+        So the block is split at this opening, which costs a third of finding each end and each beginning. A piece with more
+        than one line contains further frames with other openings. Without this, and without keeping deltas together, a flood
         costs 1.2 to 1.4 times as much.
         """
         if not (block.isascii() or is_utf8(block)):
@@ -232,7 +233,7 @@ class StreamDecoder:
     def _read_lines(
         self, opening: bytes, lines: list[bytes], at: int, out: list[FrameStep | Deltas]
     ) -> None:
-        """The data of frames with one opening, from `at` on; perhaps with other frames behind it."""
+        """Decode the lines from `at` on: each is the data of a frame with this opening, perhaps followed by other frames."""
         may_be_delta = _may_be_delta(opening)
         while at < len(lines):
             if may_be_delta and not self._reader.over:
@@ -248,9 +249,9 @@ class StreamDecoder:
     def _read_deltas(
         self, opening: bytes, lines: list[bytes], at: int, out: list[FrameStep | Deltas]
     ) -> int:
-        """The plain deltas from `at` on, those of one part together: the number of the first frame that is none."""
+        """Decode the plain deltas from `at` on, those of one part together. Returns the index of the first other frame."""
         find = self._find
-        part: OpenText | OpenCall | None = None  # what grows by `texts`
+        part: OpenText | OpenCall | None = None  # the part that `texts` extend
         texts: list[str] = []
         for end in range(at, len(lines)):
             line = lines[end]
@@ -285,17 +286,17 @@ class StreamDecoder:
         return Deltas(kind, part.part, texts, opening, lines)
 
     def _read_others(self, line: bytes, out: list[FrameStep | Deltas]) -> None:
-        """A frame that is not plain, and perhaps others behind it, which begin otherwise."""
+        """Decode a frame that is no plain delta, and any frames after it, which have other openings."""
         pieces = line.split(_BLANK, _FEW)
         if len(pieces) <= _FEW:
             out += map(self._read_piece, pieces)
             return
         out.append(self._read_piece(pieces[0]))
-        # Each time at most half as many: the block's middle is where it was split.
+        # The remainder is at most half of the block, because the block was split at its middle: the recursion is shallow.
         self._read_block(line[len(pieces[0]) + 2 :] + _BLANK, out)
 
     def _read_piece(self, piece: bytes) -> FrameStep:
-        """A frame, from what stood before its blank line."""
+        """Decode a frame; `piece` is the frame without its blank line."""
         opening = self._opening
         start = len(opening) if piece.startswith(opening) else self._open(piece)
         raw, line = piece + _BLANK, piece[start:]
@@ -304,9 +305,9 @@ class StreamDecoder:
         return self._read(parse_lines(raw, is_first=False))
 
     def _open(self, piece: bytes) -> int:
-        """Where the data of a frame begins that is at most an event line and one line of data; 0 if it is none.
+        """Return where the data of a frame begins that is at most an event line and one line of data; 0 for any other frame.
 
-        The next frame mostly begins alike.
+        Remembers the opening: the next frame mostly has the same.
         """
         start = piece.find(b"\n") + 7 if piece.startswith(b"event: ") else 6
         if not piece.startswith(b"data: ", start - 6):
@@ -329,7 +330,7 @@ class StreamDecoder:
         return FrameStep(frame.raw, events, self._take_problems(), frame)
 
     def _fail_at(self, frame: Frame, error: MalformedJson) -> tuple[Event, ...]:
-        """This frame cannot be read."""
+        """Note that a frame cannot be read, and fail the stream unless the input has ended within the frame."""
         kind = "invalid_utf8" if frame.invalid_utf8 else "malformed_frame"
         self._fresh.append((kind, error.message))
         if self._is_cut:
@@ -348,7 +349,7 @@ class StreamDecoder:
         return FrameStep(self._parser.rest(), events, (problem,))
 
     def _take_problems(self) -> tuple[Problem, ...]:
-        """Those of the last frame."""
+        """Return the problems of the last frame, and keep them up to `MAX_PROBLEMS`."""
         if not self._fresh:
             return ()
         problems = tuple([Problem(self._count, kind, message) for kind, message in self._fresh])
@@ -363,16 +364,16 @@ def _without_frame(step: FrameStep) -> Step:
 
 
 def check_frame(frame: Frame) -> None:
-    """What holds in every dialect.
+    """Check a frame by the rules of every dialect.
 
     Raises:
-        MalformedJson: its data is no UTF-8 or would take too long to be read, or it has none and is no comment either:
+        MalformedJson: the data is not UTF-8 or would take too long to parse; or the frame has no data and is no comment:
             a damaged `data:` line.
     """
     if frame.data is None:
         unknown = frame.unknown_field
         if unknown is not None:
-            # Not its words: they may be anybody's.
+            # The message does not quote the line: it may be private.
             raise MalformedJson(f"expected a data line, got another of {len(unknown)} bytes")
         return
     if frame.invalid_utf8:
@@ -384,5 +385,5 @@ def check_frame(frame: Frame) -> None:
 
 
 def _may_be_delta(opening: bytes) -> bool:
-    """Whether frames with this opening may be plain deltas: to try in vain costs twice what it costs to succeed."""
+    """Whether frames with this opening may be plain deltas: a failed attempt costs twice as much as a successful one."""
     return len(opening) == len(b"data: ") or b"delta" in opening

@@ -2,7 +2,8 @@
 
     source bytes → StreamDecoder → [Restorer] → Serializer → StreamEncoder → target bytes
 
-A body takes the same road, folded to the whole answer; one that is plain is read to that at once (`read_answer`).
+A body takes the same path and is folded to the whole answer; a regular body is read to the whole answer at once
+(`read_answer`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,19 +47,19 @@ __all__ = (
 )
 
 Change = Callable[[Event], Iterable[Event]]
-"""What a stage between decoder and encoder makes of one event."""
+"""A stage between decoder and encoder: returns the events to encode in place of one event."""
 
 _NO_DECODE = DecodeContext()
 _NO_ENCODE = EncodeContext()
 
 
 def make_decoder(dialect: str, context: DecodeContext = _NO_DECODE) -> StreamDecoder:
-    """A stream decoder: feed it bytes as they arrive, get steps with events."""
+    """Return a stream decoder: it takes bytes as they arrive and returns steps with events."""
     return StreamDecoder(upstream_codec(dialect).reader(context))
 
 
 class SerialEncoder:
-    """A dialect's stream encoder behind a Serializer: takes any grammatical sequence, also one whose parts overlap."""
+    """A dialect's stream encoder behind a Serializer: takes any grammatical sequence, also with overlapping parts."""
 
     def __init__(self, encoder: StreamEncoder) -> None:
         self.dialect = encoder
@@ -70,11 +71,11 @@ class SerialEncoder:
         return tuple(self.dialect.losses)
 
     def encode(self, event: Event) -> bytes:
-        """The bytes of one event, and of those that waited for it."""
+        """Encode one event, and the events that waited for it."""
         return b"".join(map(self.dialect.encode, self.serializer.feed(event)))
 
     def encode_all(self, events: Sequence[Event]) -> bytes:
-        """The same for several events, as one write."""
+        """Encode several events as one write."""
         serializer = self.serializer
         encode = self.dialect.encode
         out: list[bytes] = []
@@ -93,7 +94,7 @@ class SerialEncoder:
     def _encode_alike(
         self, first: TextDelta | InputDelta, events: Sequence[Event], at: int, out: list[bytes]
     ) -> int:
-        """The deltas from `at` on that go on where this one ended; the number of the first event that is none."""
+        """Encode the deltas from `at` on that have the kind and part of `first`. Returns the index of the first other event."""
         part = first.part
         texts: list[str] = []
         if type(first) is InputDelta:
@@ -127,15 +128,15 @@ class SerialEncoder:
 
 
 def make_encoder(dialect: str, context: EncodeContext = _NO_ENCODE) -> SerialEncoder:
-    """A stream encoder: give it events, get the dialect's bytes."""
+    """Return a stream encoder: it takes events and returns the dialect's bytes."""
     return SerialEncoder(codec(dialect).encoder(context))
 
 
 class StreamTranslator:
-    """A stream of one dialect, written in another, event by event.
+    """Writes a stream of one dialect in another, event by event.
 
-    `names` is what `translate_request` gave for the request this stream answers: it turns the names and forms the
-    upstream was given back into the client's own.
+    `names` comes from `translate_request` for the request that this stream answers: it maps the names and forms that the
+    upstream got back to the client's own.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class StreamTranslator:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What was irregular in the source, so far."""
+        """The problems found in the source, so far."""
         return tuple(self._decoder.problems)
 
     @property
@@ -164,7 +165,7 @@ class StreamTranslator:
         return self._encoder.losses
 
     def feed(self, data: bytes) -> bytes:
-        """The target's bytes for what `data` completes."""
+        """Return the target's bytes for the frames that end in `data`."""
         events = self._decoder.events(data)
         if len(events) == 1 and self._restore is None and self._serializer.is_idle:
             event = events[0]
@@ -173,7 +174,7 @@ class StreamTranslator:
         return self._encoder.encode_all(self._restored(events))
 
     def close(self) -> bytes:
-        """The source has ended: what remains, and always a terminal in the target's own form."""
+        """The source has ended: return the remaining bytes, so that the stream has a terminal of the target's form."""
         events = [event for step in self._decoder.close() for event in step.events]
         return self._encoder.encode_all(self._restored(events)) + self._encoder.close()
 
@@ -184,7 +185,7 @@ class StreamTranslator:
 
 
 class TranslatedBody(Struct, frozen=True, gc=False):
-    """A whole answer in the target's dialect. `error` is set when it is an error body."""
+    """A whole answer in the target's dialect. `error` is set if `body` is an error body."""
 
     body: bytes
     problems: tuple[Problem, ...] = ()
@@ -201,14 +202,14 @@ def translate_body(
     encode: EncodeContext = _NO_ENCODE,
     names: NameMap | None = None,
 ) -> TranslatedBody:
-    """A whole answer of one dialect, written in another."""
+    """Write a whole answer of one dialect in another."""
     return write_answer(read_answer(data, source, decode, names), target, encode)
 
 
 class Answer(Struct, frozen=True):
-    """A whole answer, read: what it says, what was irregular in it, what it amounts to.
+    """A decoded answer with its problems and its tally.
 
-    is_changed: it is no longer what the upstream said.
+    is_changed: the outcome differs from the upstream's answer.
     """
 
     outcome: Outcome
@@ -225,9 +226,9 @@ def read_answer(
     stage: Change | None = None,
     scan: Stage | None = None,
 ) -> Answer:
-    """A body, in the client's terms. `stage` is what stands between the decoder and the names.
+    """Read a body in the client's names. `stage` changes events before the names are restored.
 
-    scan: a stage that need not be asked where nothing begins in the text; given instead of the other.
+    scan: a stage that is skipped where nothing begins in the text; passed in place of `stage`.
     """
     dialect = codec(source)
     outcome = dialect.read_typed(data)
@@ -246,13 +247,13 @@ def read_answer(
     events = staged
     if change is not None:
         events = tuple(chain.from_iterable(map(change, staged)))
-    # The same text may have come in other pieces.
+    # `scan` may emit the same text in other pieces, so its events are not compared with the decoder's.
     is_changed = events != staged or (scan is not None and scan.has_changed)
     return Answer(fold(events), step.problems, tally_of(events), is_changed)
 
 
 def _reads(scan: Stage, outcome: Outcome) -> bool:
-    """Whether there is anything in a whole answer that a stage must look at."""
+    """Whether a whole answer contains anything that the stage must read."""
     for choice in outcome.choices:
         for part in choice.parts:
             if isinstance(part, Text):
@@ -264,7 +265,7 @@ def _reads(scan: Stage, outcome: Outcome) -> bool:
 
 
 def write_answer(answer: Answer, target: str, encode: EncodeContext) -> TranslatedBody:
-    """The answer as a body of `target`; its error if it failed."""
+    """Write the answer as a body of `target`; as an error body if it failed."""
     encoder = codec(target)
     book = answer_book(encoder.losses, encode.losses)
     body = encoder.write_body(answer.outcome, encode, book)
@@ -272,9 +273,9 @@ def write_answer(answer: Answer, target: str, encode: EncodeContext) -> Translat
 
 
 def change_of(names: NameMap | None, stage: Change | None = None) -> Change | None:
-    """What happens to each event between decoder and encoder: what stands in the text first, then the names.
+    """Return the change to each event between decoder and encoder: first `stage`, then the client's names.
 
-    For one answer: it remembers what it has seen.
+    The change keeps state, so it serves one answer only.
     """
     if names is None:
         return stage
@@ -292,10 +293,10 @@ def translate_request(
     limits: Target | None = None,
     policy: Mapping[str, LossAction] | None = None,
 ) -> EncodedRequest:
-    """A request of one dialect, written for an upstream of another.
+    """Write a request of one dialect for an upstream of another.
 
     Raises:
-        RequestRefused: it is malformed, or says what the target cannot and the policy refuses to lose.
+        RequestRefused: it is malformed, or contains what the target cannot express and the policy refuses to lose.
     """
     request = codec(source).decode_request(body)
     encoder = upstream_codec(target)
