@@ -1,8 +1,8 @@
-"""Whole answers: a body by its type, both ways, and events to a body.
+"""Reads regular bodies, and writes all bodies.
 
-A body as nearly all are (one choice of text, reasoning and calls of functions) is read and written by its type, which halves
-the cost of a small request; any other is read as a chunk (`decode`) and written part by part. Where both ways can take an
-answer they say the same.
+A regular body, as nearly all are (one choice of text, reasoning and function calls), is read and written by its typed shape,
+which halves the cost of a small request. Any other body is read as a chunk (`decode`) and written part by part. Both ways
+give the same result for a regular body.
 """
 
 from typing import assert_never
@@ -46,7 +46,7 @@ _decode = typed_decoder(TypedBody)
 
 
 def read_typed(data: bytes) -> Outcome | None:
-    """What a body amounts to; None if a closer look is needed."""
+    """Read a regular body; None if it must be read field by field."""
     try:
         body = _decode(data)
         fields = as_object(data, is_utf8=True)
@@ -55,7 +55,7 @@ def read_typed(data: bytes) -> Outcome | None:
     (choice,) = body.choices
     message = choice.message
     calls = message.tool_calls or ()
-    # Calls are what a choice with calls ends for; one that ends otherwise was cut, or says so by mistake.
+    # A choice with calls ends with `tool_calls`; if it does not, it was cut or its finish_reason is wrong.
     if bool(calls) is not (choice.finish_reason == "tool_calls") or not (
         data.isascii() or is_utf8(data)
     ):
@@ -88,7 +88,7 @@ def read_typed(data: bytes) -> Outcome | None:
 
 
 def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
-    """The body of a plain answer; None if it must be written part by part."""
+    """Write the body of a regular answer; None if it must be written part by part."""
     parts = settled_parts(outcome, "chat")
     if parts is None or context.legacy_functions:
         return None
@@ -126,7 +126,7 @@ def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> byt
 
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
-    """A whole answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
+    """Write a whole answer as a body; an error body if it failed or never ended. Note losses in `book`."""
     plain = write_typed(outcome, context, book)
     if plain is not None:
         return plain
@@ -151,7 +151,7 @@ def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> byte
 
 
 def _why_not(outcome: Outcome) -> ErrorInfo | None:
-    """Why an answer that did not fail is none all the same."""
+    """Return the error to write for an answer that did not fail but cannot be written as an answer; else None."""
     if not outcome.completed:
         return ErrorInfo(kind="truncated", message="the answer ended before it was complete")
     for choice in outcome.choices:
@@ -161,7 +161,7 @@ def _why_not(outcome: Outcome) -> ErrorInfo | None:
 
 
 class _Message:
-    """One choice, its parts sorted into the fields of a message."""
+    """Writes one choice: sorts its parts into the fields of a message."""
 
     def __init__(self, choice: Choice, context: EncodeContext, book: LossBook) -> None:
         self._choice = choice
@@ -292,7 +292,7 @@ class _Message:
         return message
 
     def _content(self) -> str | list[object] | None:
-        """Text as one string; null where there is something else to say instead; a list only as it came."""
+        """Return the text as one string; None if it is empty and there is other content; a list if an entry must be kept raw."""
         if any(not isinstance(piece, str) for piece in self._pieces):
             return [
                 {"type": "text", "text": piece} if isinstance(piece, str) else piece
@@ -318,5 +318,5 @@ class _Message:
 
     def _audio(self, media: Media) -> dict[str, object]:
         audio = write_audio(media, media.item_id or self._mint("audio_"))
-        # The type demands all of them; `expires_at` is unknown where the provider has none.
+        # The SDK's type requires these fields; 0 stands for an `expires_at` that the provider did not send.
         return {"data": "", "transcript": "", "expires_at": 0, **audio}

@@ -1,9 +1,9 @@
-"""Which call a Chat delta belongs to, and what that call is named.
+"""Decides which call a Chat delta belongs to, and what that call is named.
 
-A Chat delta names its call by `index`, and only the first delta of a call should carry an id and a name. Servers leave
-the index out, give every call index 0, repeat or change the id on every delta, and cut names in two. `CallNumbers` gives
-each entry of `tool_calls` the number of its call; numbers are dense, in order of first sight. It reads no arguments;
-whether a call's input is already whole it asks its owner.
+A Chat delta refers to its call by `index`, and only the first delta of a call should carry an id and a name. Servers omit
+the index, give every call index 0, repeat or change the id on every delta, and cut names in two. `CallNumbers` gives
+each entry of `tool_calls` the number of its call; numbers are dense, in the order in which calls are first seen. It does
+not read arguments; a callback tells it whether a call's input is already whole.
 
 A delta that has an index:
 
@@ -23,14 +23,14 @@ A delta without an index:
     otherwise it continues a call: by position in the chunk when the chunk has several entries, else the call opened
     last; but see below for a named delta without an id
 
-A named delta without an id opens a new call, instead of continuing C, when C was already spoken to in this chunk; when
-C's input is whole and more comes; or when the name is neither C's nor a piece of it (with an index: only if it is a
+A named delta without an id opens a new call, instead of continuing C, when C already had an entry in this chunk; when
+C's input is whole and more comes; or when the name is neither C's nor a piece of it (with an index: only if the name is a
 declared tool and C's name is settled).
 
 The first non-empty id and name win; "" is no id and no name. A name is *settled* when no more of it can come: it is
-exactly a declared tool; it begins no declared tool; or a delta of the call came without one. Where no tools are
-declared it is settled by the first input. Until then pieces are joined (or replaced, where a piece repeats and extends
-the whole).
+exactly a declared tool; no declared tool begins with it; or a delta of the call came without a name. Where no tools are
+declared, the first input settles the name. Until then pieces are joined; a piece that begins with the name so far
+replaces it.
 """
 
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -38,11 +38,11 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from msgspec import Struct
 
 Problem = tuple[str, str]
-"""What was irregular: a kind of problem and a sentence."""
+"""The kind of a problem and its message."""
 
 
 class Placement(Struct, frozen=True):
-    """Where an entry went: its number, whether that opened a call, and what was irregular about it."""
+    """The number of an entry's call, whether the entry opened the call, and the entry's problems."""
 
     number: int
     is_new: bool
@@ -50,7 +50,7 @@ class Placement(Struct, frozen=True):
 
 
 class CallName:
-    """The name of one call, from pieces.
+    """The name of one call, joined from pieces.
 
     NAMELESS --piece--> OPEN --piece--> OPEN --see the module--> SETTLED
         '--`settle`: the name was found elsewhere -----------------^
@@ -65,7 +65,7 @@ class CallName:
         self.was_split = False
 
     def take(self, piece: str, *, has_input: bool) -> Problem | None:
-        """A delta of this call, with this piece of its name ("" for none)."""
+        """Take a delta of this call, with a piece of its name ("" for none)."""
         if not piece:
             self.is_settled = bool(self.text)
             return None
@@ -73,7 +73,7 @@ class CallName:
             self.is_settled = True
             return self._ignore(piece)
         if self.text:
-            # A piece that begins with the whole so far repeats it.
+            # A piece that begins with the name so far repeats it.
             whole = piece if piece.startswith(self.text) else self.text + piece
             self.text = piece if piece in self._declared else whole
             self.was_split = True
@@ -85,16 +85,16 @@ class CallName:
         return ("split_name", f"expected the whole name in the first delta, got {piece!r} later")
 
     def settle(self, name: str = "") -> None:
-        """No more can come. `name` is the name where the wire never gave one."""
+        """Settle the name. `name` is used if no delta had one."""
         self.text = self.text or name
         self.is_settled = True
 
     def is_other(self, piece: str) -> bool:
-        """Whether the piece must be the name of another call, as far as the declared tools show."""
+        """Whether the piece must be the name of another call: it is a declared tool, and this name is settled."""
         return self.is_settled and piece != self.text and piece in self._declared
 
     def is_own(self, piece: str) -> bool:
-        """Whether the piece is this name, or continues it to one that is declared."""
+        """Whether the piece is this name, or continues it towards a declared name."""
         if piece == self.text:
             return True
         whole = self.text + piece
@@ -114,9 +114,9 @@ class CallName:
 
 
 class CallNumbers:
-    """One choice's calls. Announce each chunk with `begin`, then `place` its entries in order.
+    """Numbers the calls of one choice. Call `begin` for each chunk, then `place` for each of its entries in order.
 
-    `is_whole(number)` says whether the input of that call is a complete JSON object by now; `declared` are the names of
+    `is_whole(number)` returns whether the input of that call is a complete JSON object; `declared` are the names of
     the tools that were offered, if known.
     """
 
@@ -127,14 +127,16 @@ class CallNumbers:
         self._names: list[CallName] = []
         self._by_index: dict[Hashable, int] = {}
         self._by_id: dict[str, int] = {}
-        self._row: list[int] = []  # what the last chunk that opened calls without an index opened
+        self._row: list[
+            int
+        ] = []  # calls opened by the last chunk that opened calls without an index
         self._entries = 0
         self._position = 0
         self._opened = 0  # calls without an index that this chunk has opened
-        self._spoken: set[int] = set()  # numbers this chunk has addressed
+        self._spoken: set[int] = set()  # numbers of the calls that had an entry in this chunk
 
     def begin(self, entries: int) -> None:
-        """A new chunk, with so many entries."""
+        """Begin a chunk with this many entries."""
         self._entries = entries
         self._position = 0
         self._opened = 0
@@ -143,7 +145,7 @@ class CallNumbers:
     def place(
         self, index: Hashable | None, call_id: str, name: str, *, has_input: bool
     ) -> Placement:
-        """The number of the next entry. `call_id` and `name` are "" where the entry has none."""
+        """Return the number of the next entry's call. `call_id` and `name` are "" where the entry has none."""
         problems: list[Problem] = []
         if index is None:
             problems.append(("missing_index", "expected an index on every tool call, got none"))
@@ -164,14 +166,14 @@ class CallNumbers:
         return Placement(number, found is None, tuple(problems))
 
     def id_of(self, number: int) -> str:
-        """The first id the wire gave this call; "" if it gave none, or one that another call has."""
+        """Return the first id that this call got; "" if it got none, or one that another call has."""
         return self._ids[number]
 
     def name_of(self, number: int) -> CallName:
         return self._names[number]
 
     def number_at(self, index: Hashable) -> int | None:
-        """The call that an index stands for by now."""
+        """Return the number of the call that currently has this index."""
         return self._by_index.get(index)
 
     def _at_index(self, index: Hashable, call_id: str, name: str, *, has_input: bool) -> int | None:
@@ -202,11 +204,11 @@ class CallNumbers:
         return None if again or not self._names[current].is_own(name) else current
 
     def _is_again(self, number: int, *, has_input: bool) -> bool:
-        """Whether a named delta for this call must be the first of another."""
+        """Whether a named delta for this call must be the first delta of another call."""
         return number in self._spoken or (has_input and self._is_whole(number))
 
     def _continued(self) -> int:
-        """The call that an entry without index, id and name speaks to."""
+        """Return the call that an entry without an index and a known id continues."""
         count = self._entries
         if count < 2:
             return len(self._ids) - 1

@@ -1,9 +1,9 @@
-"""The calls of one choice: which entry goes to which call, and when a call is announced and ended.
+"""The calls of one choice: decodes the entries of `tool_calls`, and decides when a call is announced and ended.
 
 Calls are announced in the order they were first seen, each once its name is settled. A call ends early, so that
-consumers that take one part at a time can go on, when something else begins and its input is already a complete JSON
-object. All others end when the choice finishes. Which entry belongs to which call is `call_numbers`; how a call grows and
-ends is `core.open_parts`.
+consumers that take one part at a time can continue, when another part begins and the call's input is already a complete
+JSON object. All other calls end when the choice finishes. `call_numbers` decides which entry belongs to which call;
+`core.open_parts` emits the events of a call.
 """
 
 from functools import partial
@@ -19,12 +19,12 @@ from dragoman.model.parts import Call, CallKind, Extra, PartStatus, Seal
 
 _LEGACY_INDEX = "function_call"
 
-# Said of an entry that opens a call these are no more than the absence of an id or a name.
+# Problems that are not reported for the first entry of a call: there they only mean that the id or the name is absent.
 _LATER_ONLY = frozenset({"empty_id", "empty_name"})
 
 
 class ChoiceCall:
-    """One call, and what only Chat says of one: its index, the pieces of its name, inputs that are objects."""
+    """One call with what only Chat has: its index, the pieces of its name, inputs that are objects."""
 
     __slots__ = (
         "_extra",
@@ -66,7 +66,7 @@ class ChoiceCall:
         self.open.announce()
 
     def fill(self, entry: CallEntry) -> None:
-        """What an entry brings besides id and name."""
+        """Add the contents of an entry other than id and name."""
         self._extra.update(entry.extra)
         if entry.extra_content is not None:
             self.open.seal(Seal("thought", bytes(entry.extra_content).decode("utf-8")))
@@ -76,7 +76,7 @@ class ChoiceCall:
             self.open.add(entry.text)
 
     def can_end_early(self) -> bool:
-        """Whether the input is a complete object by now. Looked at once: parsing it again and again is not linear."""
+        """Whether the input is a complete object. Checked only once: parsing the input repeatedly would not be linear."""
         is_custom = self.open.header.kind == "custom"
         if self._was_checked or not self.open.is_announced or is_custom:
             return False
@@ -84,7 +84,7 @@ class ChoiceCall:
         return bool(self.values) or self.open.is_object()
 
     def settle(self) -> str:
-        """No more will come: the whole input."""
+        """Return the whole input; no more may come."""
         if self.values:
             self.open.add(merge_objects(self.values))
             self.values.clear()
@@ -95,9 +95,9 @@ class ChoiceCall:
         self.open.end(status, self._header())
 
     def _add_value(self, value: Raw) -> None:
-        """An object. It is kept until the end, for more may come."""
+        """Keep an input that came as an object until the end of the call, because more objects may come."""
         if self.open.has_input:
-            raise MalformedJson("expected more of a call's input as a string, got an object")
+            raise MalformedJson("expected a call's input to continue as a string, got an object")
         text = bytes(value).decode("utf-8")
         message = f"expected a call's input as a string, got {text[:40]}"
         self._parts.report("object_input", message)
@@ -116,9 +116,9 @@ class CallTrack:
         self._choice = choice
         self._calls: list[ChoiceCall] = []
         self._numbers = CallNumbers(partial(_is_whole, self._calls), declared)
-        self._waiting: list[ChoiceCall] = []  # few: no deque, which takes 600 bytes
+        self._waiting: list[ChoiceCall] = []  # not yet announced; few, and a deque takes 600 bytes
         self._ids: set[str] = set()
-        self._active: ChoiceCall | None = None  # the one that was spoken to last
+        self._active: ChoiceCall | None = None  # the call of the last entry
         self._was_interleaved = False
         self._unusable: RemoteProtocolError | None = None
 
@@ -128,14 +128,14 @@ class CallTrack:
 
     @property
     def plain(self) -> ChoiceCall | None:
-        """The call that the next delta with its index continues, if its fragments need no thought."""
+        """The call that a plain delta with its index continues, if there is one."""
         call = self._active
         if call is None or call.index is None or call.values or not call.open.is_plain:
             return None
         return call if self._numbers.number_at(call.index) == call.number else None
 
     def read(self, entries: list[CallEntry], *, wire_index: int = 0) -> None:
-        """The entries of one delta. Indices count anew in each `wire_index`, a choice of the wire merged into this one.
+        """Decode the entries of one delta. `wire_index`: the choice that sent them, where several are merged; each has its own indices.
 
         Raises:
             RemoteProtocolError: input for a call that has ended.
@@ -146,7 +146,7 @@ class CallTrack:
         self._announce_settled()
 
     def read_whole(self, entries: list[CallEntry]) -> None:
-        """The calls of a message that is not streamed: each entry is one call; the last ends with its choice."""
+        """Decode the calls of a message that is not streamed: each entry is one call; the last ends with its choice."""
         for entry in entries:
             if self._active is not None and not self._active.open.has_ended:
                 self._finish_call(self._active, was_cut=False)
@@ -157,12 +157,12 @@ class CallTrack:
             call.fill(entry)
 
     def refuse(self, error: RemoteProtocolError) -> None:
-        """An entry of a message that is not streamed cannot be read. The others can: the answer fails when it ends."""
+        """Note an entry of a body's message that cannot be read. The other calls are emitted; then the answer fails."""
         self._parts.report("malformed_call", error.message)
         self._unusable = error
 
     def pause(self) -> None:
-        """Something else begins: no more of the name can come, and a complete call ends."""
+        """Another part begins: the active call's name is settled, and the call ends if its input is complete."""
         call = self._active
         if call is None or call.open.has_ended:
             return
@@ -173,30 +173,30 @@ class CallTrack:
             call.end("completed")
 
     def finish(self, *, was_cut: bool) -> None:
-        """The choice is over; `was_cut`: by a limit or a filter, so that its last call is not to be trusted.
+        """End all calls: the choice is over. `was_cut`: a limit or a filter ended it, so its last call may be incomplete.
 
         Raises:
-            RemoteProtocolError: a call has no name and none can be concluded.
+            RemoteProtocolError: a call has no name and none can be inferred.
         """
         left = [call for call in self._calls if not call.open.has_ended]
         for call in left:
-            # A limit never leaves the last call complete, even if what arrived happens to be JSON.
+            # After a limit the last call is never complete, even if its input happens to be JSON.
             is_cut = was_cut and (call is left[-1] or not is_strict(call.settle()))
             self._finish_call(call, was_cut=is_cut)
-        # Only now: the calls beside an unusable one are whole, and are emitted as such.
+        # The answer fails only now: the other calls are whole, and are emitted as completed.
         if self._unusable is not None:
             raise self._unusable
         if self._parts.fault:
             raise RemoteProtocolError(self._parts.fault)
 
     def abandon(self) -> None:
-        """The answer was cut: what is open ends as it is."""
+        """End the open calls as incomplete: the answer was cut."""
         for call in self._calls:
             if not call.open.has_ended:
                 self._finish_call(call, was_cut=True)
 
     def are_strict(self) -> bool:
-        """Whether what is still open is JSON, so that an end that was not spelled out can be inferred."""
+        """Whether the inputs of all open calls are JSON, so that a missing finish can be inferred."""
         return all(
             call.open.header.kind == "custom" or is_strict(call.settle())
             for call in self._calls
@@ -229,7 +229,7 @@ class CallTrack:
     def _take_late(self, entry: CallEntry, call: ChoiceCall) -> None:
         text = entry.text.strip()
         if entry.value is None and text in ("", call.open.text().strip()):
-            # Blanks, or all of it again, as servers send that repeat everything in each delta.
+            # Blanks, or the whole input again: some servers repeat everything in each delta.
             return
         message = f"expected nothing more for call {call.call_id!r}, got {entry.text[:40]!r}"
         self._parts.report("input_after_end", message)
@@ -267,7 +267,7 @@ class CallTrack:
         call.end("incomplete" if was_cut else "completed")
 
     def _name(self, call: ChoiceCall, *, must_name: bool) -> bool:
-        """Settle the name of a call that still waits, and announce it. False: it has none, and goes unseen."""
+        """Settle the name of a call that still waits, and announce it. False: it has no name and is dropped."""
         self._waiting.remove(call)
         if not call.name.text:
             name = self._parts.find_name(call.settle(), call.number)
@@ -275,7 +275,7 @@ class CallTrack:
                 call.open.drop(is_fault=must_name)
                 return False
             self._parts.report(
-                "missing_name", f"expected a name for every call, concluded {name!r}"
+                "missing_name", f"expected a name for every call, got none: inferred {name!r}"
             )
             call.name.settle(name)
         call.name.settle()

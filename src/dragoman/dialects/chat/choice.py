@@ -1,13 +1,13 @@
-"""One choice of an answer: what its deltas say, one part after another, and how it ends.
+"""Decodes one choice of an answer: its deltas, its parts and its finish.
 
-Text, refusal, reasoning and sound are emitted one at a time: a part ends as soon as something of another kind begins, so
-that text after a call is a new Text. Calls may overlap (see `calls`). A message of a body is one large delta.
+Text, refusal, reasoning and sound are emitted one at a time: a part ends as soon as a part of another kind begins, so
+that text after a call is a new Text. Calls may overlap (see `calls`). The message of a body is read as one large delta.
 
     SPEAKING --finish_reason--> FINISHED --end of the stream--> Finished
-        '------------------------^   '--more content--> still taken, and reported
+        '------------------------^   '--more content--> still decoded, and reported
 
-Parts end with the finish; that the choice has finished is emitted at the end of the stream and not before, because
-servers send content, and second finishes, after it.
+Parts end with `finish_reason`. `Finished` is emitted only at the end of the stream, because servers send content, and
+second finishes, after the first.
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class _Ending(Struct, frozen=True):
 
 
 class ChoiceTrack:
-    """`streaming` is the part that a plain delta may continue, if any; `call_index` is its index if it is a call."""
+    """Decodes one choice. `streaming` is the part that a plain delta may continue, if any; `call_index` is its index if it is a call."""
 
     def __init__(self, parts: Parts, index: int, declared: frozenset[str]) -> None:
         self._parts = parts
@@ -83,7 +83,7 @@ class ChoiceTrack:
         self._sealed: dict[str, list[bytes]] = {}  # entries of the open reasoning, as they came
         self._message_extra: dict[str, Raw] = {}
         self._ending: _Ending | None = None
-        self._spoke_since = False  # since the finish
+        self._spoke_since = False  # whether content came after the finish
         self._wire_indexes: set[int] = set()
         self.streaming: OpenPart | None = None
         self.call_index: int | None = None
@@ -91,7 +91,7 @@ class ChoiceTrack:
     def read(
         self, choice: Mapping[str, Raw], *, wire_index: int = 0, is_whole: bool = False
     ) -> None:
-        """One entry of `choices`. `wire_index` is its own index, where several are merged into this one.
+        """Decode one entry of `choices`. `wire_index` is the entry's own index where several choices are merged into this one.
 
         Raises:
             MalformedJson: a field that may hold text or a piece of a call is of another type.
@@ -113,7 +113,7 @@ class ChoiceTrack:
         self._find_streaming()
 
     def read_usual(self, choice: UsualChoice, *, wire_index: int = 0) -> None:
-        """The same for one that was read by its type.
+        """As `read`, for an entry that fits `wire.UsualChoice`.
 
         Raises:
             RemoteProtocolError: as `read`.
@@ -137,12 +137,14 @@ class ChoiceTrack:
         self._find_streaming()
 
     def abandon(self) -> None:
-        """The answer was cut."""
+        """End all open parts as incomplete: the answer was cut."""
         self._end_current("incomplete")
         self._calls.abandon()
 
     def conclude(self, *, may_infer: bool) -> Finished | None:
-        """The stream is over. None: it cannot be, the choice was cut. `may_infer`: the end itself was spelled out.
+        """Return the finish of the choice at the end of the stream; None if the choice was cut.
+
+        may_infer: the stream ended with `[DONE]`, so a missing finish may be inferred.
 
         Raises:
             RemoteProtocolError: a call has no name.
@@ -178,7 +180,7 @@ class ChoiceTrack:
         if len(self._wire_indexes) == 2:
             message = f"expected one choice, got choice {wire_index} as well: read as one answer"
             self._parts.report("split_choices", message)
-            self._wire_indexes.add(-1)  # said once
+            self._wire_indexes.add(-1)  # a third entry: reported only once
 
     def _read_delta(
         self,
@@ -217,7 +219,7 @@ class ChoiceTrack:
                 entries.append(read_entry(raw))
             except MalformedJson as error:
                 if not is_whole:
-                    raise  # nobody knows which call it is a piece of
+                    raise  # the call that the piece belongs to is unknown
                 self._calls.refuse(error)
         if entries:
             self._end_current()
@@ -227,7 +229,7 @@ class ChoiceTrack:
                 self._calls.read(entries, wire_index=wire_index)
 
     def _read_reasoning(self, delta: Mapping[str, Raw]) -> None:
-        """Thoughts as text, as a list with seals, or as both, which say the same; the first seen is read."""
+        """Decode reasoning as text or as a list with seals. Servers that send both repeat the text: only the first seen counts."""
         for field in REASONING_FIELDS:
             if self._think(field, read_fragment(delta.get(field))):
                 break
@@ -243,7 +245,7 @@ class ChoiceTrack:
                     reasoning.seal((entry.seal,))
 
     def _think(self, field: str, text: str | None) -> bool:
-        """A thought as text; whether it counts."""
+        """Add reasoning that came as text. False: there is none, or reasoning is taken from the list."""
         if not text or self._thinks_by_list:
             return False
         self._thinks_by_list = False
@@ -251,7 +253,7 @@ class ChoiceTrack:
         return True
 
     def _read_piece(self, raw: Raw) -> None:
-        """An entry of a content list."""
+        """Decode an entry of a content list."""
         fields = read_present(raw)
         if read_fragment(fields.get("type")) == "thinking":
             thinking = fields.get("thinking")
@@ -329,9 +331,9 @@ class ChoiceTrack:
         return current
 
     def _reasoning(self, field: str) -> OpenReasoning:
-        """The open reasoning, all in `summary`: Chat servers do not distinguish summaries from the thoughts themselves.
+        """Return the open reasoning. All text goes to `summary`: Chat servers do not distinguish summaries from full reasoning.
 
-        `field` is the wire's name for it, kept (as extra) where it is not the usual one.
+        `field` is the name that the server uses, kept as extra where it is not `reasoning_content`.
         """
         if isinstance(self._current, OpenReasoning):
             return self._current
@@ -341,7 +343,7 @@ class ChoiceTrack:
         return current
 
     def _turn(self) -> None:
-        """Something of another kind begins."""
+        """End the current part and pause the calls: a part of another kind begins."""
         self._end_current()
         self._calls.pause()
 
@@ -388,7 +390,7 @@ class ChoiceTrack:
             self._parts.report("wrong_finish", message)
 
     def _accepts(self, ending: _Ending) -> bool:
-        """Whether a finish counts, beside one that came before."""
+        """Whether a finish counts, although an earlier finish may have come."""
         old = self._ending
         if old is None or self._spoke_since:
             return True
@@ -439,5 +441,5 @@ class ChoiceTrack:
 
 
 def noticed(level: str, raw: Raw, choice: int = 0) -> Event:
-    """Fields without a home, of a chunk, a choice or a delta (`level`)."""
+    """Return an event with unknown fields of a chunk, a choice or a delta (`level`)."""
     return Noticed("fields", "chat", level, raw, None, choice)

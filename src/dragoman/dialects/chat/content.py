@@ -1,4 +1,4 @@
-"""Content parts, annotations and sealed reasoning of messages and answers, both ways."""
+"""Reads and writes content parts, annotations and sealed reasoning of messages and answers."""
 
 from typing import assert_never
 
@@ -52,7 +52,7 @@ _MEDIA_FIELDS = frozenset({"url", "detail", "data", "format", "file_id", "file_d
 
 
 def read_part(value: Raw) -> ContentPart:
-    """One entry of a content list."""
+    """Read one entry of a content list."""
     fields = read_present(value)
     kind = read_fragment(fields.get("type")) or ""
     text = read_fragment(fields.get("text"))
@@ -114,7 +114,7 @@ def write_text(text: Text, cache: Raw | None) -> dict[str, object]:
 
 
 def write_media(media: Media, cache: Raw | None) -> dict[str, object] | None:
-    """The part, or None where Chat has no form for it: a file by URL, a picture or a sound by id."""
+    """Write a media part; None where Chat has no form for it: a file by URL, a picture or a sound by id."""
     inner, kind = _write_inner(media)
     if inner is None:
         return None
@@ -173,12 +173,12 @@ def read_annotation(value: Raw) -> Annotation:
 
 
 def write_annotation(annotation: Annotation) -> Raw | None:
-    """The citation as Chat has it; None if it is not about a URL."""
+    """Write a citation; None if it has no URL, which Chat requires."""
     if annotation.dialect == "chat":
         return annotation.raw
     if annotation.url is None:
         return None
-    # The SDK's type demands all four. Without a stretch of its own a citation stands at the beginning.
+    # The SDK's type requires all four fields. A citation without a range gets the beginning of the text.
     citation = {
         "end_index": annotation.end or 0,
         "start_index": annotation.start or 0,
@@ -201,7 +201,7 @@ class SealedEntry(Struct, frozen=True):
 
 
 def read_sealed(raw: Raw) -> SealedEntry:
-    """An entry's text and seal; an entry of another type has neither."""
+    """Read the text and the seal of an entry of `SEALED_FIELDS`; an entry of an unknown type has neither."""
     fields = read_present(raw)
     kind = read_fragment(fields.get("type")) or ""
     text = read_fragment(fields.get(_TEXTS.get(kind, ""))) or ""
@@ -219,7 +219,7 @@ def read_sealed(raw: Raw) -> SealedEntry:
 
 
 def _encrypted(data: str, origin: str) -> Seal:
-    """One type for three families; `format` (`anthropic-claude-v1`, `google-gemini-v1`, …) distinguishes them."""
+    """Return the seal of an encrypted entry. `format` (`anthropic-claude-v1`, `google-gemini-v1`, …) says which vendor's it is."""
     if origin.startswith("anthropic"):
         return Seal("redacted", data)
     if origin.startswith("google"):
@@ -228,20 +228,20 @@ def _encrypted(data: str, origin: str) -> Seal:
 
 
 FAILING_REASONS: frozenset[FinishReason] = frozenset({"error", "cancelled"})
-"""Reasons that Chat has no word for because the answer did not end: they are written as an error."""
+"""Finish reasons that are written as an error: Chat has no word for an answer that did not end."""
 
 _DETAILED: frozenset[FinishReason] = frozenset({"context_window", "refusal", "pause"})
 
 
 def flat_name(call: Call, book: LossBook, where: str) -> str:
-    """The name of a call where there are no namespaces. A kind without a name of its own is named for itself."""
+    """Return the name of a call without namespaces. A call without a name gets the name of its kind."""
     if call.namespace is not None:
         book.note("namespace", where, call.namespace)
     return aliases.flat_name(call.name or call.kind, call.namespace)
 
 
 def is_expressible(call: Call, book: LossBook, where: str) -> bool:
-    """Whether a call may be shown to the client as one of its own."""
+    """Whether a call may be written as a client's call."""
     if call.executor != "client":
         book.note("provider_call", where, call.name)
         return False
@@ -251,14 +251,14 @@ def is_expressible(call: Call, book: LossBook, where: str) -> bool:
 
 
 def seal_content(seal: Seal) -> Raw | None:
-    """A seal as a call's `extra_content`; None if that is not where it came from."""
+    """Return a seal as a call's `extra_content`; None if it did not come from there."""
     if seal.kind != "thought" or not is_strict(seal.data):
         return None
     return Raw(seal.data.encode("utf-8"))
 
 
 def finish_word(reason: FinishReason, calls: int, *, has_cut_call: bool, legacy: bool) -> str:
-    """Chat's word for how a choice ended that shows so many calls.
+    """Return the `finish_reason` of a choice that has this many calls.
 
     A choice with a call that was cut never ends as if its calls could be run.
     """
@@ -277,7 +277,7 @@ def note_finish(reason: FinishReason, book: LossBook, where: str) -> None:
 
 
 def cite(annotation: Annotation, book: LossBook, where: str) -> Raw | None:
-    """A citation as Chat has it; what it does not have is declared."""
+    """Write a citation, and note as a loss what Chat cannot express."""
     written = write_annotation(annotation)
     if written is None:
         book.note("annotation", where)
@@ -287,7 +287,7 @@ def cite(annotation: Annotation, book: LossBook, where: str) -> Raw | None:
 
 
 def sealed_fields(reasoning: Reasoning, book: LossBook, where: str) -> dict[str, Raw]:
-    """The lists of sealed thoughts that came in this dialect; other seals and fields are declared."""
+    """Return the lists of sealed reasoning that came in this dialect; note other seals and fields as losses."""
     own = own_fields("chat", reasoning.extra)
     sealed = {name: own[name] for name in SEALED_FIELDS if name in own}
     if own.keys() - {*SEALED_FIELDS, *REASONING_FIELDS}:
@@ -308,6 +308,6 @@ def write_audio(media: Media, item_id: str) -> dict[str, object]:
 
 
 def write_image(media: Media) -> dict[str, object] | None:
-    """An entry of `images`; None for what is no picture, or has none in it."""
+    """Write an entry of `images`; None if the media is not an image or has no data or URL."""
     url = image_url(media) if media.kind == "image" else None
     return None if url is None else {"type": "image_url", "image_url": {"url": url}}

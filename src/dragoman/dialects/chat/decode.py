@@ -1,10 +1,10 @@
-"""Chat Completions to events: what one frame of a stream means, and the same for a whole body.
+"""Decodes Chat Completions to events: the frames of a stream, and a whole body.
 
-Nearly every frame is one delta of text, reasoning or arguments and is understood by its typed shape alone
-(`wire.HotChunk`). All others are read field by field, leniently: null is absent, unknown fields are kept. What a choice
-says is `choice`; here are the things that belong to the answer as a whole: its beginning, its usage, its errors, its end.
+Nearly every frame is one delta of text, reasoning or arguments and is decoded by its typed shape alone
+(`wire.HotChunk`). All others are read field by field, leniently: null is absent, unknown fields are kept. `choice` decodes
+the entries of `choices`; this module decodes what belongs to the whole answer: its beginning, its usage, its errors, its end.
 
-    SILENT --first chunk with choices--> SPEAKING --[DONE], or the end of the wire--> OVER
+    SILENT --first chunk with choices--> SPEAKING --[DONE], or the end of the stream-> OVER
        '-------------- an error chunk, a broken rule, the end too early --------------^
 """
 
@@ -75,7 +75,7 @@ class ChatReader:
         self._extra: dict[str, Raw] = {}  # fields of chunks, as last seen
 
     def find_delta(self, _opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
-        """See `stream_decoder.FrameReader`. Read by its type alone."""
+        """See `stream_decoder.FrameReader`. Decodes by the typed shape alone."""
         try:
             choice = decode_hot(data).choices[0]
         except FAST_FAILURES:
@@ -116,17 +116,17 @@ class ChatReader:
         return self._parts.take()
 
     def read_whole(self, body: Mapping[str, Raw]) -> tuple[Event, ...]:
-        """A body that has choices: all of a stream in one chunk."""
+        """Decode a body that has choices, as one chunk that contains a whole stream."""
         error = self._take_chunk(body, is_whole=True)
         return self.fail(error) if error is not None else self._finish_marked()
 
     # --- frames that are not one plain delta --------------------------------------------------------------------------
 
     def _read_empty(self, frame: Frame) -> tuple[Event, ...]:
-        """A frame without data: a comment, something that keeps the connection open, or an event that lost its data."""
+        """Decode a frame without data: a comment, a blank frame that keeps the connection open, or an event that lost its data."""
         comment = frame.comment
         if frame.name == b"message":
-            raise MalformedJson("expected data with the event message, got none")
+            raise MalformedJson("expected data with the event `message`, got none")
         if comment is None:
             return ()
         text = comment.decode("utf-8", "replace")
@@ -140,7 +140,7 @@ class ChatReader:
         events = self._read_usual(data)
         if events is not None:
             return events
-        chunk = present(as_object(data))  # or MalformedJson, before anything has changed
+        chunk = present(as_object(data))  # raises MalformedJson before any state changes
         error = find_error(chunk)
         if error is not None:
             return self.fail(read_error(error))
@@ -149,7 +149,7 @@ class ChatReader:
         return self._read_chunk(chunk)
 
     def _read_usual(self, data: bytes) -> tuple[Event, ...] | None:
-        """A chunk of the usual shape, read by its type; None if it must be read field by field."""
+        """Decode a chunk that fits `UsualChunk`; None if it must be read field by field."""
         try:
             chunk = decode_usual(data)
         except FAST_FAILURES:
@@ -185,7 +185,7 @@ class ChatReader:
     def _read_stranger(
         self, frame: Frame, data: bytes, chunk: Mapping[str, Raw]
     ) -> tuple[Event, ...]:
-        """A frame without choices: part of the answer by its name, an error by its name, or nobody's."""
+        """Decode a frame without choices and usage: by its name a part of the answer, an error, or an unknown event."""
         name = read_fragment(chunk.get("object")) or read_fragment(chunk.get("type")) or ""
         if name.startswith("chat.completion"):
             return self._read_chunk(chunk)
@@ -199,13 +199,13 @@ class ChatReader:
         try:
             error = self._take_chunk(chunk)
         except MalformedJson:
-            raise  # a field that cannot be read: the frame cannot
+            raise  # `StreamDecoder` fails the stream at a frame that cannot be read
         except RemoteProtocolError as broken:
             error = error_info(broken)
         return self._parts.take() if error is None else self.fail(error)
 
     def _take_chunk(self, chunk: Mapping[str, Raw], *, is_whole: bool = False) -> ErrorInfo | None:
-        """All that a chunk says; the error it ends the answer with, if any."""
+        """Decode a chunk. Returns the error with which it ends the answer, if any."""
         choices = [
             expect_present(raw, "a choice") for raw in expect_items(chunk.get("choices"), "choices")
         ]
@@ -226,7 +226,7 @@ class ChatReader:
         return None
 
     def _read_envelope(self, chunk: Mapping[str, Raw], *, must_start: bool) -> None:
-        """The fields around the choices. Azure's first chunk has only such fields, and no id yet."""
+        """Decode the fields beside the choices. Azure's first chunk has only such fields, and no id yet."""
         extra = extra_of("chat", chunk, CHUNK_FIELDS)
         changed = {
             name: value
@@ -276,7 +276,7 @@ class ChatReader:
         return self.fail(ErrorInfo(kind="protocol", message=message))
 
     def _conclude(self, *, was_marked: bool) -> tuple[Event, ...]:
-        """Every choice has finished, or can be taken to have; otherwise the answer was cut."""
+        """End the answer: every choice has finished, or its finish can be inferred; otherwise the answer was cut."""
         self._track(0)
         finishes: list[Finished] = []
         try:
@@ -299,7 +299,7 @@ class ChatReader:
 
 
 def read_body(data: bytes, context: DecodeContext = _NO_CONTEXT) -> Step:
-    """A whole answer. Never raises: a bad body is Failed."""
+    """Decode a whole body. Never raises: a bad body becomes Failed."""
     reader = ChatReader(context)
     try:
         events = _read_text(data, reader)

@@ -1,9 +1,9 @@
-"""Events to Chat Completions, as a stream.
+"""Encodes events as a stream of Chat Completions.
 
-The role comes first, id, type and name of a call once and in its first delta, increments after that, `finish_reason`
-(null inside) on every chunk, one finish per choice, the usage chunk if asked for, `[DONE]`. A failure is an error chunk
-and no `[DONE]`. Several clients merge calls whose deltas alternate, so parts must not overlap within a choice; a
-`core.serialize.Serializer` in front sees to that.
+The role comes first. The first delta of a call has its id, type and name; later deltas have only input. Every chunk has
+`finish_reason`, which is null until the end; each choice has one finish. Then come the usage chunk if the client asked for
+it, and `[DONE]`. A failure is an error chunk without `[DONE]`. Several clients merge calls whose deltas alternate, so parts
+must not overlap within a choice; a `core.serialize.Serializer` before this encoder orders them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ from dragoman.sse import encode_comment
 
 
 class ChunkEnvelope:
-    """`data: {"id":…,"object":…,"created":…,"model":…,…,"choices":[` and what closes it again."""
+    """Writes chunks: `data: {"id":…,"object":…,"created":…,"model":…,…,"choices":[`, the choices, and the end."""
 
     __slots__ = ("_head",)
 
@@ -71,16 +71,16 @@ class ChunkEnvelope:
         delta: Mapping[str, object],
         fields: Mapping[str, object] | None = None,
     ) -> bytes:
-        """A chunk of one choice; `fields` are those beside the delta."""
+        """Return a chunk of one choice; `fields` stand beside the delta."""
         entry = {"index": choice, "delta": delta, "finish_reason": None, **(fields or {})}
         return self._head + dumps(entry) + b"]}\n\n"
 
     def bare(self, fields: Mapping[str, object]) -> bytes:
-        """A chunk without choices."""
+        """Return a chunk without choices."""
         return self._head + b"]," + dumps(fields)[1:] + b"\n\n"
 
     def frame(self, choice: int, before: bytes, after: bytes) -> tuple[bytes, bytes]:
-        """What stands before and after the one JSON string in which the deltas of a part differ."""
+        """Return the bytes before and after the one JSON string in which the deltas of a part differ."""
         prefix = self._head + b'{"index":%d,"delta":' % choice + before
         return prefix, after + b',"finish_reason":null}]}\n\n'
 
@@ -97,7 +97,7 @@ _NO_ENVELOPE = ChunkEnvelope({})
 
 
 class ChoiceState:
-    """What has been written of one choice."""
+    """What was written of one choice."""
 
     __slots__ = ("calls", "has_cut_call", "has_sound", "is_finished", "open_part")
 
@@ -110,7 +110,7 @@ class ChoiceState:
 
 
 class _OpenPart:
-    """Which deltas a part takes and how they are written. Without a prefix they are not."""
+    """Which deltas a part takes and how they are written. Without a prefix, input is not written."""
 
     __slots__ = ("choice", "header", "index", "prefix", "section", "suffix", "takes", "where")
 
@@ -122,7 +122,7 @@ class _OpenPart:
         self.index = -1  # of a call among those of its choice
         self.prefix = b""
         self.suffix = b""
-        self.section: tuple[str, int] | None = None  # of a reasoning: where the last delta went
+        self.section: tuple[str, int] | None = None  # of reasoning: the section of the last delta
 
 
 class ChunkWriter:
@@ -158,7 +158,7 @@ class ChunkWriter:
     def write_many(
         self, kind: type[TextDelta | InputDelta], number: int, texts: Sequence[str]
     ) -> bytes | None:
-        """Several deltas of one part at once, without logprobs; None where one of them has to be refused."""
+        """Write several deltas of one part at once, without logprobs; None if the part takes no such deltas."""
         part = self._open.get(number)
         if part is None or part.takes is not kind:
             return None
@@ -181,7 +181,7 @@ class ChunkWriter:
     def write_media(self, event: MediaDelta) -> bytes:
         part = self._find(event)
         if part.takes is not MediaDelta:
-            return b""  # a preview of a picture: the picture itself comes with the end of its part
+            return b""  # a preview of an image: the image itself comes with the end of its part
         audio: dict[str, object] = dict(own_fields("chat", event.extra))
         if event.data:
             audio["data"] = event.data
@@ -199,7 +199,7 @@ class ChunkWriter:
     def write_seal(self, event: SealAdded) -> bytes:
         part = self._find(event)
         if not isinstance(part.header, Call):
-            return b""  # what becomes of it is seen at the end of its part
+            return b""  # the seals of reasoning are written at the end of the part
         content = None if self._legacy or part.index < 0 else seal_content(event.seal)
         if content is None:
             self._book.note("seal", part.where, event.seal.kind)
@@ -301,7 +301,7 @@ class ChunkWriter:
     def _start_media(self, part: _OpenPart, media: Media, choice: ChoiceState) -> bytes:
         if media.kind != "audio" or choice.has_sound:
             part.takes = None
-            return b""  # a picture is written whole, at its end; a message has one sound
+            return b""  # an image is written whole, at its end; a message has one sound
         choice.has_sound = True
         audio = write_audio(media, media.item_id or self._mint("audio_"))
         return self.envelope.chunk(part.choice, {"audio": audio})
@@ -328,7 +328,7 @@ class ChunkWriter:
         return b""
 
     def _write_late(self, part: _OpenPart, call: Call) -> bytes:
-        """Fields of a call that were not known when it started."""
+        """Write the fields of a call that were unknown when it started."""
         known = own_fields("chat", part.header.extra) if isinstance(part.header, Call) else {}
         late = {
             name: raw for name, raw in own_fields("chat", call.extra).items() if name not in known
@@ -336,7 +336,7 @@ class ChunkWriter:
         return self._call_chunk(part, late) if late and not self._legacy else b""
 
     def _call_chunk(self, part: _OpenPart, fields: Mapping[str, Raw]) -> bytes:
-        """Fields that a call gets after its first delta. Clients look for arguments in every delta of a call."""
+        """Write fields of a call after its first delta. Clients expect arguments in every delta of a call."""
         is_custom = isinstance(part.header, Call) and part.header.kind == "custom"
         inner = {"custom": {"input": ""}} if is_custom else {"function": {"arguments": ""}}
         entry = {"index": part.index, **inner, **fields}
@@ -374,19 +374,17 @@ class ChatEncoder:
         self._usage: Usage | None = None
         self._has_started = False
         self._is_over = False
-        self._is_mute = (
-            False  # failed on our own account: what the upstream still says is not written
-        )
+        self._is_mute = False  # the encoder failed the stream itself: later events are not written
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         return self._book.losses
 
     def encode(self, event: Event) -> bytes:
-        """The bytes of one event; none where Chat says nothing about it.
+        """Encode one event; the result is empty where Chat writes nothing for it.
 
         Raises:
-            LocalProtocolError: the event may not stand here.
+            LocalProtocolError: the event is not allowed at this point.
         """
         if self._is_over:
             if self._is_mute:
@@ -403,14 +401,14 @@ class ChatEncoder:
         return None if self._is_over else self._parts.write_many(kind, part, texts)
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- Chat numbers nothing
-        """See `codec.StreamEncoder`. Choices that have begun have their roles."""
+        """See `codec.StreamEncoder`. The roles of choices that have begun are not written again."""
         for event in seen:
             self.encode(event)
         for index in range(choices if self._has_started else 0):
             self._choices.setdefault(index, ChoiceState())
 
     def close(self) -> bytes:
-        """The failure of a stream that was left without its end; nothing after one that ended."""
+        """Fail a stream that has not ended; return nothing for a stream that has."""
         if self._is_over:
             return b""
         message = "the answer ended before it was complete"
@@ -422,8 +420,8 @@ class ChatEncoder:
         self._has_started = True
         note_foreign(self._book, event.extra, "answer")
         extra = own_fields("chat", event.extra)
-        # What a vendor says on every chunk is said on every chunk; lists and objects once, before the first choice,
-        # as Azure does it.
+        # Simple extra values are repeated on every chunk, as vendors do; lists and objects are written once, before the
+        # first choice, as Azure does.
         small = {name: raw for name, raw in extra.items() if bytes(raw)[:1] not in (b"{", b"[")}
         large = {name: raw for name, raw in extra.items() if name not in small}
         self._parts.envelope = ChunkEnvelope(
@@ -439,7 +437,7 @@ class ChatEncoder:
         return (self._parts.envelope.bare(large) if large else b"") + role
 
     def _choice(self, index: int, event: Event) -> tuple[bytes, ChoiceState]:
-        """A choice, and the chunk with the role that comes before everything else of it."""
+        """Return the choice and, if it is new, the chunk with its role, which comes before all other chunks of the choice."""
         choice = self._choices.get(index)
         if choice is not None:
             return b"", choice
@@ -532,7 +530,7 @@ class ChatEncoder:
             return self._parts.envelope.bare(fields)
         role, choice = self._choice(event.choice, event)
         if choice.is_finished:
-            return b""  # clients take nothing of a choice after its finish
+            return b""  # clients do not expect chunks of a choice after its finish
         delta, beside = (fields, None) if event.name == "delta" else ({}, fields)
         return role + self._parts.envelope.chunk(event.choice, delta, beside)
 

@@ -1,7 +1,7 @@
-"""One entry of `tool_calls` (or the legacy `function_call`), wherever its server put the pieces.
+"""Reads one entry of `tool_calls` (or the legacy `function_call`), wherever its server put the fields.
 
-OpenAI nests name and arguments in `function`, a custom tool's name and input in `custom`. Others put them beside it,
-call the name `function_name`, or send the arguments as an object instead of a string.
+OpenAI nests name and arguments in `function`, a custom tool's name and input in `custom`. Others put them beside
+`function`, call the name `function_name`, or send the arguments as an object instead of a string.
 """
 
 from msgspec import Struct
@@ -41,10 +41,10 @@ class CallEntry(Struct, frozen=True, kw_only=True):
 
 
 def read_entry(raw: Raw) -> CallEntry:
-    """One entry.
+    """Read one entry of `tool_calls`.
 
     Raises:
-        MalformedJson: it, its name, id, index or input is of a type that no server uses for it.
+        MalformedJson: the entry, its name, id, index or input has a type that no server uses for it.
     """
     fields = expect_present(raw, "a tool call")
     is_custom = "custom" in fields or read_fragment(fields.get("type")) == "custom"
@@ -57,7 +57,10 @@ def read_entry(raw: Raw) -> CallEntry:
     given, place = _input(fields, inner, "input" if is_custom else "arguments")
     if place == "beside" and given is not None and bytes(given) != b'""':
         problems.append(
-            ("misplaced_input", "expected a call's input inside `function`, got it beside it")
+            (
+                "misplaced_input",
+                "expected a call's input inside `function`, got it beside `function`",
+            )
         )
     text = _text_of_input(given)
     call_id = first_text(fields, ("id", "call_id"))
@@ -84,7 +87,7 @@ def read_entry(raw: Raw) -> CallEntry:
 
 
 def usual_entry(call: UsualCall) -> CallEntry:
-    """The same for one that was read by its type."""
+    """As `read_entry`, for an entry that fits `wire.UsualCall`."""
     function = call.function
     return CallEntry(
         index=call.index,
@@ -96,7 +99,7 @@ def usual_entry(call: UsualCall) -> CallEntry:
 
 
 def legacy_entry(raw: Raw) -> CallEntry:
-    """`function_call`: one call per choice, without index and id. Raises as `read_entry`."""
+    """Read `function_call`: one call per choice, without index and id. Raises as `read_entry`."""
     fields = expect_present(raw, "function_call")
     given = fields.get("arguments")
     text = _text_of_input(given)
@@ -111,12 +114,12 @@ def legacy_entry(raw: Raw) -> CallEntry:
 
 
 def _text_of_input(given: Raw | None) -> str | None:
-    """A fragment of input as text; None for an object, which some servers send instead, and for nothing."""
+    """Return a fragment of input as text; None for an object, which some servers send instead, and for no input."""
     return None if is_object(given) else expect_text(given, "a call's input")
 
 
 def _input(fields: dict[str, Raw], inner: dict[str, Raw], field: str) -> tuple[Raw | None, str]:
-    """The input, and where it stood. Where it stands in both places, inside `function` is its place."""
+    """Return the input and where it was found. Where both places have an input, the one inside `function` counts."""
     within = inner.get(field)
     beside = fields.get(field)
     if within is not None and (bytes(within) != b'""' or beside is None):
@@ -125,10 +128,10 @@ def _input(fields: dict[str, Raw], inner: dict[str, Raw], field: str) -> tuple[R
 
 
 def merge_objects(values: list[Raw]) -> str:
-    """The input of a call whose arguments came as objects.
+    """Return the input of a call whose arguments came as objects.
 
-    One object is its bytes. Several are merged by key and written once: a text that begins with what its key had
-    replaces it, any other text is appended, and any other value replaces.
+    One object keeps its bytes. Several are merged by key and written once: a text that begins with the old text of its key
+    replaces it, any other text is appended, and any other value replaces the old value.
     """
     if len(values) == 1:
         return bytes(values[0]).decode("utf-8")

@@ -1,8 +1,8 @@
-"""Error bodies, both ways: `{"error": {"message", "type", "param", "code"}}`, and what imitators send instead.
+"""Reads and writes error bodies: `{"error": {"message", "type", "param", "code"}}`, and the variants of imitators.
 
 An error chunk of a stream has the same form. The kind of an error is found by its code, then its type, then the HTTP
-status; a type that nobody knows is the request's fault unless it says that the server is to blame, so that one odd
-error does not take a healthy upstream out of service.
+status. An error of an unknown type is `invalid_request` unless its type names the server, so that one odd error does not
+take a healthy upstream out of service.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ _SPELLINGS: Mapping[ErrorKind, tuple[str, str]] = {
     "upstream": ("server_error", "upstream_error"),
     "server": ("server_error", "server_error"),
 }
-"""The type and the code that each kind is written with, where it has no code of its own."""
+"""The type and the code that are written for each kind; an error's own code is kept."""
 
 _KINDS: Mapping[str, ErrorKind] = {
     **{code: kind for kind, (_, code) in _SPELLINGS.items()},
@@ -65,7 +65,7 @@ _KINDS: Mapping[str, ErrorKind] = {
     "1039": "rate_limit",
     "2013": "invalid_request",
 }
-"""Codes and types."""
+"""The kinds by code and by type."""
 
 _VAGUE = frozenset({"invalid_request_error", "server_error", "api_error", "invalid_request"})
 """Spellings that a more specific status overrides."""
@@ -74,7 +74,7 @@ _SERVER_SIDE = ("server", "internal", "unavailable", "upstream", "provider", "ov
 
 
 def encode_error(info: ErrorInfo) -> bytes:
-    """The body (or the data of an error chunk) for an error. An upstream's own error object is passed on as it came."""
+    """Return the body (or the data of an error chunk) for an error. A Chat upstream's own error object is kept."""
     if info.dialect == "chat" and read_fragment(read_present(info.raw).get("message")):
         return dumps({"error": info.raw})
     kind, code = _SPELLINGS[info.kind]
@@ -91,7 +91,7 @@ def encode_error(info: ErrorInfo) -> bytes:
 
 
 def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
-    """The error that an answer of this status is, whatever its body looks like."""
+    """Read the error of an answer with this status, whatever its body looks like."""
     text = data.decode("utf-8", "replace").strip()
     try:
         fields = present(as_object(text))
@@ -101,7 +101,7 @@ def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
 
 
 def find_error(fields: Mapping[str, Raw]) -> Raw | None:
-    """The error in an object that may hold one; None if it does not."""
+    """Return the error in an object; None if it has none."""
     error = fields.get("error")
     if error is not None and bytes(error) not in _NO_ERROR:
         return error
@@ -112,12 +112,12 @@ def find_error(fields: Mapping[str, Raw]) -> Raw | None:
 
 
 def read_error(error: Raw, status: int | None = None) -> ErrorInfo:
-    """An error object, or a string that is one."""
+    """Read an error object, or an error that is a string."""
     text = read_fragment(error)
     if text is not None:
         return _info({}, text, status, error)
     fields = read_present(error)
-    # Gateways wrap the error they got in one of their own.
+    # Gateways wrap the upstream's error in their own.
     fields |= read_present(fields.get("error"))
     message = first_text(fields, ("message", "status_msg", "detail", "msg", "error"))
     return _info(fields, message or bytes(error).decode("utf-8")[:MAX_EXCERPT], status, error)
@@ -126,7 +126,7 @@ def read_error(error: Raw, status: int | None = None) -> ErrorInfo:
 def _info(
     fields: Mapping[str, Raw], message: str, status: int | None, error: Raw | None = None
 ) -> ErrorInfo:
-    # Servers put an HTTP status, or a number of their own, where OpenAI has a word.
+    # Servers send an HTTP status, or a number of their own, where OpenAI sends a word.
     numbers = [read_int(fields.get(name)) for name in ("code", "status", "status_code")]
     stated = next((number for number in numbers if number and 400 <= number <= 599), None)
     words = (read_fragment(fields.get("code")), *(str(number) for number in numbers if number))

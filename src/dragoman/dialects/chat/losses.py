@@ -1,4 +1,4 @@
-"""What Chat Completions cannot say, and what is done about it unless the operator's policy says otherwise."""
+"""What Chat Completions cannot express, and what happens to it unless the operator's policy says otherwise."""
 
 from dragoman.core.aliases import IdLimits, NameLimits
 from dragoman.core.losses import REQUEST_LOSSES, LossBook, LossRule, LossTable, foreign_noter
@@ -9,7 +9,7 @@ from dragoman.model.parts import Extra
 DEFAULT_TARGET = Target(
     dialect="chat",
     names=NameLimits(pattern="[a-zA-Z0-9_-]", max_length=64),
-    # OpenAI takes any characters but no more than 40 of them; other servers are not stricter.
+    # OpenAI accepts any characters but at most 40; other servers are not stricter.
     ids=IdLimits(pattern=r"[\x21-\x7e]", max_length=40),
     schemas=SchemaRules(),
 )
@@ -31,7 +31,7 @@ LOSSES: LossTable = {
     "provider_result": LossRule("the result of a tool the provider ran has no field", "drop"),
     "seal": LossRule("a signature or encrypted reasoning has no field", "drop"),
     "annotation": LossRule(
-        "a citation that is not about a URL has no form, and what one quotes has no field", "drop"
+        "a citation without a URL has no form, and a citation's quotation has no field", "drop"
     ),
     "opaque_part": LossRule("an item of another dialect that has no meaning here", "drop"),
     "reasoning_sections": LossRule(
@@ -40,7 +40,7 @@ LOSSES: LossTable = {
     ),
     # --- answers
     "output_media": LossRule(
-        "an image in an answer is written as `images`, as some servers do; of sounds the first, without its type; "
+        "an image in an answer is written as `images`, as some servers do; only the first sound is written, without its type; "
         "other media have no form",
         "carry",
     ),
@@ -48,7 +48,7 @@ LOSSES: LossTable = {
         "the finish reason is more exact than Chat's words for it; the nearest is written", "carry"
     ),
     "stop_sequence": LossRule(
-        "which stop sequence matched is written as `stop_reason`, as vLLM does", "carry"
+        "the stop sequence that matched is written as `stop_reason`, as vLLM does", "carry"
     ),
     "amended_text": LossRule("text that was changed after it had been streamed", "drop"),
     "parallel_functions": LossRule("a client that uses `functions` can get one call only", "drop"),
@@ -71,10 +71,10 @@ LOSSES: LossTable = {
         "carry",
     ),
     "reasoning_settings": LossRule(
-        "how to reason can be said by effort only; a budget becomes the nearest effort", "carry"
+        "Chat has only an effort for reasoning; a budget becomes the nearest effort", "carry"
     ),
     "reasoning_off": LossRule(
-        "that the model is not to reason cannot be said; few models take the effort `none`", "drop"
+        "reasoning cannot be switched off; few models accept the effort `none`", "drop"
     ),
     "cache_control": LossRule(
         "a cache breakpoint is an extension that strict servers refuse", "drop"
@@ -92,20 +92,20 @@ LOSSES: LossTable = {
     "logprobs": LossRule("log probabilities of an earlier answer have no field", "drop"),
     "media": LossRule("this kind of media, or this way to refer to it, has no form", "refuse"),
     "top_k": LossRule("top_k is an extension that strict servers refuse", "drop"),
-    "include": LossRule("there is no `include`", "drop"),
+    "include": LossRule("Chat has no `include`", "drop"),
     "long_user": LossRule("a user id of over 64 characters; a hash of it is sent", "carry"),
     "metadata": LossRule("OpenAI refuses metadata for answers that it does not store", "drop"),
-    "store": LossRule("whether an answer is kept is not the upstream's to settle", "drop"),
+    "store": LossRule("the gateway, not the upstream, decides whether an answer is stored", "drop"),
     "response_format": LossRule("the upstream has no such format", "drop"),
     "unknown_field": LossRule("a field of another dialect, or one that has no place here", "drop"),
 }
 
 
 note_foreign = foreign_noter("chat")
-"""Declare the fields of another dialect that stay behind and may be missed."""
+"""Note as losses the fields of another dialect that are not written and may be missed."""
 
 
 def note_extra(book: LossBook, extra: Extra | None, where: str) -> None:
-    """Declare fields, whoever's they are, where there is no place for any."""
+    """Note as a loss the extra fields of any dialect, where Chat has no place for extra fields."""
     if extra is not None and extra.fields:
         book.note("unknown_field", where, ", ".join(sorted(extra.fields)))

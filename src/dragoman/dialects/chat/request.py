@@ -1,9 +1,9 @@
-"""Requests, both ways.
+"""Reads and writes requests.
 
-Reading takes what clients of Chat Completions send, OpenAI's fields and the extensions of other servers; fields without
-a home ride in `extra`, which also distinguishes a request of this dialect from others. Writing makes a request of any dialect
-one that a Chat server accepts. The page of this dialect lists what reading and writing it does not give back
-as it was.
+The reader takes what clients of Chat Completions send: OpenAI's fields and the extensions of other servers. Fields that
+`Request` does not have are kept in `extra`, which also marks a request as one of this dialect. The writer turns a request
+of any dialect into one that a Chat server accepts. `docs/dialects/chat.md` lists what changes when a request is read and
+written again.
 """
 
 from collections.abc import Mapping
@@ -49,13 +49,13 @@ from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
 
-_OUTER = "response_format"  # under which fields beside `json_schema` are kept
+_OUTER = "response_format"  # the key in `extra` for fields beside `json_schema`
 _SCHEMA_FIELDS = frozenset({"name", "description", "schema", "strict"})
 _REASONING_FIELDS = frozenset({"effort", "max_tokens", "enabled"})
 
 
 def read_format(fields: Fields, _key: str) -> ResponseFormat | None:
-    """`response_format`. A type that nobody knows is kept whole."""
+    """Read `response_format`. A format of an unknown type is kept whole."""
     form = ask_present(fields, "response_format")
     if form is None:
         return None
@@ -110,7 +110,7 @@ def write_format(form: ResponseFormat, book: LossBook) -> dict[str, object]:
 
 
 def read_reasoning(fields: Fields, _key: str) -> ReasoningSettings | None:
-    """`reasoning_effort`, or OpenRouter's `reasoning`."""
+    """Read `reasoning_effort`, or OpenRouter's `reasoning`."""
     effort = ask_text(fields, "reasoning_effort")
     reasoning = ask_present(fields, "reasoning")
     if reasoning is None:
@@ -125,7 +125,7 @@ def read_reasoning(fields: Fields, _key: str) -> ReasoningSettings | None:
 
 
 def write_reasoning(settings: ReasoningSettings, book: LossBook) -> dict[str, object]:
-    """An effort. That there should be no reasoning at all is not said: few models take `none`."""
+    """Write the settings as an effort. Reasoning is never switched off: few models accept `none`."""
     own: dict[str, Raw] = own_fields("chat", settings.extra)
     if "reasoning" in own:
         stated = {
@@ -150,10 +150,10 @@ def write_reasoning(settings: ReasoningSettings, book: LossBook) -> dict[str, ob
 
 
 def decode_request(body: bytes) -> Request:
-    """A request of this dialect.
+    """Read a request of this dialect.
 
     Raises:
-        RequestRefused: it cannot be understood; `param` says where.
+        RequestRefused: the request is malformed; `param` says where.
     """
     return _read_fields(present(request_fields(body)))
 
@@ -213,7 +213,7 @@ SETTINGS = SettingTable(
     },
 )
 MAPPED = SETTINGS.fields - {"max_completion_tokens"}
-"""Fields with a home. `max_completion_tokens` has one too, but which of the two names a client used is kept."""
+"""Fields that `Request` has. It has `max_completion_tokens` too, but `extra` keeps which of the two names a client used."""
 
 
 def _read_fields(fields: Fields) -> Request:
@@ -226,7 +226,7 @@ def _read_fields(fields: Fields) -> Request:
 
 
 def _read_extra(fields: Fields) -> dict[str, Raw]:
-    """Fields without a home; and those that are not every server's, to be written under the same name again."""
+    """Return the fields that `Request` does not have, and those whose name must be kept because only some servers have them."""
     rest = without(fields, MAPPED)
     if "max_completion_tokens" in fields and "max_tokens" in fields:
         rest["max_tokens"] = fields["max_tokens"]
@@ -244,10 +244,10 @@ def encode_request(
     target: Target = DEFAULT_TARGET,
     policy: Mapping[str, LossAction] | None = None,
 ) -> EncodedRequest:
-    """The request as a Chat server accepts it.
+    """Write a request as a Chat server accepts it.
 
     Raises:
-        RequestRefused: it says what cannot be said here and the policy refuses to lose it.
+        RequestRefused: it contains what Chat cannot express and the policy refuses to lose.
     """
     book = LossBook(LOSSES, policy)
     own = dict(own_fields("chat", request.extra))
@@ -289,7 +289,7 @@ def encode_request(
 
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """The conversation with its calls and results paired, and what was done to it."""
+    """Return the conversation with its calls and results paired, and the repairs."""
     return pair_results(request.turns)
 
 
@@ -298,15 +298,15 @@ def _write_stream(request: Request, own: dict[str, Raw], *, is_own: bool) -> dic
     if request.include_usage is not None:
         options["include_usage"] = request.include_usage
     elif request.stream and not is_own:
-        # The other dialects always report usage; Chat does only when asked.
+        # The other dialects always report usage; Chat does so only on request.
         options["include_usage"] = True
     return {"stream_options": options} if options else {}
 
 
 def _write_limits(request: Request, own: dict[str, Raw], target: Target) -> dict[str, object]:
-    """Nearly every server reads `max_tokens`; OpenAI's reasoning models insist on the newer name.
+    """Write the limit. Nearly every server reads `max_tokens`; OpenAI's reasoning models require the newer name.
 
-    A client that used the newer name means it, whatever the target reads by default.
+    A client's newer name is kept, whatever the target reads by default.
     """
     if request.max_tokens is None:
         return {}
@@ -327,7 +327,7 @@ def _write_sampling(request: Request, own: dict[str, Raw], book: LossBook) -> di
 
 
 def _settle_foreign(request: Request, settings: dict[str, object], book: LossBook) -> None:
-    """What a request of another dialect says about itself, as far as a Chat server takes it."""
+    """Reduce the user, metadata and store settings of another dialect's request to what a Chat server accepts."""
     if request.user is not None:
         put(settings, "user", settle_user(request, book))
     if request.metadata is not None and book.note("metadata", "metadata") != "carry":

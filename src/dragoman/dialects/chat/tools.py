@@ -1,4 +1,4 @@
-"""Tools and the choice among them, both ways: functions, custom tools, and the older `functions` and `function_call`."""
+"""Reads and writes tools and the tool choice: functions, custom tools, and the older `functions` and `function_call`."""
 
 from typing import assert_never, cast
 
@@ -55,7 +55,7 @@ def is_legacy(tool: Tool) -> bool:
 
 
 def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:
-    """Raises RequestRefused for a tool that cannot be read."""
+    """Read `tools` and `functions`. Raises RequestRefused for a tool that cannot be read."""
     legacy = [
         _read_legacy(_object(raw, f"{LEGACY_TOOLS}[{index}]"), f"{LEGACY_TOOLS}[{index}]")
         for index, raw in enumerate(ask_list(fields, LEGACY_TOOLS) or ())
@@ -69,7 +69,7 @@ def read_tools(fields: Fields, _key: str) -> tuple[Tool, ...]:
 
 @remembered
 def read_list(value: Raw) -> CachedTools:
-    """The same for `tools` alone."""
+    """Read `tools` alone."""
     return CachedTools(
         _read_tool(_object(raw, f"tools[{index}]"), f"tools[{index}]")
         for index, raw in enumerate(ask_list({"tools": value}, "tools") or ())
@@ -77,7 +77,7 @@ def read_list(value: Raw) -> CachedTools:
 
 
 def read_choice(fields: Fields, name: str) -> ToolChoice | None:
-    """The choice in this field. Raises RequestRefused for one that nobody knows."""
+    """Read the tool choice in this field. Raises RequestRefused for an unknown choice."""
     value = None if name == LEGACY_CHOICE and "tool_choice" in fields else fields.get(name)
     if value is None:
         return None
@@ -169,7 +169,7 @@ def _read_grammar(inner: Fields) -> Grammar | None:
 
 
 def _has_more(form: Raw | None) -> bool:
-    """Whether a grammar's format says more than its grammar."""
+    """Whether a grammar's format has fields beside its grammar."""
     fields = read_present(form)
     return bool((fields.keys() | read_present(fields.get("grammar")).keys()) - _FORMAT_FIELDS)
 
@@ -192,7 +192,7 @@ def _read_choice(choice: dict[str, Raw], path: str) -> ToolChoice:
 
 
 def _nested_extra(fields: Fields, name: str, known: tuple[str, ...]) -> Extra | None:
-    """The fields without a home, those of the object under `name` under that name."""
+    """Return the unknown fields; those of the object under `name` stay under that name."""
     rest = {each: raw for each, raw in fields.items() if each not in (*known, name)}
     within = extra_of("chat", read_present(fields.get(name)), known)
     if within is not None:
@@ -209,7 +209,7 @@ def _read_ref(fields: Fields, path: str) -> ToolRef:
 
 
 def named_tools(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """Those that are sent under names of their own."""
+    """Return the tools that are sent under names of their own."""
     return made_of(tools, "chat: named", lambda: CachedTools(filter(is_named, tools)))
 
 
@@ -217,7 +217,7 @@ _Key = tuple[str | None, str]
 
 
 class _Written(Struct, frozen=True):
-    """A list of tools as fields of a request. `sent`: who is among them."""
+    """A list of tools as fields of a request. `sent`: namespace and name of each tool among them."""
 
     fields: dict[str, Raw]
     sent: frozenset[_Key]
@@ -237,7 +237,7 @@ class ToolWriter:
         self.repairs: tuple[Repair, ...] = ()
 
     def write(self, tools: tuple[Tool, ...], choice: ToolChoice | None) -> dict[str, object]:
-        """All fields of the request that are about tools."""
+        """Return all fields of the request that concern tools."""
         if not tools:
             return {}
         allowed = self._allowed(choice)
@@ -261,7 +261,7 @@ class ToolWriter:
         return ToolWriter(self._names, self._target, book, is_own=self._is_own)
 
     def _allowed(self, choice: ToolChoice | None) -> frozenset[_Key] | None:
-        """The only tools to send. A client of this dialect says it to an upstream that knows what it means."""
+        """Return the only tools to send; None for all. A client's choice of this dialect is passed to the upstream instead."""
         if choice is None or choice.mode != "allowed" or self._is_own:
             return None
         return frozenset((ref.namespace, ref.name) for ref in choice.allowed)
@@ -373,7 +373,7 @@ class ToolWriter:
     def _function(self, tool: Tool, where: str) -> dict[str, object]:
         if tool.kind == "custom":
             self._book.note("custom_tool", where, tool.name)
-            # The marks of this dialect belong to the tool, not to the function that stands for it.
+            # The extra fields of this dialect belong to the tool, not to the function that replaces it.
             tool = replace(wrapper_tool(tool), extra=None)
         elif tool.kind != "function":
             self._book.note("call_kind", where, tool.kind)
@@ -397,12 +397,12 @@ class ToolWriter:
         return out
 
 
-# What a choice of another dialect's is known by; what becomes of that is settled with the choice itself.
+# The fields by which other dialects express a choice. `ToolWriter._choice` handles them, so they are no losses.
 _CHOICE_FIELDS = frozenset({"type", "name", "tools", "server_label"})
 
 
 def _with_more(choice: object, own: dict[str, Raw]) -> object:
-    """A choice with the fields that have no home, where it is an object."""
+    """Add the unknown fields to a choice that is an object."""
     if not own or not isinstance(choice, dict):
         return choice
     out = dict(cast("dict[str, object]", choice))

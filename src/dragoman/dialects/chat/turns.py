@@ -1,7 +1,7 @@
-"""The conversation of a request, both ways: `messages` to turns and turns to `messages`.
+"""Reads `messages` to turns, and writes turns as `messages`.
 
-A message as nearly all are is read by its type alone; any other is read field by field. Where both can read a message they
-say the same. Chat has no error flag for results, so the mark of `core.pairing` carries it.
+A regular message, as nearly all are, is read by its typed shape; any other is read field by field. Both ways give the same
+turn for a regular message. Chat has no error flag for results, so the text carries the mark of `core.pairing`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -70,12 +70,12 @@ _Entry = dict[str, object] | Raw  # of a content list
 _Content = str | list[_Entry]
 
 _is_head = attrgetter("head")
-# Between texts that were items of their own elsewhere and share a message here.
+# Stands between texts that are separate items in other dialects and share a message here.
 _BETWEEN = "\n\n"
 
 
 def wire_name(call: Call) -> tuple[str | None, str]:
-    """What a call is known by: (namespace, name). A kind without a name is named for itself."""
+    """Return the namespace and the name of a call. A call without a name gets the name of its kind."""
     return call.namespace, call.name or call.kind
 
 
@@ -125,7 +125,7 @@ class MessageWriter:
         else:
             message = {"role": self._role(turn), "content": self._plain(turn.parts, where)}
             if not message["content"] and not self._is_own:
-                return ()  # of what it said nothing could be written
+                return ()  # nothing of the turn could be written
         if turn.name is not None:
             message["name"] = turn.name
         cache = self._cache(turn.cache, where)
@@ -134,13 +134,13 @@ class MessageWriter:
         return (message | own_fields("chat", turn.extra),)
 
     def _role(self, turn: Turn) -> str:
-        """`developer` is OpenAI's alone; `system` every server knows."""
+        """Return the role to write: only OpenAI has `developer`, and every server has `system`."""
         return turn.role if self._is_own or turn.role != "developer" else "system"
 
     # --- content ------------------------------------------------------------------------------------------------------
 
     def _content(self, parts: Iterable[Part], where: str) -> _Content:
-        """A string where one text is all there is, else a list."""
+        """Return a string for a single text, else a list."""
         written = (self._part(part, where) for part in parts)
         entries = [entry for entry in written if entry is not None]
         if not entries:
@@ -149,7 +149,7 @@ class MessageWriter:
         return entries if text is None or len(entries) > 1 else text
 
     def _plain(self, parts: Iterable[Part], where: str) -> _Content:
-        """Content where most servers take strings only: several texts are joined, unless they came as a list."""
+        """Return content where most servers accept only strings: several texts are joined, unless they came as a Chat list."""
         content = self._content(parts, where)
         if isinstance(content, str) or self._is_own:
             return content
@@ -319,7 +319,7 @@ class MessageWriter:
         return message | own
 
     def _move(self, parts: Iterable[Part], where: str, moved: list[_Entry]) -> Iterable[Part]:
-        """A result's content with its media moved elsewhere, and a line of text in the place of each."""
+        """Return a result's content with its media moved to `moved`, and a line of text in place of each."""
         for part in parts:
             entry = self._media(part, where) if isinstance(part, Media) else None
             if entry is None or not isinstance(part, Media):
@@ -330,7 +330,7 @@ class MessageWriter:
             yield Text(text=f"[{part.kind} {len(moved)} of the next message]")
 
     def _mark(self, content: _Content, where: str) -> _Content:
-        """The error flag, in front of the first text."""
+        """Write the error flag in front of the first text."""
         if not self._is_own:
             self._book.note("error_flag", where)
         if isinstance(content, str):
@@ -346,13 +346,13 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 def _described(media: Media) -> str:
-    """What media there are, and how they are referred to."""
+    """Describe the kind of media and how it is referred to."""
     by = "file_id" if media.file_id is not None else "url" if media.url is not None else "data"
     return f"{media.kind} by {by}"
 
 
 def _bare_text(entry: _Entry) -> str | None:
-    """The text of an entry that has nothing else."""
+    """Return the text of an entry that has only a text; else None."""
     if not isinstance(entry, dict) or entry.keys() != {"type", "text"}:
         return None
     text = entry["text"]
@@ -364,7 +364,7 @@ _decode_all = typed_decoder(list[TypedMessage])
 
 
 def read_typed(message: Raw) -> Turn | None:
-    """The turn of a message; None if a closer look is needed."""
+    """Read a regular message; None if it must be read field by field."""
     try:
         return _turn_of(_decode(message))
     except FAST_FAILURES:
@@ -372,7 +372,7 @@ def read_typed(message: Raw) -> Turn | None:
 
 
 def read_all_typed(messages: Raw) -> tuple[Turn, ...] | None:
-    """The turns of a list of messages, all read at once: half the cost of one by one. None if a closer look is needed."""
+    """Read a list of regular messages at once, at half the cost of one by one; None if one must be read field by field."""
     try:
         turns = [_turn_of(message) for message in _decode_all(messages)]
     except FAST_FAILURES:
@@ -382,7 +382,7 @@ def read_all_typed(messages: Raw) -> tuple[Turn, ...] | None:
 
 
 def _turn_of(message: TypedMessage) -> Turn | None:
-    """The turn, if its role is one that these fields have a meaning for."""
+    """Return the turn; None if a field has no meaning for the message's role."""
     content = message.content
     texts: tuple[Text, ...]
     if isinstance(content, str):
@@ -429,7 +429,7 @@ _MARK = Extra("chat", {LEGACY_CHOICE: Raw(b"true")})
 
 
 def read_turns(fields: Fields, key: str) -> tuple[Turn, ...]:
-    """Raises RequestRefused for a message that cannot be read, and where there is none."""
+    """Read `messages`. Raises RequestRefused for a message that cannot be read, and for an empty list."""
     value = fields[key]
     turns = read_all_typed(value)
     if turns:
@@ -464,7 +464,7 @@ class _TurnReader:
         if role == "assistant":
             parts = self._assistant(fields, content, path)
         if cache is not None and parts:
-            # The message's own breakpoint stands where that of its last part would.
+            # A cache breakpoint on the message is the same place as one on its last part.
             parts = (*parts[:-1], _without_cache(parts[-1]))
         return Turn(
             role=role,
@@ -598,7 +598,7 @@ def _input(entry: CallEntry) -> str:
 def _unmark(
     content: tuple[ContentPart, ...],
 ) -> tuple[tuple[Text | Media | Opaque, ...], bool]:
-    """A result's content without the mark of an error, and whether it had one."""
+    """Return a result's content without the error mark, and whether it had the mark."""
     kept = tuple(Text(text=part.text) if isinstance(part, Refusal) else part for part in content)
     if not kept or not isinstance(kept[0], Text):
         return kept, False

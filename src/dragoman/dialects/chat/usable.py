@@ -1,9 +1,9 @@
-"""Which chunks every client can use as they came.
+"""Decides which chunks every client can use unchanged.
 
 A usable stream has the envelope (`id`, `object`, `created`, `model`) on every chunk, a role in the first delta of a
 choice, an index on every call, id, type and name of a call in its first delta, strings for arguments, calls one after
-the other, and one known finish per choice. Null or absent content, repeated ids, empty names in later deltas, usage
-anywhere, `event:` lines and comments harm nobody.
+the other, and one known finish per choice. All clients accept null or absent content, repeated ids, empty names in later
+deltas, usage in any chunk, `event:` lines and comments.
 """
 
 from collections.abc import Sequence
@@ -50,8 +50,10 @@ class ChatCheck:
         self._model = context.model
         self._id = ""
         self._calls: dict[int, list[str]] = {}  # choice -> the ids of its calls
-        self._ahead = 0  # calls and finishes that came and whose events did not
-        # How plain deltas begin, up to their choices, and what to send instead.
+        self._ahead = (
+            0  # calls and finishes that were received and whose events were not emitted yet
+        )
+        # The bytes of plain deltas before their choices, and the bytes to send in their place.
         self._head = _UNKNOWN_HEAD
         self._new_head: bytes | None = None
 
@@ -118,12 +120,12 @@ class ChatCheck:
         return FrameVerdict(input_size=input_size, model=chunk.model)
 
     def _is_own(self, chunk: UsableEnvelope) -> bool:
-        """Whether a chunk belongs to this answer; clients know an answer by its id."""
+        """Whether a chunk belongs to this answer: clients identify an answer by its id."""
         self._id = self._id or chunk.id
         return bool(chunk.id) and chunk.id == self._id
 
     def _look_at_rest(self, chunk: UsableChunk) -> FrameVerdict:
-        """A chunk without choices: usage, or Azure's first, which has no id yet."""
+        """Check a chunk without choices: usage, or Azure's first chunk, which has no id yet."""
         if chunk.id and self._id and chunk.id != self._id:
             return FrameVerdict(
                 problem=f"expected a chunk of {self._id!r}, got one of {chunk.id!r}"
@@ -132,7 +134,7 @@ class ChatCheck:
         return FrameVerdict(model=chunk.model or None, is_stray=is_unwanted)
 
     def _look_at_choice(self, choice: UsableChoice) -> str:
-        """What is wrong with a choice of a chunk."""
+        """Return why some client cannot use a choice of a chunk; "" if all can."""
         index, delta = choice.index, choice.delta
         if index not in self._calls:
             if not delta.role:
@@ -156,7 +158,7 @@ class ChatCheck:
         return ""
 
     def _look_at_call(self, call: UsableCall, ids: list[str]) -> str:
-        """An entry either opens the next call with all that clients need, or continues the last one."""
+        """Check that an entry opens the next call with all that clients need, or continues the last call."""
         if call.index == len(ids):
             if not call.id or not call.type or not call.name:
                 return "expected id, type and name in the first delta of a call"
@@ -170,7 +172,10 @@ class ChatCheck:
         return ""
 
     def _learn(self, raw: bytes) -> bytes | None:
-        """A plain delta that does not begin as the last one: the envelope may stand elsewhere, or have changed."""
+        """Check a plain delta whose beginning differs from the last one's, and remember its beginning.
+
+        The envelope may follow the choices, or may have changed.
+        """
         start = raw.find(b"data:") + len(b"data:")
         data = raw[start:].strip()
         try:
@@ -183,7 +188,7 @@ class ChatCheck:
         try:
             whole = decode_usable_envelope(head[start:] + _NO_CHOICES)
         except FAST_FAILURES:
-            whole = None  # something of the envelope stands behind the choices
+            whole = None  # a field of the envelope follows the choices
         self._head = head if whole == envelope else _UNKNOWN_HEAD
         self._new_head = None
         if self._model is None or self._model == envelope.model:
@@ -202,7 +207,7 @@ class ChatCheck:
 
 
 def is_usable_body(data: bytes, context: EncodeContext) -> bool:
-    """Whether every client can use a whole answer as it came, as far as its reader has no objection."""
+    """Whether every client can use a whole body unchanged, provided that its reader reported no problem."""
     try:
         body = decode_usable_body(data)
     except FAST_FAILURES:
@@ -228,7 +233,7 @@ def _is_usable_call(call: UsableWholeCall) -> bool:
 
 
 def _look_at_error(data: bytes, problem: str) -> FrameVerdict:
-    """A chunk that clients cannot read as one of an answer, for the reason given."""
+    """Check a chunk that is not a usable part of an answer because of `problem`: it may be an error chunk."""
     try:
         error = decode_usable_error(data).error
     except FAST_FAILURES:
@@ -236,5 +241,5 @@ def _look_at_error(data: bytes, problem: str) -> FrameVerdict:
     return (
         FrameVerdict(is_error=True)
         if error.message
-        else FrameVerdict(problem="expected the error to say why")
+        else FrameVerdict(problem="expected an error with a message, got an empty message")
     )

@@ -1,6 +1,6 @@
-"""Token counts, both ways. Chat's counts include cached tokens, as ours do.
+"""Reads and writes token counts. Chat's input count includes cached tokens, as `Usage` does.
 
-Counts without a home (prediction tokens, a price) ride in `extra`: a details object that has some is kept whole.
+Other counts (prediction tokens, a price) are kept in `extra`; a details object with such counts is kept whole.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ def read_usage(value: Raw) -> Usage:
 
 
 def _read_odd(value: Raw) -> Usage:
-    """Counts that are missing or of another type, and fields that have no home."""
+    """Read usage with missing counts, counts of another type, or unknown fields."""
     counts = _stated(loads(bytes(value)))
     given = _stated(counts.get(_INPUT_DETAILS))
     made = _stated(counts.get(_OUTPUT_DETAILS))
@@ -65,7 +65,7 @@ def _read_odd(value: Raw) -> Usage:
     if made.keys() - KNOWN_OUTPUT:
         unknown.add(_OUTPUT_DETAILS)
     extra = extra_of("chat", read_present(value), KNOWN - unknown) if unknown else None
-    # DeepSeek counts beside the details, and so do servers in front of Anthropic.
+    # DeepSeek, and servers in front of Anthropic, put these counts beside the details.
     either = {**counts, **given} if unknown else given
     return Usage(
         input=_count(counts, "prompt_tokens", "input_tokens"),
@@ -112,7 +112,7 @@ def _count(counts: Mapping[str, object], name: str, other: str) -> int | None:
 
 
 def _stated(counts: object) -> dict[str, object]:
-    """The fields of an object that are not null; none for any other value."""
+    """Return the fields of an object that are not null; an empty dict for any other value."""
     if not isinstance(counts, dict):
         return {}
     fields = cast("dict[str, object]", counts)

@@ -1,8 +1,8 @@
-"""The spellings of Chat Completions, OpenAI's own and those of servers that imitate it.
+"""The field names and values of Chat Completions, OpenAI's own and those of servers that imitate it.
 
 `HotChunk` is the shape of nearly every frame: one choice with one text, reasoning or arguments delta and nothing else.
-Whatever else a frame says (a finish, usage, an error, a call's first delta) does not fit it and is read field by field
-instead. Fields typed `None` may be null but not more.
+A frame with anything else (a finish, usage, an error, a call's first delta) does not fit; it is read as a `UsualChunk`
+or field by field. Fields typed `None` may be null or absent.
 
 Specification: the `openai` SDK, `openai.types.chat`.
 """
@@ -50,7 +50,7 @@ class HotDelta(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class HotChoice(Struct, gc=False, forbid_unknown_fields=True):
-    """The last fields decorate every delta of some servers; they are looked at only where a choice finishes."""
+    """Some servers send the last fields with every delta; they are read only where a choice finishes."""
 
     delta: HotDelta
     index: int = 0
@@ -60,14 +60,14 @@ class HotChoice(Struct, gc=False, forbid_unknown_fields=True):
     matched_stop: None = None
     native_finish_reason: None = None
     error: None = None
-    # `Raw | None` would mean null and nothing else; `Raw` means anything, null too.
+    # `Raw | None` would accept only null; `Raw` accepts anything, also null.
     content_filter_results: Raw = _NULL
     content_filter_offsets: Raw = _NULL
     token_ids: Raw = _NULL
 
 
 class HotChunk(Struct, gc=False):
-    """Other fields of a chunk are those of the first one again, which is read whole."""
+    """Other fields of a chunk repeat those of the first chunk, which is read field by field."""
 
     choices: tuple[HotChoice]
     usage: None = None
@@ -112,7 +112,7 @@ class UsualChoice(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class UsualChunk(Struct, gc=False, forbid_unknown_fields=True):
-    """A role, the first words, the beginning of a call, a finish, usage: what most servers say in every stream."""
+    """A role, the first text, the beginning of a call, a finish, usage: the other chunks of nearly every stream."""
 
     choices: list[UsualChoice]
     id: str | None = None
@@ -126,7 +126,7 @@ class UsualChunk(Struct, gc=False, forbid_unknown_fields=True):
 
     @property
     def is_odd(self) -> bool:
-        """Whether something is to be said of it, and it must be read field by field: an empty id or name, a failure."""
+        """Whether the chunk must be read field by field: it has an empty id or name, or a failure."""
         for choice in self.choices:
             if choice.finish_reason in FAILED_FINISHES:
                 return True
@@ -137,18 +137,18 @@ class UsualChunk(Struct, gc=False, forbid_unknown_fields=True):
 
 
 decode_usual = typed_decoder(UsualChunk)
-"""Read field by field, these frames make a flood cost up to 1.09 times and a small stream 1.08 times as much."""
+"""Without this shape a flood costs up to 1.09 times and a small stream 1.08 times as much."""
 
 # --- known fields: all others are kept as extra -----------------------------------------------------------------------
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
-"""Where servers put a model's thoughts as text: DeepSeek and vLLM, OpenRouter and newer vLLM, Copilot, Ollama."""
+"""The fields for reasoning as text: of DeepSeek and vLLM, OpenRouter and newer vLLM, Copilot, Ollama."""
 
 SEALED_FIELDS = ("reasoning_details", "thinking_blocks")
-"""Thoughts as a list with their seals: OpenRouter's and LiteLLM's. They repeat what a field above says."""
+"""The fields for reasoning as a list with seals: OpenRouter's and LiteLLM's. They repeat a field of `REASONING_FIELDS`."""
 
 CHUNK_FIELDS = frozenset(
-    # `obfuscation` is random padding against traffic analysis; it means nothing and is not kept.
+    # `obfuscation` is random padding against traffic analysis; it is not kept.
     {"id", "object", "created", "model", "choices", "usage", "obfuscation", "error"}
 )
 CHOICE_FIELDS = frozenset(
@@ -195,8 +195,8 @@ MESSAGE_FIELDS: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-"""Of the messages of a request, by who speaks; system texts have the user's. What else answers have (`annotations`,
-`images`) rides along when they are sent back."""
+"""The known fields of a request's messages, by role; system messages have those of the user. Other fields of answers
+(`annotations`, `images`) are kept as extra when the client sends them back."""
 CALL_FIELDS = frozenset(
     {
         "index",
@@ -224,7 +224,7 @@ FINISHES: Mapping[str, FinishReason] = {
     "tool_calls": "tool_calls",
     "content_filter": "content_filter",
     "function_call": "tool_calls",
-    # What imitators say instead: other dialects' words, and names of tokens.
+    # What imitators send instead: words of other dialects, and names of tokens.
     "end_turn": "stop",
     "eos": "stop",
     "eos_token": "stop",
@@ -242,7 +242,7 @@ FINISHES: Mapping[str, FinishReason] = {
 """By the lower-case spelling: Gemini's are upper-case."""
 
 FAILED_FINISHES = frozenset({"error", "network_error", "insufficient_system_resource"})
-"""Finish reasons that say the server failed: OpenRouter's and Mistral's, Zhipu's, DeepSeek's."""
+"""Finish reasons that mean the server failed: OpenRouter's and Mistral's, Zhipu's, DeepSeek's."""
 
 CUT_REASONS: frozenset[FinishReason | None] = frozenset(
     {"length", "context_window", "content_filter", "refusal", "cancelled"}
@@ -281,7 +281,7 @@ BUILTIN_KINDS: Mapping[str, CallKind] = {
 
 LEGACY_TOOLS = "functions"
 LEGACY_CHOICE = "function_call"
-"""What tools, and the choice among them, were called before there were tools. A message's call had the latter name too."""
+"""The older names of `tools` and `tool_choice`. A call in a message is named `function_call` too."""
 
 # --- what every client can use as it came -----------------------------------------------------------------------------
 
@@ -403,7 +403,7 @@ decode_usable_body = typed_decoder(UsableBody)
 
 # --- requests and bodies, read and written by their types ------------------------------------------------------------
 #
-# What has any other field does not fit and is read field by field.
+# A message or body with any other field does not fit and is read field by field.
 
 _Object = dict[str, object]  # a written body has a field `object`, which hides the type
 
@@ -464,7 +464,7 @@ class BodyChoice(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class TypedBody(Struct, gc=False):
-    """All but what has no home: that is what remains of the object's fields."""
+    """The fields that the canonical answer has; the reader takes all others from the object itself."""
 
     choices: tuple[BodyChoice]
     id: str | None = None
