@@ -1,4 +1,4 @@
-"""Anthropic Messages: streams, bodies and requests, both ways."""
+"""Anthropic Messages: reads and writes streams, bodies and requests."""
 
 from dragoman.dialects.messages.body import read_body, read_typed, write_body
 from dragoman.dialects.messages.decode import MessagesReader

@@ -1,8 +1,8 @@
-"""Content blocks to parts: the one place that knows what each block type means, for streams, bodies and requests.
+"""Reads content blocks to parts, for streams, bodies and requests. `render` writes parts as blocks.
 
-A block that has no meaning here, or lacks what its type promises, is kept whole as `Opaque`. Provider-run calls and
-their results always carry an `extra` of this dialect, even an empty one: it says that they are the vendor's own and may
-be sent back to it. Ids stand as they came. Writing parts as blocks is the business of `render`.
+A block of an unknown type, or without a field that its type requires, is kept whole as `Opaque`. Provider-run calls and
+their results always have an `extra` of this dialect, even an empty one: it marks them as the vendor's own, which may be
+sent back to it. Ids are not changed.
 """
 
 from base64 import b64encode
@@ -64,7 +64,7 @@ _CALL_BLOCKS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
 def check_block(block: Fields) -> None:
-    """Raises MalformedJson for a block that is known, but whose text, name or input is of a type that it never has."""
+    """Raise MalformedJson for a block of a known type whose text, name or input has the wrong JSON type."""
     kind = expect_text(block.get("type"), "a block's type")
     if kind == "text":
         expect_text(block.get("text"), "the text of a block")
@@ -74,7 +74,7 @@ def check_block(block: Fields) -> None:
 
 
 def check_delta(delta: Fields) -> None:
-    """The same for a delta of a block."""
+    """Raise MalformedJson for a delta without a type, or whose text or input has the wrong JSON type."""
     kind = expect_text(delta.get("type"), "a delta's type")
     if kind is None:
         raise MalformedJson("expected a type in a delta, got none")
@@ -85,13 +85,13 @@ def check_delta(delta: Fields) -> None:
 
 
 def _check_input(value: Raw | None, what: str) -> None:
-    """Tool input is text on the wire, or an object."""
+    """Raise MalformedJson for tool input that is neither a string nor an object."""
     if value is not None and bytes(memoryview(value)[:1]) != b"{":
         expect_text(value, what)
 
 
 def part_from_block(block: Fields, whole: Raw) -> Part:
-    """What a block means. A call without an id or a name has them empty; the caller decides what that is worth."""
+    """Read a block. A call without an id or a name gets an empty one; the caller decides whether to accept it."""
     kind = type_of(block)
     reader = _READERS.get(kind)
     if reader is None and kind.endswith(RESULT_SUFFIX):
@@ -101,7 +101,7 @@ def part_from_block(block: Fields, whole: Raw) -> Part:
 
 
 def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
-    """The content of a result: a string, or blocks."""
+    """Read the content of a result: a string, or blocks."""
     if content is None or not is_present(content):
         return ()
     text = read_text(content)
@@ -121,7 +121,7 @@ def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
 
 
 def annotation_from_citation(citation: Raw) -> Annotation | None:
-    """A citation, kept raw. The vendor's offsets point into its sources, not into the answer, so none are read."""
+    """Read a citation, and keep it raw. The vendor's offsets point into its sources, not into the answer: they are not read."""
     if not is_object(citation):
         return None
     fields = read_object(citation)
@@ -135,7 +135,7 @@ def annotation_from_citation(citation: Raw) -> Annotation | None:
 
 
 def seals_from_redacted(data: str) -> tuple[Seal, ...]:
-    """Redacted thinking is the vendor's own, unless it is an envelope of ours."""
+    """Read the seals of redacted thinking: the vendor's own, or those in this gateway's envelope."""
     seals = seals_from_signature(data)
     if seals == (Seal("signature", data),):
         return (Seal("redacted", data),)
@@ -146,10 +146,10 @@ _INVALID_OPENING = b'{"%s":' % INVALID_KEY.encode()
 
 
 def input_of(value: Raw | None) -> str:
-    """A call's input as source text: an object by its exact bytes; a string is taken for the text itself.
+    """Return a call's input as source text: the exact bytes of an object, or the text of a string.
 
-    Empty if there is none; whether that means `{}` depends on whether the call was closed. A text that travelled under
-    `INVALID_KEY` because it is no object comes out as it was.
+    Empty if there is no input; whether that means `{}` depends on whether the call was closed. A text under `INVALID_KEY`,
+    which is no JSON object, is returned unchanged.
     """
     if value is None or not is_present(value):
         return ""
@@ -230,7 +230,7 @@ def _mcp_tool_result(block: Fields) -> Part:
 
 
 def _server_result(block: Fields) -> Part | None:
-    """`<name>_tool_result`: the content belongs to the vendor's own tool and is kept as it came."""
+    """Read `<name>_tool_result`: the content belongs to the vendor's own tool and is kept raw."""
     kind = type_of(block)
     call_id = read_text(block.get("tool_use_id"))
     content = block.get("content")
@@ -275,7 +275,7 @@ def _media(block: Fields, kind: MediaKind, name: str) -> Part | None:
         case "file":
             file_id = read_text(source.get("file_id"))
         case "text":
-            # Plain text stands as it is in this dialect alone; elsewhere a file is base64.
+            # Only this dialect sends plain text as it is; in all others a file is base64.
             text = read_text(source.get("data"))
             data = None if text is None else b64encode(text.encode("utf-8", "replace")).decode()
             rest["source"] = block["source"]
@@ -324,7 +324,7 @@ _decode_content = typed_decoder(cast("type[str | list[TypedBlock]]", str | list[
 
 
 def read_content(content: Raw) -> tuple[Part, ...] | None:
-    """The parts of a content list, or of a string that stands for one; None if a closer look is needed."""
+    """Read a regular content list, or a string in its place; None if it must be read block by block."""
     try:
         found = _decode_content(content)
     except FAST_FAILURES:

@@ -1,11 +1,11 @@
-"""Whole answers: a message body to events, and events to a message body.
+"""Reads a message body to events, and writes an answer as a message body.
 
-A body is read into an `Outcome` and unfolded, so that it means what the same answer means as a stream. One thing a body
-cannot show: whether a call that stands last in an answer cut by a limit is whole. It counts as incomplete.
+A body is read into an `Outcome` and unfolded, so that it gives the same events as the same answer in a stream. A body does
+not show whether the last call of an answer that a limit cut is whole: such a call counts as incomplete.
 
-A message as nearly all are (text, thinking, calls of the client's tools) is read and written by its type alone, which halves
-the cost of a small request; any other is read and written block by block. Where both ways can take an answer they say the
-same.
+A regular message, as nearly all are (text, thinking, calls of the client's tools), is read and written by its typed shape,
+which halves the cost of a small request; any other is read and written block by block. Both ways give the same result for a
+regular message.
 """
 
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ _decode = typed_decoder(TypedBody)
 
 
 def read_typed(data: bytes) -> Outcome | None:
-    """What a message amounts to; None if a closer look is needed."""
+    """Read a regular message; None if it must be read block by block."""
     try:
         message = _decode(data)
         fields = as_object(data, is_utf8=True)
@@ -97,7 +97,7 @@ def read_typed(data: bytes) -> Outcome | None:
         parts.append(part)
         if type(part) is Call:
             has_calls = True
-            # An object, as it must be: what else it may be, and what it may not, is for the closer look.
+            # The input must be an object; any other input is left to `read_body`.
             is_whole = part.input.startswith("{") and is_strict(part.input)
             if not part.call_id or not part.name or not is_whole:
                 return None
@@ -122,7 +122,7 @@ _WrittenBlock = WrittenText | WrittenCall | Block
 
 
 def write_typed(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes | None:
-    """The message of a plain answer; None if it must be written block by block."""
+    """Write the message of a regular answer; None if it must be written block by block."""
     parts = settled_parts(outcome, "messages")
     if parts is None:
         return None
@@ -162,7 +162,7 @@ _NO_DECODE = DecodeContext()
 
 
 def read_body(data: bytes, context: DecodeContext = _NO_DECODE) -> Step:
-    """The events of a whole answer. A body that is an error, or no message at all, gives Failed; nothing raises."""
+    """Decode a whole body. A body that is an error or not a message gives Failed; never raises."""
     found: list[tuple[str, str]] = []
     events = _BodyReader(context, found).read(data)
     return Step(data, events, tuple(Problem(1, kind, message) for kind, message in found))
@@ -220,7 +220,7 @@ class _BodyReader:
             else:
                 parts.append(part)
         if is_nameless:
-            message = "expected a name for every call, one has none and no tool fits it"
+            message = "expected a name for every call, got a call without a name that fits no tool"
             error = ErrorInfo(kind="protocol", message=message)
             outcome = Outcome(
                 response_id=response_id, choices=(Choice(parts=tuple(parts)),), error=error
@@ -291,7 +291,7 @@ class _BodyReader:
 
 
 def write_body(outcome: Outcome, context: EncodeContext, book: LossBook) -> bytes:
-    """A whole answer as a body; the error body if it failed or never ended. Losses are noted in `book`."""
+    """Write a whole answer as a body; an error body if it failed or never ended. Note losses in `book`."""
     body = write_typed(outcome, context, book)
     if body is None:
         error = _why_failed(outcome)
@@ -321,7 +321,7 @@ def _write_message(outcome: Outcome, context: EncodeContext, book: LossBook) -> 
             continue
         is_last = number == len(choice.parts) - 1
         if isinstance(part, Call) and part.status != "completed" and not is_last:
-            # Only of a call that stands last do clients know that a limit may have cut it.
+            # Clients expect only the last call to be cut by a limit.
             block["input"] = {INVALID_KEY: part.input}
         content.append(block)
     has_calls = any(
@@ -344,7 +344,7 @@ def _write_message(outcome: Outcome, context: EncodeContext, book: LossBook) -> 
 
 
 def _note_reports(outcome: Outcome, book: LossBook) -> None:
-    """Declare what stands beside the content and has no place."""
+    """Note as losses further choices, rate limits and counts that have no field."""
     if any(choice.index != 0 for choice in outcome.choices):
         book.note("choices")
     if outcome.limits is not None:
@@ -354,7 +354,7 @@ def _note_reports(outcome: Outcome, book: LossBook) -> None:
 
 
 def _why_failed(outcome: Outcome) -> ErrorInfo | None:
-    """The error to write instead of the answer, if there is no whole answer."""
+    """Return the error to write instead of the answer; None if the answer is whole."""
     if outcome.error is not None:
         return outcome.error
     if not outcome.completed:

@@ -1,14 +1,14 @@
-"""What one frame of a Messages stream means.
+"""Decodes the frames of a Messages stream to events.
 
     SILENT --message_start--> SPEAKING --message_delta with stop_reason--> ENDING --message_stop--> over
                                  '--message_stop, [DONE]: the reason is inferred-----------------^
 
-Between them blocks open, grow and close by their index; `open_blocks` keeps them. A block's own stop closes it; where that
-is missing, the message's end does. A call is complete when it was closed; empty input is `{}`. The vendor also closes
-the block that a limit cut, so a call that was closed without input, or with input that is no JSON, waits for what comes
-next: if the message then ends by a limit, the call is incomplete.
+Between them blocks open, grow and close by their index; `open_blocks` keeps them. A block's own stop closes it; where the
+stop is missing, the end of the message closes the block. A call is complete when it was closed; empty input is `{}`. The
+vendor also closes the block that a limit cut, so a call that was closed without input, or with input that is no JSON, waits
+for the next event: if the message then ends by a limit, the call is incomplete.
 
-Everything that made some client fail is reported in `problems`. What the vendor's own streams look like has no problems.
+`problems` reports everything that made some client fail. The vendor's own streams have no problems.
 """
 
 from collections.abc import Callable, Mapping
@@ -88,7 +88,7 @@ class MessagesReader:
         self._is_unnamed = False
 
     def find_delta(self, opening: bytes, data: bytes, /) -> tuple[OpenPart, str] | None:
-        """See `stream_decoder.FrameReader`. Read by its type alone."""
+        """See `stream_decoder.FrameReader`. Decodes by the typed shape alone."""
         if not opening.startswith(_DELTA):
             return None
         try:
@@ -106,7 +106,7 @@ class MessagesReader:
         return (part, delta.thinking) if is_plain and delta.thinking else None
 
     def read(self, frame: Frame) -> _Events:
-        """The events of one frame. Raises MalformedJson for a frame that is no JSON object."""
+        """Return the events of one frame. Raises MalformedJson for a frame that is not a JSON object."""
         data = frame.data
         name = frame.name.decode("utf-8", "replace")
         if data is None or not data.strip():
@@ -126,7 +126,7 @@ class MessagesReader:
         return self._read_unknown(kind, fields, Raw(data))
 
     def end(self) -> _Events:
-        """The wire has ended."""
+        """Return the last events: the stream has ended."""
         if self.over:
             return ()
         if self._is_finished:
@@ -139,7 +139,7 @@ class MessagesReader:
         return self.fail(ErrorInfo(kind="truncated", message=message))
 
     def fail(self, error: ErrorInfo) -> _Events:
-        """Close what is open as incomplete, then fail."""
+        """Return the events that close all open parts as incomplete, then Failed."""
         self._fail(error)
         return self._parts.take()
 
@@ -149,7 +149,7 @@ class MessagesReader:
         self._emit(Failed(error))
 
     def _read_empty(self, name: str, comment: bytes | None) -> _Events:
-        """A frame without data: a comment, something that keeps the connection open, or an event that lost its data."""
+        """Decode a frame without data: a comment, a frame that keeps the connection open, or an event that lost its data."""
         if name in EVENTS and name != "ping":
             raise MalformedJson(f"expected data with the event {name}, got none")
         if comment is None:
@@ -158,7 +158,7 @@ class MessagesReader:
         return (Noticed("comment", "messages", raw=Raw(dumps(text))),)
 
     def _read_done(self) -> _Events:
-        """`[DONE]` is another dialect's end. It is one here too, unless a call is not whole."""
+        """Decode `[DONE]`, the end of a Chat stream. It ends a Messages stream too, unless a call is incomplete."""
         done = Noticed("done", "messages")
         if self._is_finished:
             return (done, *self.end())
@@ -181,7 +181,7 @@ class MessagesReader:
         if not kind and not name:
             expect_text(fields.get("type"), "type")
         if kind not in EVENTS and kind != "error" and name in EVENTS:
-            kind = ""  # what it is called on its event line is all that can be read of it
+            kind = ""  # an unknown type on a known event line: the event line decides
         if not name:
             if not self._is_unnamed:
                 self._note("missing_event_name", f"expected an event: line with {kind or 'a name'}")
@@ -201,7 +201,7 @@ class MessagesReader:
         if self._is_started:
             self._note("repeated_start", "message_start came a second time")
             if self._has_content or response_id != self._response_id:
-                # A retry behind the upstream: joining two answers would make calls that nobody made.
+                # The upstream retried: joining two answers would produce calls that the model did not make.
                 text = "the upstream began a second answer in the same stream"
                 self._fail(ErrorInfo(kind="protocol", message=text))
             return
@@ -323,7 +323,7 @@ class MessagesReader:
             self._start({}, "")
 
     def _is_late(self, kind: str) -> bool:
-        """A block after the message's end changes nothing any more."""
+        """Report and skip block events after message_delta. True: the event is late."""
         if self._is_finished:
             self._note("after_finish", f"dropped a {kind} after message_delta")
         return self._is_finished
@@ -366,7 +366,7 @@ _HANDLERS = MessagesReader.handlers
 
 
 def finish_extra(native: str | None, fields: dict[str, Raw]) -> Extra | None:
-    """What stands beside a stop reason; also the reason itself where the vocabulary has no own word for it."""
+    """Return the fields beside a stop reason, and the stop reason itself where `FinishReason` has no value for it alone."""
     if native is not None and _native(STOP_REASONS.get(native)) != native:
         fields = {**fields, "stop_reason": raw(native)}
     return Extra("messages", fields) if fields else None

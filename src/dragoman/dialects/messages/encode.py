@@ -1,17 +1,17 @@
-"""Events to a Messages stream.
+"""Encodes events as a Messages stream.
 
     message_start, (content_block_start, content_block_delta*, content_block_stop)*, message_delta, message_stop
 
-Blocks are numbered densely from 0 in the order they are opened and never overlap; a Serializer in front sees to the
-latter. Some things wait:
+Blocks are numbered densely from 0 in the order in which they open. They never overlap: a Serializer before this encoder
+orders the parts. Some events wait:
 
-- message_start for the first usage report, which most often comes with it;
-- a text or thinking block for its first text, so that there are no empty blocks, and thinking that says nothing can
+- message_start waits for the first usage report, which most often comes with it;
+- a text or thinking block waits for its first text, so that there are no empty blocks, and thinking without text can
   still become redacted_thinking when its seal is known;
-- message_delta for Completed, because usage may follow the finish;
-- everything after a call that ended incomplete. If the answer ends by a limit, the cut block is stopped, as the vendor
-  does it. If it ends in any other way, or the cut call would look whole among others, the stream fails instead and the
-  cut call is never stopped: clients run what is.
+- message_delta waits for Completed, because usage may follow the finish;
+- everything after a call that ended incomplete waits for the end of the answer. If a limit ends the answer, the cut block
+  is stopped, as the vendor does. If the answer ends in any other way, or the cut call would look whole among others, the
+  stream fails instead and the cut call is never stopped: clients run every call whose block was stopped.
 """
 
 import re
@@ -71,24 +71,25 @@ from dragoman.model.parts import Call, Extra, Media, Opaque, Part, Reasoning, Re
 _SUFFIX = b"}}\n\n"
 _NO_PART = -1
 _NO_THOUGHT = (_NO_PART, "", 0)
-# Deltas that may be written without content, to carry fields that stand beside it.
+# Deltas that may be written with empty content, to carry other fields; and the field of their content.
 _EMPTY = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 _WRAPPER_CLOSING = '"}'
 _WRAPPED_KINDS = frozenset(
     {"custom", "code_interpreter"}
-)  # whose first words decide, see `wrapper_key`
+)  # calls whose first characters of input decide how it is written, see `wrapper_key`
 
 
 def write_event(name: str, fields: Block) -> bytes:
-    """One frame. Clients need the event's name twice."""
+    """Write one frame. Clients need the event's name twice."""
     data = dumps({"type": name, **fields})
     return b"event: " + name.encode("ascii") + b"\ndata: " + data + b"\n\n"
 
 
 class BlockWriter:
-    """`is_cut`: a call for the client ended incomplete. `complete_calls` and `has_refusal` decide the stop reason.
+    """Writes the parts of one answer as blocks.
 
-    `is_misleading`: another block follows a cut call that looks whole, so that no stop reason could show that it was cut.
+    `is_cut`: a call for the client ended incomplete. `complete_calls` and `has_refusal` decide the stop reason.
+    `is_misleading`: another block follows a cut call that looks whole, so no stop reason could show that it was cut.
     """
 
     def __init__(self, book: LossBook) -> None:
@@ -108,7 +109,7 @@ class BlockWriter:
         self._input = _NO_PART
         self._thought: tuple[int, str, int] = _NO_THOUGHT
         self._prefix = b""
-        self._key: str | None = None  # where text that is no JSON stands, see `wrapper_key`
+        self._key: str | None = None  # the key for input that is no JSON, see `wrapper_key`
 
     def start(self, event: PartStarted) -> bytes:
         if self._part != _NO_PART:
@@ -134,12 +135,12 @@ class BlockWriter:
                 assert_never(header)
 
     def open(self) -> bytes:
-        """The start of the block of the open part, where that waits for its first words."""
+        """Write the start of the open part's block, if it waits for its first text."""
         is_waiting = self._part != _NO_PART and not self._is_open
         return self._opened() if is_waiting else b""
 
     def drop(self, part: int) -> None:
-        """A part that is not written: all that is said of it is ignored."""
+        """Ignore all events of a part that is not written."""
         self._dropped.add(part)
 
     def is_dropped(self, part: int) -> bool:
@@ -185,20 +186,20 @@ class BlockWriter:
     def write_many(
         self, kind: type[TextDelta | InputDelta], part: int, texts: Sequence[str]
     ) -> bytes | None:
-        """Several deltas of the block that grows; None if they must be written one by one."""
+        """Write several deltas of the open block at once; None if they must be written one by one."""
         if part != (self._input if kind is InputDelta else self._text):
             return None
         prefix = self._prefix
         return prefix + dumps_texts(texts, _SUFFIX + prefix) + _SUFFIX
 
     def output(self, event: OutputDelta) -> bytes:
-        """What a provider's tool prints into its call is lost; a result has it, and a call that is not shown takes it along."""
+        """Note the output of a provider's tool as a loss where its call is written. The tool's result has the output too."""
         if self._is_mine(event.part) and isinstance(self._header, Call):
             self._book.note("provider_output", self._where)
         return b""
 
     def skip(self, _event: MediaDelta | SealAdded) -> bytes:
-        """Media has been declared lost with its part; seals are written when the part is whole."""
+        """Write nothing: media was noted as a loss with its part, and seals are written at the end of the part."""
         return b""
 
     def annotate(self, event: AnnotationAdded) -> bytes:
@@ -210,7 +211,7 @@ class BlockWriter:
         return self._opened() + self._delta({"type": "citations_delta", "citation": citation})
 
     def notice(self, event: Noticed) -> bytes:
-        """Fields beside a delta, or a delta nobody knows, of a part that is open."""
+        """Write unknown fields of a delta, or a delta of an unknown type, of the open part."""
         if event.part != self._part or event.raw is None:
             return b""
         if event.kind == "unknown":
@@ -232,7 +233,7 @@ class BlockWriter:
             self._thought = _NO_THOUGHT
 
     def interrupt(self) -> bytes:
-        """The answer fails: stop what is open, unless it is a call, which must not look complete."""
+        """Stop the open block because the answer fails. A call is not stopped: it must not look complete."""
         is_call = isinstance(self._header, Call)
         out = self._stop() if self._part != _NO_PART and self._is_open and not is_call else b""
         self._part = _NO_PART
@@ -243,12 +244,12 @@ class BlockWriter:
         return f"parts.{self._part}"
 
     def _is_mine(self, part: int) -> bool:
-        """Whether something said of a part is to be written."""
+        """Whether the events of a part are written."""
         if part == self._part:
             return True
         if part in self._dropped:
             return False
-        raise LocalProtocolError(f"expected something about part {self._part}, got part {part}")
+        raise LocalProtocolError(f"expected an event of part {self._part}, got one of part {part}")
 
     def _drop(self) -> bytes:
         self._dropped.add(self._part)
@@ -314,7 +315,7 @@ class BlockWriter:
         return self._stop()
 
     def _is_cut_short(self, value: Call) -> bool:
-        """Whether the call must not be run. SDKs read a text that is no JSON leniently, and would run half a call."""
+        """Whether the call must not be run. SDKs parse incomplete JSON leniently, and would run half a call."""
         if value.status != "completed":
             return True
         if value.kind == "custom" or not value.input.strip() or is_strict(value.input):
@@ -340,7 +341,7 @@ class BlockWriter:
         return out
 
     def _opened(self) -> bytes:
-        """The start of a text or thinking block, if it has not been written."""
+        """Write the start of a text or thinking block, if it was not written."""
         if self._is_open:
             return b""
         if isinstance(self._header, Reasoning):
@@ -363,7 +364,7 @@ class BlockWriter:
         )
 
     def _wrapped(self, escaped: str) -> bytes:
-        """A piece of text that is no JSON, as the inside of a JSON string."""
+        """Write a piece of input that is no JSON, as the inside of a JSON string."""
         opening = "" if self._has_input else f'{{"{self._key}":"'
         self._has_input = True
         return self._input_delta(opening + escaped)
@@ -379,10 +380,10 @@ class BlockWriter:
 
 
 def _looks_whole(cut: Call) -> bool:
-    """Whether a client would take a cut call for a complete one: an empty input is `{}` to it."""
+    """Whether a client would take a cut call for a complete one: clients read an empty input as `{}`."""
     if not cut.input:
         return True
-    # The object around a custom tool's text is never closed before the text is.
+    # The object around a custom tool's text stays open until the text is complete.
     return cut.kind != "custom" and (not cut.input.strip() or is_strict(cut.input))
 
 
@@ -406,20 +407,20 @@ _NEAREST: frozenset[FinishReason] = frozenset({"content_filter", "cancelled", "e
 
 
 class StopReasonInputs(Struct, frozen=True):
-    """What of an answer decides its stop reason."""
+    """The facts about an answer that decide its stop reason."""
 
     has_complete_calls: bool
     has_refusal: bool
 
 
 def settle_reason(reason: FinishReason, content: StopReasonInputs) -> FinishReason:
-    """`tool_calls` exactly when there are complete calls for the client, `refusal` when the text is one."""
+    """Return `tool_calls` exactly if there are complete calls for the client, `refusal` if the text is a refusal."""
     settled = settle_finish(reason, has_complete_client_calls=content.has_complete_calls)
     return "refusal" if settled == "stop" and content.has_refusal else settled
 
 
 def note_refusal(reason: FinishReason, content: StopReasonInputs, book: LossBook) -> None:
-    """Declare a refusal that the stop reason does not show."""
+    """Note as a loss a refusal that the stop reason does not show."""
     if content.has_refusal and _STOP_REASONS[reason] != "refusal":
         book.note("refusal", "stop_reason", reason)
 
@@ -427,11 +428,11 @@ def note_refusal(reason: FinishReason, content: StopReasonInputs, book: LossBook
 def stop_fields(
     reason: FinishReason, stop_sequence: str | None, extra: Extra | None, book: LossBook
 ) -> Block:
-    """The fields that say how a message ended, for a settled reason."""
+    """Return the fields that say how a message ended, for a settled reason."""
     if reason in _NEAREST:
         book.note("finish_reason", "stop_reason", reason)
     note_foreign(book, extra, "stop_reason")
-    # The dialect's own word, where the vocabulary has none, stands in `extra` and wins.
+    # Where `FinishReason` has no value for the vendor's stop reason, `extra` has it and overrides.
     return {
         "stop_reason": _STOP_REASONS[reason],
         "stop_sequence": stop_sequence if reason == "stop_sequence" else None,
@@ -444,7 +445,7 @@ _EVENT_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def message_fields(started: Started, context: EncodeContext) -> Block:
-    """What a message says of itself before its content."""
+    """Return the fields of a message that stand before its content."""
     return {
         "id": context.response_id or started.response_id or Minter(context.seed)("msg_"),
         "type": "message",
@@ -460,11 +461,9 @@ class MessagesEncoder:
         self._context = context
         self._book = answer_book(LOSSES, context.losses)
         self._blocks = BlockWriter(self._book)
-        self._is_hot = False  # message_start is out, nothing is held, nothing has ended
+        self._is_hot = False  # message_start was written, no bytes are held, the stream is not over
         self._is_over = False
-        self._is_mute = (
-            False  # failed on our own account: what the upstream still says is not written
-        )
+        self._is_mute = False  # the encoder failed the stream itself: later events are not written
         self._started: Started | None = None
         self._is_begun = False
         self._held: list[bytes] | None = None
@@ -478,10 +477,10 @@ class MessagesEncoder:
         return self._book.losses
 
     def encode(self, event: Event) -> bytes:
-        """The bytes of one event.
+        """Encode one event.
 
         Raises:
-            LocalProtocolError: the event may not stand here, or parts overlap.
+            LocalProtocolError: the event is not allowed at this point, or parts overlap.
         """
         if self._is_hot:
             match event:
@@ -516,7 +515,7 @@ class MessagesEncoder:
         return self._blocks.write_many(kind, part, texts) if self._is_hot else None
 
     def resume(self, seen: Sequence[Event], last: bytes, choices: int) -> None:  # noqa: ARG002 -- neither is needed here
-        """See `codec.StreamEncoder`. A block that we would open with its first words is open on the wire."""
+        """See `codec.StreamEncoder`. The client has seen blocks open that the encoder would open with their first text."""
         for event in seen:
             self.encode(event)
             if isinstance(event, PartStarted) and isinstance(event.header, Text | Reasoning):
@@ -524,14 +523,14 @@ class MessagesEncoder:
         self._begun(is_needed=False)
 
     def close(self) -> bytes:
-        """Fail the stream if nothing has ended it."""
+        """Fail a stream that has not ended; return nothing for a stream that has."""
         if self._is_over:
             return b""
         message = "the upstream ended before its answer did"
         return self._fail(ErrorInfo(kind="truncated", message=message))
 
     def _on_progress(self, event: Progress) -> bytes:
-        # That the answer as a whole is on its way is no news to anybody.
+        # Progress of the whole answer is no loss: clients do not need it.
         if event.part is not None:
             self._book.note("progress", f"parts.{event.part}", event.stage)
         return b""
@@ -653,7 +652,7 @@ class MessagesEncoder:
         self._held = None
 
     def _begun(self, *, is_needed: bool = True) -> bytes:
-        """message_start, if it has not been written."""
+        """Write message_start, if it was not written."""
         if self._is_begun:
             return b""
         if self._started is None:

@@ -1,7 +1,7 @@
-"""Errors, both ways: `{"type": "error", "error": {"type", "message"}, "request_id"}`, as a body and as an event.
+"""Reads and writes errors: `{"type": "error", "error": {"type", "message"}, "request_id"}`, as a body and as an event.
 
-Reading accepts what gateways in front of the vendor send instead: OpenAI's shape, a bare message, HTML. The vendor's
-own object is kept whole in `raw` and written back to the same dialect unchanged.
+The reader accepts what gateways in front of the vendor send instead: OpenAI's shape, a bare message, HTML. The vendor's
+own object is kept whole in `raw` and written unchanged for clients of this dialect.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _TYPES: Mapping[ErrorKind, str] = {
     "authentication": "authentication_error",
     "permission": "permission_error",
     "not_found": "not_found_error",
-    # `conflict_error` exists on other endpoints only; the types of this one do not allow it.
+    # Only other endpoints have `conflict_error`; the SDK's types of this endpoint do not allow it.
     "conflict": "invalid_request_error",
     "too_large": "request_too_large",
     "context_length": "invalid_request_error",
@@ -47,8 +47,8 @@ _TYPES: Mapping[ErrorKind, str] = {
     "server": "api_error",
 }
 
-# The vendor has one type for every bad request and distinguishes these two by their messages; clients look for the same words
-# (Claude Code compacts its history when it reads the first).
+# The vendor has one type for every bad request and distinguishes these two kinds by their messages; clients look for the
+# same words (Claude Code compacts its history when it reads the first).
 _TOO_LONG = "prompt is too long"
 _WORDS: Mapping[str, ErrorKind] = {
     _TOO_LONG: "context_length",
@@ -58,7 +58,7 @@ _WORDS: Mapping[str, ErrorKind] = {
 
 
 def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
-    """Whatever an upstream sent as an error. Never raises."""
+    """Read an upstream's error, whatever its form. Never raises."""
     try:
         fields = as_object(data)
     except MalformedJson:
@@ -67,7 +67,7 @@ def decode_error(data: bytes, status: int | None = None) -> ErrorInfo:
 
 
 def error_from_fields(fields: Fields, status: int | None, body: Raw) -> ErrorInfo:
-    """An error body that was parsed already."""
+    """Read an error body that was already parsed."""
     error = read_object(fields["error"]) if is_object(fields.get("error")) else None
     found = fields if error is None else error
     name = read_text(found.get("type")) or ""
@@ -88,7 +88,7 @@ def error_from_fields(fields: Fields, status: int | None, body: Raw) -> ErrorInf
 
 
 def encode_error(info: ErrorInfo) -> bytes:
-    """The error as a body, which is also the data of an `error` event."""
+    """Write an error as a body, which is also the data of an `error` event."""
     if info.dialect == "messages" and info.raw is not None:
         return dumps(info.raw)
     message = info.message
@@ -105,7 +105,7 @@ THREADS_UNSUPPORTED = (
     b'"thread: message threads are not kept by this gateway; send the whole conversation",'
     b'"details":{"error_code":"thread_unsupported_request","unsupported":["thread"]}}}'
 )
-"""The error on which the tool runners of Anthropic's SDKs fall back to sending the whole history."""
+"""On this error the tool runners of Anthropic's SDKs fall back to sending the whole history."""
 
 
 def _kind(known: ErrorKind | None, message: str, status: int | None) -> ErrorKind:
@@ -129,5 +129,5 @@ def _message(fields: Fields) -> str | None:
 
 
 def _is_native(fields: Fields, error: Fields | None) -> bool:
-    """Whether the body may be shown to this dialect's clients as it is."""
+    """Whether this dialect's clients may get the body unchanged."""
     return error is not None and read_text(fields.get("type")) == "error"

@@ -1,7 +1,7 @@
-"""What Anthropic Messages cannot express, and what is done about it unless the operator's policy says otherwise.
+"""What Anthropic Messages cannot express, and what happens to it unless the operator's policy says otherwise.
 
-`carry`: it travels in another form, described here and in the documentation. `drop`: it is left out. `refuse`: the
-request is rejected. In answers a `refuse` acts as `drop`: a stream that has begun is not taken back.
+`carry`: it is written in another form, described here and in the documentation. `drop`: it is left out. `refuse`: the
+request is refused. In answers `refuse` acts as `drop`: a stream that has begun cannot be refused.
 """
 
 from dragoman.core.aliases import IdLimits, NameLimits
@@ -39,10 +39,10 @@ _NOT_STRICT = frozenset(
 
 DEFAULT_TARGET = Target(
     dialect="messages",
-    # Newer versions of the API allow 128 characters; 64 is accepted by all of them and by the clones.
+    # Newer versions of the API allow 128 characters; all versions and the clones accept 64.
     names=NameLimits(pattern="[a-zA-Z0-9_-]", max_length=64),
     ids=IdLimits(pattern="[a-zA-Z0-9_-]", max_length=256),
-    # The vendor reads JSON Schema 2020-12 and its strict mode a part of it.
+    # The vendor reads JSON Schema 2020-12; its strict mode reads a part of it.
     schemas=SchemaRules(drop=frozenset(), not_strict=_NOT_STRICT),
     default_max_tokens=8192,
     builtin=frozenset({"web_search", "web_fetch", "code_interpreter"}),
@@ -54,7 +54,7 @@ _EVERYWHERE: LossTable = {
         "an item or block of another dialect that has no meaning here", "drop"
     ),
     "citation": LossRule(
-        "a citation that is neither this vendor's nor a web address; of one of those, where in the text it stands",
+        "a citation that is neither this vendor's nor a web address; of a web address, its position in the text",
         "drop",
     ),
     "invalid_input": LossRule(
@@ -86,14 +86,14 @@ _ANSWERS: LossTable = {
         "an ending this dialect has no word for is written as the nearest one", "carry"
     ),
     "refusal": LossRule(
-        "that a text is a refusal is said by the stop reason alone, and the answer ended for another",
+        "only the stop reason can mark a text as a refusal, and the answer ended for another reason",
         "carry",
     ),
     "call_status": LossRule(
-        "that a provider's call failed has no field; its result may say it", "drop"
+        "the failure of a provider's call has no field; its result may show it", "drop"
     ),
     "limits": LossRule("rate limits inside a stream", "drop"),
-    "progress": LossRule("how far a provider's tool has come", "drop"),
+    "progress": LossRule("the progress of a provider's tool", "drop"),
     "usage_details": LossRule("audio token counts", "drop"),
 }
 
@@ -103,9 +103,7 @@ _REQUESTS: LossTable = {
     ),
     "builtin_tool": LossRule("a built-in tool of another provider without a peer here", "drop"),
     "tool_choice": LossRule("a choice of a tool that is not offered; the choice is `auto`", "drop"),
-    "strict": LossRule(
-        "strict is taken back: the schema or the upstream does not allow it", "drop"
-    ),
+    "strict": LossRule("strict is removed: the schema or the upstream does not allow it", "drop"),
     "schema": LossRule("keywords of a tool's schema that the upstream refuses", "drop"),
     "thinking_off": LossRule(
         "thinking is switched off for this request: the history lacks the signed thinking block "
@@ -158,11 +156,11 @@ LOSSES: LossTable = {**_EVERYWHERE, **_ANSWERS, **REQUEST_LOSSES, **_REQUESTS}
 
 
 note_foreign = foreign_noter("messages")
-"""Declare the fields of another dialect that stay behind and may be missed."""
+"""Note as losses the fields of another dialect that are not written and may be missed."""
 
 
 def note_usage(usage: Usage, book: LossBook) -> None:
-    """Declare the counts that have no field."""
+    """Note as losses the counts that have no field."""
     if usage.input_audio is not None or usage.output_audio is not None:
         book.note("usage_details", "usage")
     note_foreign(book, usage.extra, "usage")

@@ -1,15 +1,15 @@
-"""The blocks of one streamed answer, by their index on the wire: which are open, and when each ends.
+"""The open blocks of one streamed answer, by the index that the upstream sends.
 
-Rules, each forced by a server that does it:
+Some server requires each of these rules:
 
-- an index is what a block is found by, never its part number; gaps, reuse and a missing index are survived;
-- a delta without its block opens one; a delta of another type than its block opens one beside it;
-- a call without a name is held until its arguments settle which tool is meant;
-- a call that was stopped without input, or with input that is no JSON, waits (`_waiting`) for the next thing that
-  happens: see `decode`.
+- a block is found by its index, which is never its part number; gaps, reuse and a missing index are tolerated;
+- a delta without its block opens a block; a delta of another type than its block opens a block beside it;
+- a call without a name is held until its arguments show which tool is meant;
+- a call that was stopped without input, or with input that is no JSON, waits (`_waiting`) for the next event: see
+  `decode`.
 
-Knows nothing of messages, their ends and their reasons: the reader says whether the protocol closed a block. How a part
-grows and ends is `core.open_parts`.
+This module does not know messages, their ends and their reasons: the reader says whether the protocol closed a block.
+`core.open_parts` emits the events of a part.
 """
 
 from msgspec.structs import replace
@@ -44,11 +44,11 @@ _IMPLICIT: dict[str, tuple[str, Part]] = {
     "signature_delta": ("thinking", Reasoning()),
     "input_json_delta": ("tool_use", Call(call_id="", name="")),
 }
-"""What a delta without its block belongs to."""
+"""The block that is opened for a delta without its block."""
 
 
 class _Block:
-    """An open block: its type, the part it is, and its fields, which deltas of an opaque block set."""
+    """An open block: its type, its part, and its fields, which the deltas of an opaque block change."""
 
     __slots__ = ("fields", "is_merged", "kind", "open")
 
@@ -73,18 +73,18 @@ class _Block:
 
     @property
     def part(self) -> int | None:
-        """The number of a part that has been announced."""
+        """The number of the part; None if it was not announced."""
         return self.open.part if self.open.part >= 0 else None
 
     def merge(self, delta: Fields) -> None:
-        """A compaction's summary comes in deltas that set fields of its block."""
+        """Set the fields of an opaque block from a delta: a compaction sends its summary this way."""
         if isinstance(self.open, OpenWhole) and isinstance(self.open.value, Opaque):
             self.is_merged = True
             changed = {key: value for key, value in delta.items() if is_present(value)}
             self.fields = {**self.fields, **changed, "type": self.fields["type"]}
 
     def end_other(self, *, is_closed: bool) -> None:
-        """End a block that is no call."""
+        """End a block that is not a call."""
         status: PartStatus = "completed" if is_closed else "incomplete"
         match self.open:
             case OpenWhole(value=Opaque() as value) if self.is_merged:
@@ -94,7 +94,7 @@ class _Block:
 
 
 class OpenBlocks:
-    """`streaming` are the open parts by their index, for the reader: their next delta may need no thought."""
+    """The open blocks of one answer. `streaming`: the open parts, by index, that a plain delta may continue."""
 
     def __init__(self, parts: Parts) -> None:
         self.streaming: dict[int, OpenText | OpenReasoning | OpenCall] = {}
@@ -108,7 +108,7 @@ class OpenBlocks:
         self._calls = 0
 
     def open(self, index: int | None, block: Fields, whole: Raw) -> None:
-        """A block starts."""
+        """Open a block at content_block_start."""
         self._settle_waiting(is_cut=False)
         if index is None:
             self._note(
@@ -132,7 +132,7 @@ class OpenBlocks:
         self._begin(index, part, block)
 
     def grow(self, index: int | None, delta: Fields, whole: Raw) -> None:
-        """A delta that needs thought."""
+        """Decode a delta that is not plain."""
         kind = type_of(delta)
         if index is None:
             index = next(reversed(self._open), self._next)
@@ -151,7 +151,7 @@ class OpenBlocks:
         self._add(block, kind, delta.get(field))
 
     def close(self, index: int | None) -> None:
-        """A block stops."""
+        """Close a block at content_block_stop."""
         if index is None:
             index = next(reversed(self._open), -1)
             self._note("missing_index", "expected an index, a content_block_stop has none")
@@ -163,21 +163,21 @@ class OpenBlocks:
                 self._end(key, is_closed=True)
 
     def finish(self, *, is_cut: bool) -> None:
-        """The message ends: what is open is closed by that, but for calls that a limit cut."""
+        """Close all open blocks at the end of the message; calls that a limit cut become incomplete."""
         for key, block in list(self._open.items()):
             self._note("missing_block_stop", f"expected content_block_stop {key} before the end")
             self._end(key, is_closed=not (is_cut and isinstance(block.open, OpenCall)))
         self._settle_waiting(is_cut=is_cut)
 
     def abandon(self) -> None:
-        """The stream failed: nothing that is open was closed."""
+        """End all open blocks as incomplete: the stream failed."""
         for key in list(self._open):
             self._end(key, is_closed=False)
         self._settle_waiting(is_cut=True)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether an open call would not be complete if it ended here."""
+        """Whether an open call would be incomplete if the stream ended here."""
         return any(
             isinstance(block.open, OpenCall) and not is_strict(block.open.text())
             for block in self._open.values()
@@ -199,7 +199,7 @@ class OpenBlocks:
                 opened.seal(part.seals)
             case Call():
                 opened = OpenCall(self._parts, replace(part, input=""))
-                # `{}` opens every block; only the protocol's end makes it the input.
+                # Every call begins with `{}`; it is the input only if the block ends without any other.
                 opened.early = "" if part.input.strip() == "{}" else part.input
                 if part.name:
                     opened.announce()
@@ -211,7 +211,7 @@ class OpenBlocks:
         return block
 
     def _checked(self, index: int, part: Part, block: Fields) -> Part:
-        """Report what is irregular about a new block; give a call the id it lacks."""
+        """Report the problems of a new block, and mint an id for a call without one."""
         kind = type_of(block)
         if not isinstance(part, Call):
             is_known = (
@@ -236,12 +236,12 @@ class OpenBlocks:
         return part
 
     def _is_repeat(self, index: int, block: Fields) -> bool:
-        """Whether a second start of an open block only says again what the first one said."""
+        """Whether a second start of an open block repeats the first: it is a call with the same id."""
         old = self._open[index].open
         return isinstance(old, OpenCall) and old.header.call_id == read_text(block.get("id"))
 
     def _find(self, index: int, kind: str) -> _Block | None:
-        """The block a delta belongs to, opened if it had to be; None for input of a call that has ended."""
+        """Return the block of a delta, and open it if needed; None for input of a call that has ended."""
         wanted, empty = _IMPLICIT[kind]
         block = self._open.get(index)
         if block is not None and block.takes(kind):
@@ -283,7 +283,7 @@ class OpenBlocks:
                     self._note("object_input", message)
                     opened.add(source_text(value))
             case _, OpenWhole():
-                raise AssertionError("`_find` gives no block that came whole")
+                raise AssertionError("`_find` returns no block that came whole")
             case _, opened:
                 if text:
                     opened.add(text)
@@ -329,7 +329,7 @@ class OpenBlocks:
             self._complete(call)
 
     def _complete(self, call: OpenCall) -> None:
-        """The end of a call that the protocol closed, and no limit cut."""
+        """End a call that the protocol closed and no limit cut."""
         call.end("completed")
         text = call.text()
         if is_strict(text) and not text.lstrip().startswith("{"):

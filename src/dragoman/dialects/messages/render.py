@@ -1,7 +1,7 @@
-"""Parts of an answer as content blocks: what the stream encoder opens blocks with, and the body encoder writes whole.
+"""Writes the parts of an answer as content blocks, for the stream encoder and the body encoder.
 
-A part that has no block is None, and a loss is noted. A conversation in a request has rules of its own (`turns`); what both
-share is here.
+A part without a block gives None, and a loss is noted. The conversation of a request has its own rules (`turns`), which use
+some functions of this module.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _IDS: IdLimits = DEFAULT_TARGET.ids
 NATIVE_KINDS: frozenset[CallKind] = frozenset(
     {"function", "custom", "bash", "text_editor", "computer", "memory"}
 )
-# The vendor's own names for tools that other providers run under another one.
+# The vendor's own names for tools that other providers run under other names.
 _SERVER_NAMES: Mapping[CallKind, str] = {
     "web_search": "web_search",
     "web_fetch": "web_fetch",
@@ -47,7 +47,7 @@ _SERVER_NAMES: Mapping[CallKind, str] = {
 
 
 def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
-    """A complete block, or None if this dialect has none for the part."""
+    """Write a complete block; None if this dialect has none for the part."""
     match part:
         case Text():
             return _text_block(part, book, where)
@@ -79,7 +79,7 @@ def block_from_part(part: Part, book: LossBook, where: str) -> Block | None:
 
 
 def call_header(call: Call, book: LossBook, where: str) -> Block | None:
-    """The block of a call without its input."""
+    """Write the block of a call without its input."""
     note_foreign(book, call.extra, where)
     if call.seals:
         book.note("call_seal", where)
@@ -116,15 +116,15 @@ def _server_header(call: Call, book: LossBook, where: str) -> Block | None:
 
 
 def note_status(call: Call, book: LossBook, where: str) -> None:
-    """Declare what a block cannot say of how its call ended."""
+    """Note as a loss the failure of a provider's call, which a block cannot express."""
     if call.executor != "client" and call.status == "failed":
         book.note("call_status", where, call.name)
 
 
 def input_object(call: Call, book: LossBook, where: str) -> Raw:
-    """A call's input as the object this dialect demands, by its exact bytes where it is one.
+    """Return a call's input as the object that this dialect requires; an input that is an object keeps its exact bytes.
 
-    What was cut is never made to look whole: no `{}` for nothing, no closed wrapper around half a text.
+    An input that was cut never looks whole: it gets no `{}` for no input and no closed wrapper around half a text.
     """
     is_whole = call.status == "completed" or (call.executor != "client" and call.status == "failed")
     key = wrapper_key(call, call.input)
@@ -150,9 +150,9 @@ def is_object_text(text: str) -> bool:
 
 
 def wrapper_key(call: Call, text: str) -> str | None:
-    """The key under which text stands that is no JSON, in the object that this dialect demands; None where it is JSON.
+    """Return the key for input that is no JSON, in the object that this dialect requires; None if the input is JSON.
 
-    `text` is the beginning of the input: other vendors' code tools take bare code where this one's takes an object.
+    `text` is the beginning of the input: other vendors' code tools take bare code, this vendor's takes an object.
     """
     if call.kind == "custom":
         return "input"
@@ -161,12 +161,12 @@ def wrapper_key(call: Call, text: str) -> str | None:
 
 
 def wrap_text(text: str, key: str = "input") -> str:
-    """Text as the streamed form writes it, piece by piece."""
+    """Return text in an object under `key`, with the same characters that the stream encoder writes piece by piece."""
     return f'{{"{key}":{dumps_text(text).decode("utf-8")}}}'
 
 
 def reasoning_block(part: Reasoning, book: LossBook, where: str) -> Block | None:
-    """A thinking block, or a redacted one where there is nothing to read. None if there is no seal either."""
+    """Write a thinking block, or a redacted block if there is no text. None if there is no seal either."""
     entries = [entry for entry in (*part.summary, *part.content) if entry]
     if len(entries) > 1:
         book.note("reasoning_entries", where)
@@ -183,7 +183,7 @@ def reasoning_block(part: Reasoning, book: LossBook, where: str) -> Block | None
 
 
 def result_block(part: Result, book: LossBook, where: str) -> Block | None:
-    """What a provider's tool gave back: the vendor's own as it came, of others only what MCP servers say."""
+    """Write the result of a provider's tool: the vendor's own result unchanged, of others only texts of MCP servers."""
     note_foreign(book, part.extra, where)
     call_id = write_id(part.call_id)
     own = own_fields("messages", part.extra)
@@ -206,7 +206,7 @@ def _result_text(text: Text, book: LossBook, where: str) -> Block:
 
 
 def citation_from_annotation(annotation: Annotation, book: LossBook, where: str) -> Raw | None:
-    """This vendor's own citation, or one of a web address."""
+    """Write a citation of this vendor, or of a web address; None for any other."""
     if annotation.dialect == "messages":
         return annotation.raw
     if annotation.url is None:
@@ -220,14 +220,14 @@ def citation_from_annotation(annotation: Annotation, book: LossBook, where: str)
             "url": annotation.url,
             "title": annotation.title,
             "cited_text": annotation.quote or "",
-            # The vendor's own proof of the source. There is none; `turns` leaves such citations out again.
+            # The vendor's proof of the source, which is missing here: `turns` leaves such citations out of requests.
             "encrypted_index": "",
         }
     )
 
 
 def write_id(call_id: str) -> str:
-    """An id that clients may send back to a strict server. `core.aliases.original_id` undoes it."""
+    """Return an id that clients may send back to a strict server. `core.aliases.original_id` reverses it."""
     return alias_id(call_id, _IDS)
 
 

@@ -1,12 +1,12 @@
-"""Requests, both ways.
+"""Reads and writes requests.
 
-Reading takes what the clients of this dialect send; fields without a home ride in `extra`. Writing makes a request the
-vendor accepts out of any other dialect's: pairing, names, schemas and thinking are settled here, and whatever cannot be
-said is a declared loss. The page of this dialect lists what reading and writing it does not give back
-as it was.
+The reader takes what clients of this dialect send; fields that `Request` does not have are kept in `extra`. The writer turns
+a request of any dialect into one that the vendor accepts: it settles pairing, names, schemas and thinking, and notes
+everything that it cannot express as a loss. `docs/dialects/messages.md` lists what changes when a request is read and
+written again.
 
-Reasoning settings that came in this dialect carry an `extra` of it, even an empty one, and are written back as they came.
-Settings of other dialects say an effort in a word; it becomes a budget of tokens.
+Reasoning settings that came in this dialect have an `extra` of this dialect, even an empty one, and are written unchanged.
+Settings of other dialects have an effort, which becomes a budget of tokens.
 """
 
 from collections.abc import Mapping
@@ -61,12 +61,12 @@ from dragoman.model.outcome import LossAction, Repair
 from dragoman.model.parts import Call, Extra
 from dragoman.model.request import ReasoningSettings, Request, ResponseFormat, Turn
 
-MIN_BUDGET = 1024  # the vendor's least
+MIN_BUDGET = 1024  # the vendor's minimum
 _DEFAULT_EFFORT = "medium"
 
 
 def read_reasoning(request: Fields, _key: str) -> ReasoningSettings | None:
-    """`thinking` and the effort in `output_config`."""
+    """Read `thinking`, and the effort in `output_config`."""
     thinking = ask_object(request, "thinking")
     effort = ask_text(ask_object(request, "output_config") or {}, "effort", "output_config")
     if thinking is None:
@@ -89,14 +89,14 @@ def read_reasoning(request: Fields, _key: str) -> ReasoningSettings | None:
         effort=effort,
         budget=ask_int(thinking, "budget_tokens", "thinking"),
         adaptive=kind == "adaptive",
-        # Thoughts are shown here unless a client does not want them; elsewhere they must be asked for.
+        # This dialect shows thinking unless the client omits it; the others show it only on request.
         summary="auto" if is_on and is_shown else None,
         extra=Extra("messages", fields),
     )
 
 
 def read_format(request: Fields) -> ResponseFormat | None:
-    """The format of the answer, from either of the two places it has had."""
+    """Read the format of the answer, from either of its two places (`output_format` is the older)."""
     output = ask_object(request, "output_config") or {}
     for where, key, fields in (("output_config", "format", output), ("", "output_format", request)):
         wanted = ask_object(fields, key, where)
@@ -113,7 +113,7 @@ def read_format(request: Fields) -> ResponseFormat | None:
 
 
 class ThinkingPlan(Struct, frozen=True):
-    """What is sent about thinking. `budget`: tokens it takes out of max_tokens, 0 if the vendor decides."""
+    """The fields to send for thinking. `budget`: tokens that thinking takes out of max_tokens, 0 if the vendor decides."""
 
     thinking: Block | None = None
     effort: str | None = None
@@ -131,13 +131,13 @@ def plan_thinking(
     *,
     lacks_thinking: bool,
 ) -> ThinkingPlan:
-    """How to ask for thinking. `lacks_thinking`: the history forbids it, see `MessageListWriter.lacks_thinking`."""
+    """Return the fields for thinking. `lacks_thinking`: the history forbids it, see `MessageListWriter.lacks_thinking`."""
     if settings is None:
         return ThinkingPlan()
     note_foreign(book, settings.extra, "reasoning")
     is_own = settings.extra is not None and settings.extra.dialect == "messages"
     plan = _own_plan(settings) if is_own else _foreign_plan(settings, max_tokens, book)
-    # With adaptive thinking the vendor does not ask for it.
+    # With adaptive thinking the vendor does not require a thinking block before the last calls.
     if lacks_thinking and plan.thinking is not None and plan.thinking["type"] == "enabled":
         book.note("thinking_off", "thinking", "no signed thinking before the last calls")
         return ThinkingPlan({"type": "disabled"}, plan.effort)
@@ -175,13 +175,13 @@ def _foreign_plan(
         if max_tokens <= MIN_BUDGET:
             book.note("thinking_off", "thinking", f"max_tokens is {max_tokens}")
             return ThinkingPlan({"type": "disabled"})
-        # Half for the thoughts: the answer must have room too.
+        # Thinking gets half: the answer must have room too.
         budget = max(MIN_BUDGET, max_tokens // 2)
     return ThinkingPlan({"type": "enabled", "budget_tokens": budget}, budget=budget)
 
 
 def write_format(wanted: ResponseFormat | None, rules: SchemaRules, book: LossBook) -> Fields:
-    """The fields of the format: `format` for `output_config`, or `output_format` where it came from there."""
+    """Write the format: `format` for `output_config`, or `output_format` if it came from there."""
     if wanted is None:
         return {}
     own = own_fields("messages", wanted.extra)
@@ -203,7 +203,7 @@ def write_format(wanted: ResponseFormat | None, rules: SchemaRules, book: LossBo
     return {"format": Raw(b'{"type":"json_schema","schema":' + bytes(schema) + b"}")}
 
 
-# What other dialects can ask for and this one cannot.
+# Settings of other dialects that this dialect does not have.
 _note_unsaid = unsaid_noter(
     {
         "presence_penalty": ("presence_penalty", "presence_penalty"),
@@ -219,17 +219,17 @@ _note_unsaid = unsaid_noter(
         "top_logprobs": ("logprobs", "top_logprobs"),
     }
 )
-# What the vendor calls its tiers, and what the others do.
+# The vendor's names of service tiers, and those of the other dialects.
 _TIERS: Mapping[str, str] = {"standard_only": "default"}
 _TIER_NAMES: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
-_ENCRYPTED = "reasoning.encrypted_content"  # this vendor always gives its seals
+_ENCRYPTED = "reasoning.encrypted_content"  # this vendor always sends its seals
 
 
 def decode_request(body: bytes) -> Request:
-    """A request of this dialect.
+    """Read a request of this dialect.
 
     Raises:
-        RequestRefused: it cannot be understood; `param` says where.
+        RequestRefused: the request is malformed; `param` says where.
     """
     return _read_fields(request_fields(body))
 
@@ -288,10 +288,10 @@ def encode_request(
     target: Target = DEFAULT_TARGET,
     policy: Mapping[str, LossAction] | None = None,
 ) -> EncodedRequest:
-    """The request as this vendor accepts it.
+    """Write a request as this vendor accepts it.
 
     Raises:
-        RequestRefused: it says what cannot be said here and the policy refuses to lose it.
+        RequestRefused: it contains what this dialect cannot express and the policy refuses to lose.
     """
     book = LossBook(LOSSES, policy)
     own = dict(own_fields("messages", request.extra))
@@ -337,7 +337,7 @@ def encode_request(
 
 
 def pair_turns(request: Request) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """The conversation with its calls and results paired, and what was done to it."""
+    """Return the conversation with its calls and results paired, and the repairs."""
     return pair_results(request.turns, continues=_continues(own_fields("messages", request.extra)))
 
 
@@ -351,19 +351,19 @@ def _extra(fields: Fields) -> Extra | None:
 
 
 def asks_for_thread(request: Request) -> bool:
-    """Whether the client leaves the history to the server, by a message thread."""
+    """Whether the client uses a message thread, which leaves the history to the server."""
     return "thread" in own_fields("messages", request.extra)
 
 
 def _continues(own: Mapping[str, Raw]) -> bool:
-    """Whether the vendor holds the turns before these (a message thread)."""
+    """Whether the vendor stores the earlier turns (a message thread)."""
     return read_text(read_object(own.get("thread")).get("type")) == "continue"
 
 
 def _settle_choice(
     plan: ThinkingPlan, choice: Block | None, book: LossBook
 ) -> tuple[ThinkingPlan, Block | None]:
-    """A forced choice and thinking exclude each other."""
+    """Resolve the conflict between a forced choice and thinking, which the vendor refuses together."""
     if not plan.is_on or choice is None or choice["type"] not in ("any", "tool"):
         return plan, choice
     if book.note("forced_choice_with_thinking", "tool_choice", str(choice["type"])) == "carry":
@@ -419,7 +419,7 @@ def _output(
 
 
 def _about(request: Request, own: dict[str, Raw], book: LossBook) -> Block:
-    """Who asks, at which tier, and whether as a stream."""
+    """Write the user, the service tier and `stream`."""
     out: Block = {}
     metadata: Block = {**read_object(own.pop("metadata", None))}
     if request.user is not None and request.safety_id not in (None, request.user):

@@ -1,7 +1,7 @@
-"""Tools and the choice among them, both ways.
+"""Reads and writes tools and the tool choice.
 
-A tool that came in this dialect carries an `extra` of it, even an empty one: its schema and flags are the client's own
-words to this vendor and go back unchanged. Tools of other dialects are fitted to the target.
+A tool that came in this dialect has an `extra` of this dialect, even an empty one: its schema and flags are sent to the
+vendor unchanged. Tools of other dialects are adapted to the target.
 """
 
 from collections.abc import Collection, Mapping
@@ -52,7 +52,7 @@ _ALTERNATIVES = ("allOf", "anyOf", "oneOf")
 
 
 def read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
-    """Raises RequestRefused for a tool that cannot be read."""
+    """Read `tools`. Raises RequestRefused for a tool that cannot be read."""
     return _read_list(fields[key])
 
 
@@ -92,7 +92,7 @@ def _read_builtin(fields: Fields, variant: str) -> Tool:
 
 
 def read_choice(fields: Fields, key: str) -> ToolChoice | None:
-    """Raises RequestRefused for a choice that nobody knows."""
+    """Read `tool_choice`. Raises RequestRefused for an unknown choice."""
     choice = ask_object(fields, key)
     if choice is None:
         return None
@@ -112,14 +112,14 @@ def read_choice(fields: Fields, key: str) -> ToolChoice | None:
 
 
 def read_parallel(fields: Fields) -> bool | None:
-    """Whether calls may come in parallel, which is said beside the choice."""
+    """Read from `tool_choice` whether calls may come in parallel."""
     choice = ask_object(fields, "tool_choice") or {}
     is_serial = ask_bool(choice, "disable_parallel_tool_use", "tool_choice")
     return None if is_serial is None else not is_serial
 
 
 class WrittenTools(Struct, frozen=True):
-    """A list of tools as it is sent, None if it is empty. `labels`: what identifies each, see `_label`."""
+    """A list of tools as it is sent; `source` is None if it is empty. `labels`: the identity of each tool, see `_label`."""
 
     source: Raw | None
     labels: frozenset[str]
@@ -132,7 +132,7 @@ _NO_TOOLS = WrittenTools(None, frozenset(), ())
 def write_tools(
     tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
 ) -> WrittenTools:
-    """The tools in their order. What a list becomes is remembered with it."""
+    """Write the tools in their order. The result is cached for each list of tools."""
     if not tools:
         return _NO_TOOLS
     key = ("messages: written", target, names.others)
@@ -142,7 +142,7 @@ def write_tools(
 def _write_list(
     tools: tuple[Tool, ...], names: NameMap, target: Target, book: LossBook
 ) -> WrittenTools:
-    """The vendor refuses a name that comes twice."""
+    """Write the tools without duplicates: the vendor refuses a name that comes twice."""
     written: dict[str, Block] = {}
     repairs: list[Repair] = []
     for index, tool in enumerate(tools):
@@ -167,7 +167,7 @@ def write_choice(
     *,
     parallel: bool | None = None,
 ) -> Block | None:
-    """`tool_choice`, for the tools that were written. The vendor refuses one without tools."""
+    """Write `tool_choice` for the tools that were written. The vendor refuses a choice without tools."""
     if not tools:
         return None
     block: Block | None = None
@@ -201,7 +201,7 @@ def _mode(choice: ToolChoice, tools: Collection[str], names: NameMap, book: Loss
 
 
 def allowed_tools(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[Tool, ...]:
-    """The tools that may be called, where a choice names a subset."""
+    """Return the tools that may be called; a choice may allow only some of them."""
     if choice is None or choice.mode != "allowed":
         return tools
     named = {(ref.namespace or None, ref.name) for ref in choice.allowed if ref.name}
@@ -257,7 +257,7 @@ def _write_builtin(tool: Tool, target: Target, book: LossBook, where: str) -> Bl
 
 
 def _fit(tool: Tool, target: Target, book: LossBook, where: str) -> tuple[Raw, bool | None]:
-    """The schema and the flag as the target accepts them. The flag is only written when it says something."""
+    """Return the schema and the strict flag as the target accepts them. The flag is None unless it is true."""
     wanted = bool(tool.strict)
     fixed, strict, notes = fix_schema(tool.schema, target.schemas, strict=wanted and target.strict)
     merged = _merge_alternatives(fixed)
@@ -273,7 +273,10 @@ def _fit(tool: Tool, target: Target, book: LossBook, where: str) -> tuple[Raw, b
 
 
 def _merge_alternatives(schema: Raw) -> Raw | None:
-    """A schema without alternatives at its top: all their properties, required where all of them require it."""
+    """Merge the alternatives at the top of a schema: keep all properties, and require those that all alternatives require.
+
+    None if there are no alternatives.
+    """
     fields = _mapping(loads(bytes(schema)))
     if not any(key in fields for key in _ALTERNATIVES):
         return None
@@ -305,7 +308,7 @@ def _names(value: object) -> set[str]:
 
 
 def _label(block: Block) -> str:
-    """What identifies a tool: its name, or for a toolset its type and server."""
+    """Return the identity of a tool: its name, or for a toolset its type and server."""
     name = block.get("name")
     if isinstance(name, Raw):
         return read_text(name) or ""

@@ -1,23 +1,22 @@
-"""The conversation of a request, both ways: `system` and `messages` to turns, and turns to `system` and `messages`.
+"""Reads `system` and `messages` to turns, and writes turns as `system` and `messages`.
 
-Read: a user message becomes a tool turn for each run of results in it and a user turn for the rest. A `system` message
-inside the conversation is marked with an `extra` of this dialect (`is_native_system`), so that it is written back in its
-place.
+The reader makes a tool turn of each run of results in a user message, and user turns of the rest. It marks a `system`
+message inside the conversation with an `extra` of this dialect (`is_native_system`), so that the writer keeps its place.
 
-Written, by the rules the vendor enforces with a 400:
+The writer follows the rules that the vendor enforces with a 400:
 
 - Leading system and developer texts are `system`. Later ones are user text in `<system>` tags (repair
   `system_as_user`), unless they came as system messages of this dialect.
 - Roles alternate: neighbours of one role are one message. In a user message results stand first.
 - The first message is the user's (repair `user_first`), no message is empty (repair `empty_turn`; a user turn without
-  content says `.`), no text is empty, and a final assistant text has no white space at its end (repair
+  content becomes `.`), no text is empty, and a final assistant text has no white space at its end (repair
   `trailing_whitespace`).
-- A call the provider ran and its result need each other (repairs `unanswered_server_call`, `orphan_server_result`);
-  only in the last assistant message may a call still wait.
-- Thinking goes back only with the vendor's own seal on it, byte for byte. Calls and results of provider-run tools go back
-  only if they are this vendor's own. Of media the vendor takes images, PDFs and plain text; the others are losses.
+- A provider-run call must have its result, and the result its call (repairs `unanswered_server_call`,
+  `orphan_server_result`); only in the last assistant message may a call still wait.
+- Thinking is sent only with the vendor's own seal, byte for byte. Calls and results of provider-run tools are sent only if
+  they are this vendor's own. Of media the vendor accepts images, PDFs and plain text; the others are losses.
 
-Calls and results of the client have been paired before (`core.pairing`).
+`core.pairing` has already paired the calls and results of the client.
 """
 
 from base64 import b64decode
@@ -78,7 +77,7 @@ _KNOWN = MAPPED_FIELDS["request.message"]
 
 
 def read_turns(request: Fields) -> tuple[Turn, ...]:
-    """The conversation of a request, the system text first."""
+    """Read the conversation of a request, the system text first."""
     turns: list[Turn] = []
     system = _read_content(request.get("system"), "system")
     if system:
@@ -99,7 +98,7 @@ _decode_messages = typed_decoder(list[TypedMessage])
 
 
 def read_typed(messages: Raw) -> list[Turn] | None:
-    """The turns of a list of messages, all read at once: half the cost of one by one. None if a closer look is needed."""
+    """Read a list of regular messages at once, at half the cost of one by one; None if one must be read block by block."""
     try:
         found = _decode_messages(messages)
     except FAST_FAILURES:
@@ -156,7 +155,7 @@ def _message(value: Raw, path: str) -> list[Turn]:
 
 
 def _split_user(parts: tuple[Part, ...], extra: Extra | None = None) -> list[Turn]:
-    """The turns of a user's message."""
+    """Return the turns of a user message."""
     turns: list[Turn] = []
     run: list[Part] = []
     role: Role = "user"
@@ -180,7 +179,7 @@ def _read_content(value: Raw | None, path: str) -> tuple[Part, ...]:
     if plain is not None and all(map(_is_named, plain)):
         return tuple(map(_settled, plain))
     text = read_text(value)
-    if text is not None:  # with half a character in it
+    if text is not None:  # a string with a lone surrogate
         return (Text(text=text),)
     blocks = read_list(value)
     if blocks is None:
@@ -205,7 +204,7 @@ def _is_named(part: Part) -> bool:
 
 
 def _settled(part: Part) -> Part:
-    """The part with the ids that its client knows from others, and with input if it is a call."""
+    """Return the part with the original id of its call in place of an alias, and `{}` for the empty input of a call."""
     match part:
         case Call():
             source = part.input if part.input.strip() else "{}"
@@ -219,7 +218,7 @@ def _settled(part: Part) -> Part:
 
 
 def _check_result(block: Fields, path: str) -> None:
-    """The content of a result is a string or blocks."""
+    """Refuse a result whose content is neither a string nor blocks."""
     content = block.get("content")
     if not is_present(content) or read_text(content) is not None:
         return
@@ -238,7 +237,7 @@ _FOREIGN_FILE = "file-"
 
 
 def media_block(media: Media, book: LossBook, where: str) -> Block | None:
-    """A block, or None with a loss noted."""
+    """Write a media block; None, with a loss noted, if the vendor does not accept the media."""
     note_foreign(book, media.extra, where)
     if media.kind in ("audio", "video"):
         book.note("audio" if media.kind == "audio" else "video", where)
@@ -302,7 +301,7 @@ class RequestBlockWriter:
         self._book = book
 
     def write(self, part: Part, place: Place, where: str) -> list[Block]:
-        """The blocks of a part in a message of that role. Empty text gives none: the vendor refuses it."""
+        """Return the blocks of a part in a message of this role. Empty text gives no block: the vendor refuses it."""
         match part:
             case Text():
                 return _cached(self._text(part, where), part.cache)
@@ -343,7 +342,7 @@ class RequestBlockWriter:
         """Whether the vendor would recognise a citation as its own."""
         is_own = annotation.dialect == "messages"
         fields = read_object(annotation.raw) if is_own else {}
-        # A web citation that `render` made of another provider's has no proof in it.
+        # A web citation that `render` wrote for another provider's has no proof of the source.
         is_made = "encrypted_index" in fields and not read_text(fields["encrypted_index"])
         if is_own and not is_made:
             return True
@@ -431,14 +430,14 @@ class RequestBlockWriter:
 
 
 def _cached(blocks: list[Block], cache: Raw | None) -> list[Block]:
-    """A cache breakpoint on the last block."""
+    """Set a cache breakpoint on the last block."""
     if blocks and cache is not None:
         blocks[-1]["cache_control"] = cache
     return blocks
 
 
 PLACEHOLDER = "."
-"""What a user says where the vendor demands a user message and there is none: the least that is not empty."""
+"""The text of a user message where the vendor requires one and there is none: the shortest that is not empty."""
 
 _Role = Literal["user", "assistant", "system"]
 _THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -459,7 +458,7 @@ class _Message:
 
 
 class MessageListWriter:
-    """Takes the turns of one request. `continues`: the vendor holds the turns before them."""
+    """Writes the turns of one request. `continues`: the vendor stores the earlier turns."""
 
     def __init__(
         self, parts: RequestBlockWriter, book: LossBook, *, continues: bool = False
@@ -502,7 +501,7 @@ class MessageListWriter:
 
     @property
     def lacks_thinking(self) -> bool:
-        """Whether it ends in calls and their results that no thinking block precedes, back to the user's last word."""
+        """Whether the conversation ends with calls and results, and no thinking block precedes them since the last user text."""
         has_calls = False
         for message in reversed(self._messages):
             types = message.types()
@@ -519,7 +518,7 @@ class MessageListWriter:
         for index, part in enumerate(turn.parts):
             blocks.extend(self._parts.write(part, place, f"{where}.parts[{index}]"))
         if turn.cache is not None:
-            # A breakpoint on a message stands on its last block and wins over that block's own; thinking takes none.
+            # A breakpoint of a turn goes on its last block and replaces that block's own; thinking blocks take none.
             for block in reversed(blocks):
                 if block.get("type") not in _THINKING:
                     block["cache_control"] = turn.cache
@@ -578,7 +577,7 @@ class MessageListWriter:
         text = message.blocks[-1].get("text") if message.blocks else None
         if message.role != "assistant" or not isinstance(text, str) or text == text.rstrip():
             return
-        # What is only white space has been left out, so something remains.
+        # Texts of white space only were left out before, so the trimmed text is not empty.
         self._repair("trailing_whitespace", message.where, "at the end of the last assistant turn")
         message.blocks[-1]["text"] = text.rstrip()
 
@@ -613,7 +612,7 @@ class MessageListWriter:
 
 
 def _content(blocks: list[Block]) -> str | list[Block]:
-    """A single plain text is a string, as most clients write it."""
+    """Return a single plain text as a string, as most clients write it; else the blocks."""
     text = blocks[0].get("text") if len(blocks) == 1 else None
     return text if isinstance(text, str) and len(blocks[0]) == 2 else blocks
 

@@ -1,8 +1,8 @@
-"""Which events every client can use as they came.
+"""Decides which events every client can use unchanged.
 
-A usable stream names every event twice, has `usage` in both places, opens blocks one after the other with dense
-indices, opens a call with an empty input and sends that as deltas, and stops every block and the message. Pings,
-comments and fields nobody knows harm nobody; nor do blocks of a type nobody knows, to the clients that asked for them.
+A usable stream names every event twice, has `usage` in message_start and message_delta, opens blocks one after the other
+with dense indices, opens a call with an empty input and sends the input as deltas, and stops every block and the message.
+All clients accept pings, comments and unknown fields; clients that asked for blocks of an unknown type accept those too.
 """
 
 import re
@@ -22,7 +22,7 @@ from dragoman.model.parts import Result
 from dragoman.sse import Frame
 
 _CALL_BLOCKS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-_ID = re.compile("[a-zA-Z0-9_-]+")  # what the vendor takes back
+_ID = re.compile("[a-zA-Z0-9_-]+")  # ids that the vendor accepts in a later request
 
 
 class MessagesCheck:
@@ -35,11 +35,13 @@ class MessagesCheck:
     choices = 1
 
     def __init__(self, _context: EncodeContext) -> None:
-        self._count = 0  # of blocks that were opened
-        self._is_open = False  # the last of them
+        self._count = 0  # how many blocks were opened
+        self._is_open = False  # whether the last block is open
         self._is_client_call = False
-        self._ahead = 0  # starts, stops and finishes that came and whose events did not
-        self._awaits_end = False  # the encoder writes something of the open block only with its end
+        self._ahead = (
+            0  # starts, stops and finishes that were received and whose events were not emitted yet
+        )
+        self._awaits_end = False  # the encoder writes a piece of the open block only at its end
 
     @property
     def is_ahead(self) -> bool:
@@ -91,7 +93,7 @@ class MessagesCheck:
             case "message_delta":
                 return FrameVerdict(problem=self._look_at_end(event))
             case "error":
-                problem = "" if event.error is not None else "expected the error to say why"
+                problem = "" if event.error is not None else "expected an error with a message"
                 return FrameVerdict(problem, is_error=not problem)
             case "ping" | "message_stop":
                 return FrameVerdict()
@@ -101,9 +103,11 @@ class MessagesCheck:
     def _look_at_block(self, event: UsableEvent) -> str:
         block = event.content_block
         if block is None or event.index != self._count or self._is_open:
-            return f"expected block {self._count} after the one before it"
+            return f"expected the start of block {self._count} after the stop of the block before"
         if block.text or block.thinking:
-            return "expected a block to begin empty"  # clients take all of it from its deltas
+            return (
+                "expected a block to begin empty"  # clients take its content only from its deltas
+            )
         if block.type in _CALL_BLOCKS and (not _is_usable_call(block) or block.input):
             return "expected a call to begin with its id, its name and an empty input"
         self._count += 1
@@ -130,7 +134,7 @@ class MessagesCheck:
 
 
 def is_usable_body(data: bytes, _context: EncodeContext) -> bool:
-    """Whether every client can use a whole answer as it came, as far as its reader has no objection."""
+    """Whether every client can use a whole body unchanged, provided that its reader reported no problem."""
     try:
         body = decode_usable_body(data)
     except FAST_FAILURES:

@@ -1,10 +1,10 @@
-"""Token counts. The vendor's `input_tokens` excludes cached tokens, the vocabulary's `input` includes them.
+"""Reads and writes token counts. The vendor's `input_tokens` excludes cached tokens, `Usage.input` includes them.
 
     input = input_tokens + cache_read_input_tokens + cache_creation_input_tokens
 
-A stream reports twice: everything at its start, cumulative totals at its end, of which only `output_tokens` is sure to
-be there. So the reader remembers what was said before (`UsageReader`): an input count that comes without cache counts
-is made inclusive with those of the first report.
+A stream reports twice: all counts at its start, cumulative totals at its end, of which only `output_tokens` is always
+there. So `UsageReader` remembers the earlier counts: an input count without cache counts gets the cache counts of the
+first report added.
 """
 
 from dragoman.core.fields import Fields, extra_of, present, read_int, read_object
@@ -50,21 +50,21 @@ class UsageReader:
 
 
 def usage_in_full(usage: Usage | None) -> dict[str, object]:
-    """The counts of a message: both are always there, because every client reads them, known or not."""
+    """Write the counts of a message. Both token counts are always there, known or not, because every client reads them."""
     return {"input_tokens": 0, **usage_to_wire(usage or Usage())}
 
 
 def usage_to_wire(usage: Usage, before: Usage | None = None) -> dict[str, object]:
-    """The vendor's counts. `before` is what the stream said at its start: needed to take the cached tokens out again.
+    """Write the vendor's counts. `before`: the report at the start of the stream, needed to subtract the cached tokens.
 
-    `output_tokens` is always there, because every client reads it, and says again what is not stated anew; other counts
-    are there only if `usage` states them.
+    `output_tokens` is always there, because every client reads it; without a new count it repeats the count of `before`.
+    Other counts are there only if `usage` has them.
     """
     cached = usage.cached if usage.cached is not None else before and before.cached
     written = usage.cache_write if usage.cache_write is not None else before and before.cache_write
     out: dict[str, object] = {}
     if usage.input is not None:
-        # A foreign provider may count cached tokens apart from its input; there is no negative count.
+        # Another provider may count cached tokens apart from its input; a count must not be negative.
         out["input_tokens"] = max(0, usage.input - (cached or 0) - (written or 0))
     if usage.cache_write is not None:
         out["cache_creation_input_tokens"] = usage.cache_write

@@ -1,4 +1,4 @@
-"""The vendor's spellings: event, block, delta, tool and field names of Anthropic Messages, and what each becomes.
+"""The vendor's names of events, blocks, deltas, tools and fields of Anthropic Messages, and what each becomes.
 
 The tables are data, so that a test can walk the vendor's own types and find each of them either mapped or listed as
 kept without meaning (opaque, noticed, extra). Nothing here has behaviour, except the typed shape of the hot deltas.
@@ -15,7 +15,7 @@ from dragoman.model.outcome import FinishReason
 from dragoman.model.parts import CallKind
 
 # --- the hot deltas -----------------------------------------------------------------------------------------------
-# Unknown fields are forbidden here so that a delta that has any is read again by the complete rules, not cut short.
+# Unknown fields are forbidden here, so that a delta that has any is read field by field and keeps them.
 
 
 @final
@@ -83,7 +83,7 @@ DELTA_FIELDS: Mapping[str, str] = {
     "signature_delta": "signature",
     "citations_delta": "citation",
 }
-"""The one field of each delta that has a meaning; others ride beside it as Noticed fields."""
+"""The one field of each delta that has a meaning; others are emitted as `Noticed` fields."""
 
 STOP_REASONS: Mapping[str, FinishReason] = {
     "end_turn": "stop",
@@ -91,7 +91,7 @@ STOP_REASONS: Mapping[str, FinishReason] = {
     "stop_sequence": "stop_sequence",
     "tool_use": "tool_calls",
     "pause_turn": "pause",
-    # The turn stops after the context was compacted, and goes on when it is sent back.
+    # The turn stops after the context was compacted, and continues when the client sends it back.
     "compaction": "pause",
     "refusal": "refusal",
     "model_context_window_exceeded": "context_window",
@@ -100,7 +100,7 @@ STOP_REASONS: Mapping[str, FinishReason] = {
 CUT_REASONS: frozenset[FinishReason] = frozenset(
     {"length", "context_window", "refusal", "content_filter"}
 )
-"""Endings that may fall into the middle of a call; the vendor closes the block it cut."""
+"""Finish reasons that may cut a call; the vendor closes the block that was cut."""
 
 # --- blocks -------------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ OPAQUE_BLOCKS = frozenset(
         "browser_state",
     }
 )
-"""Blocks kept whole: they speak of this vendor's own state. So is a block of a type nobody knows yet."""
+"""Blocks that are kept whole, because they describe the vendor's own state. Blocks of unknown types are kept whole too."""
 
 SERVER_TOOL_KINDS: Mapping[str, CallKind] = {
     "web_search": "web_search",
@@ -162,7 +162,7 @@ RESULT_KINDS: Mapping[str, CallKind] = {
     "tool_search": "tool_search",
     "mcp": "mcp",
 }
-"""What stands before `_tool_result` in the type of a result block; others are results of kind `other`."""
+"""The kinds by the text before `_tool_result` in a result block's type; all others are of kind `other`."""
 
 # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -179,12 +179,12 @@ TOOL_FAMILIES: Mapping[str, CallKind] = {
     "browser_toolset_": "other",
     "advisor_": "other",
 }
-"""Beginnings of the types of built-in tools; a type nobody knows yet is a tool of kind `other`."""
+"""Prefixes of the types of built-in tools; a tool of an unknown type is of kind `other`."""
 
 TOOL_CHOICES = frozenset({"auto", "any", "tool", "none"})
 THINKING_TYPES = frozenset({"enabled", "disabled", "adaptive", "between_tools"})
 
-# --- fields: which have a home in the vocabulary, and which ride in `extra` -----------------------------------------
+# --- fields that the canonical model has; all others are kept in `extra` -------------------------------------------
 
 _CACHED_CALL = frozenset({"type", "id", "name", "input", "cache_control"})
 _SERVER_RESULT = frozenset({"type", "tool_use_id", "content", "cache_control"})
@@ -240,16 +240,16 @@ MAPPED_FIELDS: Mapping[str, frozenset[str]] = {
     "image": frozenset({"type", "source", "cache_control"}),
     "document": frozenset({"type", "source", "title", "cache_control"}),
 }
-"""Per object, the fields that are read into the vocabulary. All others are carried in `extra`."""
+"""The fields of each object that the canonical model has. All others are kept in `extra`."""
 
 FINISH_FIELDS = frozenset({"container", "stop_details"})
 COMPLETED_FIELDS = frozenset({"context_management"})
 END_FIELDS = FINISH_FIELDS | COMPLETED_FIELDS
-"""Fields of a message that a stream sends with its end; the others stand in message_start."""
+"""Fields of a message that a stream sends at its end; the others are in message_start."""
 
 INVALID_KEY = "_invalid_arguments"
-"""Where a call's input travels that is no JSON object: `{"_invalid_arguments": "<text>"}`. A tool that is run with it
-finds every field missing and says so, which lets the model try again; nothing is run on half of an input."""
+"""The key for a call's input that is not a JSON object: `{"_invalid_arguments": "<text>"}`. A tool that runs with it
+reports that its fields are missing, so the model can try again; no tool runs on half of an input."""
 
 # --- what every client can use as it came -----------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class UsableError(Struct, gc=False):
 
 
 class UsableEvent(Struct):
-    """Any event; which of these it needs depends on its type."""
+    """Any event; which fields it needs depends on its type."""
 
     type: str
     index: int = -1
@@ -325,8 +325,8 @@ decode_usable_body = typed_decoder(UsableBody)
 
 # --- requests and bodies, read and written by their types ------------------------------------------------------------
 #
-# What has any other field does not fit and is read field by field. Beside `Raw` a type cannot have `None`, which would take
-# null alone: NULL stands for absence.
+# An object with any other field does not fit and is read field by field. `Raw | None` would accept only null, so NULL is the
+# default of absent `Raw` fields.
 
 
 class _TypedBlock(Struct, gc=False, forbid_unknown_fields=True, tag_field="type"):
@@ -367,7 +367,7 @@ class TypedMessage(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class TypedBody(Struct, gc=False):
-    """All but what has no home: that is what remains of the object's fields."""
+    """The fields that the canonical answer has; the reader takes all others from the object itself."""
 
     type: Literal["message"]
     content: list[TypedBlock]
