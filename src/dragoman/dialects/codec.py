@@ -35,10 +35,10 @@ from dragoman.sse import Frame
 class DecodeContext(Struct, frozen=True, gc=False, kw_only=True):
     """What a decoder may know about the request that its stream answers.
 
-    tools: the tools that were offered, under the upstream's names for them. A call whose name never arrives gets its name from them.
+    tools: the tools that were offered, under the upstream's names. A call whose name never arrives gets the name of one.
     choices: how many choices the client asked for (None: unknown). With 1, a stream that spreads one answer over several
         choices (Copilot does) is merged.
-    name_fallback: which tool a call without a name gets. `schema`: the only tool whose schema the arguments satisfy; `positional`: the n-th tool.
+    name_fallback: which one. `schema`: the only tool whose schema the arguments satisfy; `positional`: the n-th tool.
     seed: for minted ids; empty means the response's own id.
     """
 
@@ -146,9 +146,10 @@ class FrameVerdict(Struct, frozen=True, gc=False):
 class FrameCheck(Protocol):
     """Finds frames of one stream that some known client cannot use. See `relay`.
 
-    `harmless`: the kinds of the reader's problems that no client objects to. `ending`: the terminal frame, in dialects where it
-    is always the same. `model_path`: where a frame has the name of its model. `has_default_input`: a call without input means `{}`.
-    `choices`: how many have begun. `is_ahead`: the frames have begun or ended something that the encoder, given the events so far, would write again.
+    `harmless`: kinds of the reader's problems that no client objects to. `ending`: the terminal frame, in dialects where it is
+    always the same. `model_path`: where a frame has its model's name. `has_default_input`: a call without input means `{}`.
+    `choices`: how many have begun. `is_ahead`: the frames have begun or ended something that the encoder, given the events
+    so far, would write again.
     """
 
     harmless: frozenset[str]
@@ -197,7 +198,7 @@ _NO_CONTEXT = EncodeContext()
 class UpstreamCodec(Struct, frozen=True, kw_only=True):
     """A dialect as upstreams speak it: writes requests, reads answers and errors; with its default target and its losses.
 
-    `read_typed` reads a regular body, as nearly all are, in one go; it returns None for any other. `read_body` reads every body.
+    `read_typed` reads a regular body, as nearly all are, at once, and returns None for any other. `read_body` reads every body.
     """
 
     name: str

@@ -230,7 +230,7 @@ class StreamRelay:
         return self._take_out()
 
     def fail(self, error: ErrorInfo) -> bytes:
-        """End the answer with a failure: return bytes that close the open parts and report the error. Nothing if it was over."""
+        """End the answer: return bytes that close the open parts and report the error. Nothing if it was over."""
         events = self._decoder.fail(error)
         if events:
             self._fail(events, error.kind)
@@ -540,7 +540,7 @@ class StreamRelay:
         return False
 
     def _input_size(self, events: Sequence[Event]) -> int:
-        """Return how many characters of input for client calls the events contain, without a `{}` that stands for no input."""
+        """Return how many characters of input for client calls the events have, without a `{}` that stands for no input."""
         size = 0
         for number, event in enumerate(events):
             if isinstance(event, InputDelta) and event.part in self._client_calls:

@@ -16,7 +16,7 @@ HeldText = tuple[int, int, bool]
 
 
 class Stage(Protocol):
-    """Reads one answer. `has_changed`: the stage has emitted other events than it was given; from then on only its events count.
+    """Reads one answer. `has_changed`: the stage has emitted other events than it got; from then on only its events count.
 
     is_thinking: the stage reads reasoning too. is_reading: the held text is most likely a call, not text.
     """
@@ -42,7 +42,7 @@ class Stage(Protocol):
         ...
 
     def text_sink(self, part: int) -> Callable[[str], None] | None:
-        """Return a function that takes pieces of this text in which nothing begins, in place of `feed`; valid until the next `feed`."""
+        """Return a function for pieces of this text in which nothing begins, in place of `feed`; valid until the next `feed`."""
         ...
 
     def held_text(self, part: int) -> HeldText | None: ...
@@ -88,7 +88,7 @@ class Scanning:
         self._input = _NO_PART  # a call whose input passes as it comes
 
     def passes(self, event: Event) -> bool:
-        """Give the stage an event that is a piece of the open text in which nothing begins. True: the event passes unchanged."""
+        """Give the stage a piece of the open text in which nothing begins. False: the event must go through `feed`."""
         if type(event) is TextDelta and event.part == self._text:
             text, sink = event.text, self._sink
             if sink is not None and not self._begins[text]:
@@ -143,7 +143,7 @@ class Scanning:
         return emitted
 
     def _pass(self, events: Sequence[Event], start: int) -> int:
-        """Take all pieces of the open text from `start` on, if nothing begins in them. Returns the index of the first event not taken."""
+        """Take all pieces of the open text from `start` on, if nothing begins in them. Returns the index after the last taken."""
         sink, part = self._sink, self._text
         if sink is None:
             return start

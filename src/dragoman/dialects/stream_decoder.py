@@ -75,8 +75,8 @@ class FrameReader(Protocol):
     `over` becomes true with the terminal event. `problems` collects problems as (kind, message); the caller empties it
     after each frame. `frame`: the number of the frame to `read`, which the caller sets; plain deltas count too.
 
-    There are two entrances. `find_delta` finds the part that a plain delta extends, and `StreamDecoder` extends it. `read` decodes
-    every other frame.
+    There are two entrances. `find_delta` finds the part that a plain delta extends, and `StreamDecoder` extends it. `read`
+    decodes every other frame.
     """
 
     over: bool

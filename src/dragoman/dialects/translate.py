@@ -94,7 +94,7 @@ class SerialEncoder:
     def _encode_alike(
         self, first: TextDelta | InputDelta, events: Sequence[Event], at: int, out: list[bytes]
     ) -> int:
-        """Encode the deltas from `at` on that have the kind and part of `first`. Returns the index of the first other event."""
+        """Encode the deltas from `at` on with the kind and part of `first`. Returns the index of the first other event."""
         part = first.part
         texts: list[str] = []
         if type(first) is InputDelta:

@@ -292,7 +292,7 @@ class _Message:
         return message
 
     def _content(self) -> str | list[object] | None:
-        """Return the text as one string; None if it is empty and there is other content; a list if an entry must be kept raw."""
+        """Return the text as one string; None if it is empty beside other content; a list if an entry must be kept raw."""
         if any(not isinstance(piece, str) for piece in self._pieces):
             return [
                 {"type": "text", "text": piece} if isinstance(piece, str) else piece

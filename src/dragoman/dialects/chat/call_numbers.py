@@ -3,7 +3,7 @@
 A Chat delta refers to its call by `index`, and only the first delta of a call should carry an id and a name. Servers omit
 the index, give every call index 0, repeat or change the id on every delta, and cut names in two. `CallNumbers` gives
 each entry of `tool_calls` the number of its call; numbers are dense, in the order in which calls are first seen. It does
-not read arguments; a callback tells it whether a call's input is already whole.
+not read arguments; the callback `is_whole` reports whether a call's input is already whole.
 
 A delta that has an index:
 

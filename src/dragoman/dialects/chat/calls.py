@@ -135,7 +135,9 @@ class CallTrack:
         return call if self._numbers.number_at(call.index) == call.number else None
 
     def read(self, entries: list[CallEntry], *, wire_index: int = 0) -> None:
-        """Decode the entries of one delta. `wire_index`: the choice that sent them, where several are merged; each has its own indices.
+        """Decode the entries of one delta. `wire_index`: the choice they came in, where several are merged into this one.
+
+        Each such choice has its own indices.
 
         Raises:
             RemoteProtocolError: input for a call that has ended.

@@ -67,7 +67,7 @@ class _Ending(Struct, frozen=True):
 
 
 class ChoiceTrack:
-    """Decodes one choice. `streaming` is the part that a plain delta may continue, if any; `call_index` is its index if it is a call."""
+    """Decodes one choice. `streaming`: the part that a plain delta may continue, if any; `call_index`: its index as a call."""
 
     def __init__(self, parts: Parts, index: int, declared: frozenset[str]) -> None:
         self._parts = parts
@@ -91,7 +91,7 @@ class ChoiceTrack:
     def read(
         self, choice: Mapping[str, Raw], *, wire_index: int = 0, is_whole: bool = False
     ) -> None:
-        """Decode one entry of `choices`. `wire_index` is the entry's own index where several choices are merged into this one.
+        """Decode one entry of `choices`. `wire_index`: the entry's own index, where several are merged into this choice.
 
         Raises:
             MalformedJson: a field that may hold text or a piece of a call is of another type.
@@ -229,7 +229,7 @@ class ChoiceTrack:
                 self._calls.read(entries, wire_index=wire_index)
 
     def _read_reasoning(self, delta: Mapping[str, Raw]) -> None:
-        """Decode reasoning as text or as a list with seals. Servers that send both repeat the text: only the first seen counts."""
+        """Decode reasoning as text or as a list with seals. Servers that send both repeat the text: the first seen counts."""
         for field in REASONING_FIELDS:
             if self._think(field, read_fragment(delta.get(field))):
                 break
@@ -331,7 +331,7 @@ class ChoiceTrack:
         return current
 
     def _reasoning(self, field: str) -> OpenReasoning:
-        """Return the open reasoning. All text goes to `summary`: Chat servers do not distinguish summaries from full reasoning.
+        """Return the open reasoning. All text goes to `summary`: Chat does not distinguish summaries from full reasoning.
 
         `field` is the name that the server uses, kept as extra where it is not `reasoning_content`.
         """

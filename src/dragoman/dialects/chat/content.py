@@ -219,7 +219,7 @@ def read_sealed(raw: Raw) -> SealedEntry:
 
 
 def _encrypted(data: str, origin: str) -> Seal:
-    """Return the seal of an encrypted entry. `format` (`anthropic-claude-v1`, `google-gemini-v1`, …) says which vendor's it is."""
+    """Return the seal of an encrypted entry. `origin` is its `format`: `anthropic-claude-v1`, `google-gemini-v1`, …"""
     if origin.startswith("anthropic"):
         return Seal("redacted", data)
     if origin.startswith("google"):

@@ -123,7 +123,7 @@ class ChatReader:
     # --- frames that are not one plain delta --------------------------------------------------------------------------
 
     def _read_empty(self, frame: Frame) -> tuple[Event, ...]:
-        """Decode a frame without data: a comment, a blank frame that keeps the connection open, or an event that lost its data."""
+        """Decode a frame without data: a comment, a frame that keeps the connection open, or an event that lost its data."""
         comment = frame.comment
         if frame.name == b"message":
             raise MalformedJson("expected data with the event `message`, got none")

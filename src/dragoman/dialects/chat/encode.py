@@ -437,7 +437,7 @@ class ChatEncoder:
         return (self._parts.envelope.bare(large) if large else b"") + role
 
     def _choice(self, index: int, event: Event) -> tuple[bytes, ChoiceState]:
-        """Return the choice and, if it is new, the chunk with its role, which comes before all other chunks of the choice."""
+        """Return the choice and, if it is new, the chunk with its role, which comes before its other chunks."""
         choice = self._choices.get(index)
         if choice is not None:
             return b"", choice

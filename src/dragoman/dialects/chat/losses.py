@@ -40,8 +40,8 @@ LOSSES: LossTable = {
     ),
     # --- answers
     "output_media": LossRule(
-        "an image in an answer is written as `images`, as some servers do; only the first sound is written, without its type; "
-        "other media have no form",
+        "an image in an answer is written as `images`, as some servers do; only the first sound is written, "
+        "without its type; other media have no form",
         "carry",
     ),
     "finish_detail": LossRule(

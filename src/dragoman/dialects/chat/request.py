@@ -226,7 +226,7 @@ def _read_fields(fields: Fields) -> Request:
 
 
 def _read_extra(fields: Fields) -> dict[str, Raw]:
-    """Return the fields that `Request` does not have, and those whose name must be kept because only some servers have them."""
+    """Return the fields that `Request` does not have, and those that only some servers have and whose name must be kept."""
     rest = without(fields, MAPPED)
     if "max_completion_tokens" in fields and "max_tokens" in fields:
         rest["max_tokens"] = fields["max_tokens"]

@@ -261,7 +261,7 @@ class ToolWriter:
         return ToolWriter(self._names, self._target, book, is_own=self._is_own)
 
     def _allowed(self, choice: ToolChoice | None) -> frozenset[_Key] | None:
-        """Return the only tools to send; None for all. A client's choice of this dialect is passed to the upstream instead."""
+        """Return the only tools to send; None for all. A Chat client's own `allowed_tools` is sent as it is instead."""
         if choice is None or choice.mode != "allowed" or self._is_own:
             return None
         return frozenset((ref.namespace, ref.name) for ref in choice.allowed)

@@ -149,7 +149,7 @@ class MessageWriter:
         return entries if text is None or len(entries) > 1 else text
 
     def _plain(self, parts: Iterable[Part], where: str) -> _Content:
-        """Return content where most servers accept only strings: several texts are joined, unless they came as a Chat list."""
+        """Return content where most servers accept only strings: join several texts, unless they came as a Chat list."""
         content = self._content(parts, where)
         if isinstance(content, str) or self._is_own:
             return content
@@ -464,7 +464,7 @@ class _TurnReader:
         if role == "assistant":
             parts = self._assistant(fields, content, path)
         if cache is not None and parts:
-            # A cache breakpoint on the message is the same place as one on its last part.
+            # A cache breakpoint on the message replaces one on its last part: both mark the same place.
             parts = (*parts[:-1], _without_cache(parts[-1]))
         return Turn(
             role=role,

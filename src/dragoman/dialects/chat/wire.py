@@ -67,7 +67,7 @@ class HotChoice(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class HotChunk(Struct, gc=False):
-    """Other fields of a chunk repeat those of the first chunk, which is read field by field."""
+    """Other fields of a chunk repeat those of the first chunk, which never takes this shape."""
 
     choices: tuple[HotChoice]
     usage: None = None
@@ -283,7 +283,7 @@ LEGACY_TOOLS = "functions"
 LEGACY_CHOICE = "function_call"
 """The older names of `tools` and `tool_choice`. A call in a message is named `function_call` too."""
 
-# --- what every client can use as it came -----------------------------------------------------------------------------
+# --- what every client can use unchanged ------------------------------------------------------------------------------
 
 
 class UsableFunction(Struct, gc=False):

@@ -121,7 +121,7 @@ def content_from_wire(content: Raw | None) -> tuple[Text | Media | Opaque, ...]:
 
 
 def annotation_from_citation(citation: Raw) -> Annotation | None:
-    """Read a citation, and keep it raw. The vendor's offsets point into its sources, not into the answer: they are not read."""
+    """Read a citation, and keep it raw. Its offsets are not read: they point into the vendor's sources, not the answer."""
     if not is_object(citation):
         return None
     fields = read_object(citation)

@@ -193,7 +193,7 @@ class BlockWriter:
         return prefix + dumps_texts(texts, _SUFFIX + prefix) + _SUFFIX
 
     def output(self, event: OutputDelta) -> bytes:
-        """Note the output of a provider's tool as a loss where its call is written. The tool's result has the output too."""
+        """Note output inside a provider's call as a loss. Output inside a result is written at the end of the result."""
         if self._is_mine(event.part) and isinstance(self._header, Call):
             self._book.note("provider_output", self._where)
         return b""

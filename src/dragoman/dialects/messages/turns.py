@@ -501,7 +501,7 @@ class MessageListWriter:
 
     @property
     def lacks_thinking(self) -> bool:
-        """Whether the conversation ends with calls and results, and no thinking block precedes them since the last user text."""
+        """Whether the conversation ends with calls and results that no thinking block precedes since the last user text."""
         has_calls = False
         for message in reversed(self._messages):
             types = message.types()

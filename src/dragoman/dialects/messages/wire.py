@@ -251,7 +251,7 @@ INVALID_KEY = "_invalid_arguments"
 """The key for a call's input that is not a JSON object: `{"_invalid_arguments": "<text>"}`. A tool that runs with it
 reports that its fields are missing, so the model can try again; no tool runs on half of an input."""
 
-# --- what every client can use as it came -----------------------------------------------------------------------------
+# --- what every client can use unchanged ------------------------------------------------------------------------------
 
 
 class UsableUsage(Struct, gc=False):
