@@ -59,7 +59,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE = " \t\n\r"
 _CUT_VALUES = frozenset(("t", "tr", "tru", "f", "fa", "fal", "fals", "n", "nu", "nul", "-"))
 _CUT_NUMBER = re.compile(r"[0-9](?:\.|[eE][+-]?)")
-_CUT_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,4}")  # the parser also fails at a fourth digit that nothing follows
+# Up to four digits: the parser also fails at a fourth digit that nothing follows.
+_CUT_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,4}")
 
 # Integers: `number in data` costs an eighth of `one_byte_object in data`.
 _LF, _CR = b"\n\r"
@@ -181,7 +182,7 @@ def schema_of(kind: object) -> dict[str, Any]:
 
 
 def _schema_of_anything(kind: object) -> dict[str, Any]:
-    if kind is object:  # msgspec reads it like `Any`; type checkers do not switch off their checks for it
+    if kind is object:  # msgspec reads it like `Any`, but type checkers still check it
         return {"type": ["object", "array", "string", "number", "boolean", "null"]}
     raise NotImplementedError
 

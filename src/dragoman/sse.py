@@ -33,7 +33,7 @@ _LONGEST_END = 4  # CRLF, twice
 _FIELDS = frozenset((b"", b"data", b"event", b"id", b"retry"))  # a comment has the empty name
 _LONGEST_DONE = 64  # bytes; `[DONE]` with more blanks than any server was seen to add
 _PORTION = 32_768  # bytes of a large read that are split into frames at a time
-_MAX_RETRY_DIGITS = 9  # a billion milliseconds; a longer number is no reconnection time but an attack on int()
+_MAX_RETRY_DIGITS = 9  # a billion milliseconds; a longer number is an attack on int()
 
 
 class Frame(Struct, frozen=True, gc=False):

@@ -187,7 +187,7 @@ def _with_dump(settings: Settings, environ: Mapping[str, str], problems: list[st
 def _with_short_form(
     settings: Settings, text: str, environ: Mapping[str, str], problems: list[str]
 ) -> Settings:
-    """Apply `--upstream kind=URL`: the only upstream, named after its kind. Some kinds, such as `rehearsal`, need no address."""
+    """Apply `--upstream kind=URL`: the only upstream, named after its kind. Kinds such as `rehearsal` need no address."""
     kind, _, url = text.partition("=")
     found: list[str] = []
     upstream = read_struct(UpstreamSettings, {"kind": kind, "base_url": url}, "", found)

@@ -45,9 +45,7 @@ __all__ = (
 OPENAI_HOST = "api.openai.com"
 ANTHROPIC_HOST = "api.anthropic.com"
 CHATGPT_CODEX_URL = "https://chatgpt.com/backend-api/codex"
-CODEX_INSTALL_HINT = (
-    "install it with `npm install -g @openai/codex`, or set its path in `command`"
-)
+CODEX_INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set its path in `command`"
 
 PASS_ON = "client"  # noqa: S105 - not a key
 """The value of `api_key` that passes the caller's key on."""
@@ -59,7 +57,7 @@ CONNECTION_HEADERS = frozenset(
 
 
 class Range(Struct, frozen=True, kw_only=True):
-    """The numbers that a key accepts: above 0, or from 0 if `may_be_zero`, and at most `most`. `what`: their name in messages."""
+    """The numbers that a key accepts: above 0, or from 0 if `may_be_zero`, up to `most`. `what`: their name in messages."""
 
     may_be_zero: bool = False
     most: float | None = None
@@ -244,7 +242,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     losses: dict[str, LossAction] = field(default_factory=dict[str, LossAction])
 
     def __repr__(self) -> str:
-        """Only the kind: addresses, headers, queries, variables and arguments may hold secrets, and tracebacks show this text."""
+        """Only the kind: addresses, headers, queries, variables and arguments may be secret, and tracebacks show this text."""
         return f"UpstreamSettings(kind={self.kind!r}, …)"
 
 

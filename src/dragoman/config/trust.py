@@ -81,7 +81,7 @@ class FoundFile(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The path with links in its folder resolved, but not the file itself: a linked file acts in the folder of the link."""
+        """The path, with links resolved in its folder but not in its name: a linked file acts in the folder of the link."""
         return str(self.path.parent.resolve() / self.path.name)
 
     @property

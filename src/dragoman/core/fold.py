@@ -341,7 +341,7 @@ def _join_text(header: Text, deltas: Sequence[Delta]) -> Text:
 
 
 def _entries(deltas: Sequence[Delta], channel: ReasoningChannel) -> tuple[str, ...]:
-    """The entries in order of their indexes. Gaps are closed, not filled: an index is the wire's number and may be anything."""
+    """The entries in order of their indexes. Gaps are closed, not filled: the wire may use any number as index."""
     pieces: dict[int, list[str]] = {}
     for delta in deltas:
         if isinstance(delta, ReasoningDelta) and delta.channel == channel:

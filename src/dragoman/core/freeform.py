@@ -147,7 +147,7 @@ class _InnerWrapper:
 
 
 class Unwrapper:
-    """Extracts the input of one call from argument fragments cut anywhere. `feed` and `finish` return increments of the text."""
+    """Extracts the input of one call from argument fragments cut anywhere. `feed` and `finish` return increments."""
 
     __slots__ = (
         "_depth",

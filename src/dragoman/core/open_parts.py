@@ -11,7 +11,7 @@ part), and this module emits the canonical events. It knows no dialect.
 Only calls begin NAMELESS: a call is announced with its name or not at all. The rules for all parts:
 
 - If a character is cut in half between two deltas, the first half is held until the second arrives. A half that stays
-  alone becomes U+FFFD in a text. The input of a call must not be altered: the call is incomplete and the answer fails (`fault`).
+  alone becomes U+FFFD in a text. A call's input must not be altered: the call is incomplete and the answer fails (`fault`).
 - Emitted events are never retracted. If the whole contradicts the deltas, `PartEnded` has the whole and sets
   `amended`. An input that differs only in its formatting is no contradiction.
 - If the protocol closes a function call with an empty input, the input is `{}`.
@@ -355,7 +355,7 @@ class OpenReasoning(_OpenPart):
         self._emit(entry, channel, index, text)
 
     def grow(self, text: str) -> ReasoningDelta:
-        """Add a piece, not empty, to the entry that grew last, if the part `is_plain`; return the delta for the caller to emit."""
+        """Add a piece, not empty, to the entry that grew last, which `is_plain`; return the delta for the caller to emit."""
         self._pieces.append(text)
         return ReasoningDelta(self.part, text, self.channel, self.index)
 
@@ -459,7 +459,7 @@ class OpenCall(_OpenPart):
         self._state = _NAMELESS
         self._choice = choice
         self._extent: Extent | None = None
-        self._fragments: list[str] = []  # received input, kept as long as the kind of the call may change
+        self._fragments: list[str] = []  # input, kept as long as the kind of the call may change
         self._half = ""
         self._is_halved = False  # the input ended inside a character
         self._seals: list[Seal] = []

@@ -82,7 +82,7 @@ def pair_results(
 
 
 def is_paired(turns: Sequence[Turn]) -> bool:
-    """Whether each run of calls is followed by its results in order, so that nothing needs repair: true for most conversations.
+    """Whether each run of calls is followed by its results in order, as in most conversations: nothing needs repair.
 
     Returns False for cases that need the full check: providers' calls, results outside tool turns.
     """

@@ -60,7 +60,7 @@ def _replaced(text: str) -> str:
 
 
 def _slices(text: str) -> Iterator[str]:
-    """Slices of a text that cut no pair in two. A lone half costs the decoder half a microsecond: slices keep each call short."""
+    """Slices of a text that cut no pair in two. A lone half costs half a microsecond: slices keep each call short."""
     start = 0
     while start < len(text):
         end = start + _SLICE

@@ -28,7 +28,7 @@ MAX_NAMES = 32
 
 
 class Tally:
-    """A summary of one answer without its content: calls, finish, tokens. Call `note` for every event, or for those in `NOTED`."""
+    """A summary of one answer without its content: calls, finish, tokens. `note` every event, or those in `NOTED`."""
 
     __slots__ = ("call_count", "error", "finish", "limits", "model", "names", "started", "usage")
 

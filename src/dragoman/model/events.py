@@ -140,7 +140,7 @@ class LimitsReported(Struct, frozen=True, gc=False, tag_field="event", tag="limi
 
 
 class Finished(Struct, frozen=True, gc=False, tag_field="event", tag="finished"):
-    """A choice has ended. `inferred`: the decoder concluded that, the provider did not say it. `native`: the provider's word."""
+    """A choice has ended. `inferred`: the decoder concluded it, the provider did not say so. `native`: its own word."""
 
     reason: FinishReason
     choice: int = 0
@@ -159,7 +159,7 @@ class Completed(Struct, frozen=True, gc=False, tag_field="event", tag="completed
 
 
 class Noticed(Struct, frozen=True, gc=False, tag_field="event", tag="noticed"):
-    """A frame, or fields of a frame, that the vocabulary does not cover. Only an encoder of the same dialect may write it back."""
+    """A frame, or fields of one, that the vocabulary does not cover. Only an encoder of the same dialect writes it back."""
 
     kind: NoticeKind
     dialect: Dialect | None = None
