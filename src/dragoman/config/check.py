@@ -147,7 +147,7 @@ def warnings_of(settings: Settings) -> list[str]:
     server = settings.server
     return [
         f"server.api_keys[{index}]: expected at least {_SHORTEST_KEY} characters, got {len(key)}; "
-        "a key this short can be guessed"
+        "a key of this length can be guessed"
         for index, key in enumerate(server.api_keys)
         if len(key) < _SHORTEST_KEY
     ]

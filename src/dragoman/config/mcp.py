@@ -251,8 +251,8 @@ def _credential_problems(oauth: OAuthSettings, where: str) -> Iterator[str]:
         yield f"{where}: expected `client_secret_from` or `private_key_from` for client_credentials, got {came}"
     if not oauth.issuer:  # without it the MCP server would decide where the credentials are sent
         yield (
-            f"{where}.issuer: expected the address of the only authorization server that may receive the"
-            " credentials; it is missing"
+            f"{where}.issuer: expected the address of the authorization server, the only one that may receive"
+            " the credentials; it is missing"
         )
     for key in ("client_metadata_url", "redirect_port"):
         if getattr(oauth, key):
