@@ -1,7 +1,7 @@
 """Dragoman interprets LLM tool calls between OpenAI Chat Completions, OpenAI Responses and Anthropic Messages.
 
-What most programs need is here; the vocabulary is in `dragoman.model`, the dialects' own codecs in
-`dragoman.dialects`.
+This module exports the names that most programs need. The vocabulary (parts, events, requests) is in `dragoman.model`,
+the codec of each dialect in `dragoman.dialects`.
 """
 
 from dragoman.core.call_input import Verdict, judge

@@ -1,15 +1,15 @@
 """JSON, in one place: the only module that imports a JSON library.
 
-Reading is msgspec's, with one retry by the standard library for what msgspec refuses although it is JSON: a lone
-surrogate escape (`"\\ud83d"` whose other half arrives in the next delta), numbers beyond a double, integers of any
-length. Writing is compact UTF-8 that is safe inside a server-sent event: U+0085, U+2028 and U+2029 are always
-escaped, because clients built on line iterators split there, line ends between the tokens of a `Raw` become spaces,
-and lone surrogates are written as escapes. `dumps_document` is for bodies, where a `Raw` keeps its every byte.
+msgspec reads; the standard library reads again what msgspec refuses although it is JSON: a lone surrogate escape
+(`"\\ud83d"` whose other half arrives in the next delta), numbers beyond a double, integers of any length. `dumps`
+writes compact UTF-8 that is safe inside a server-sent event: it escapes U+0085, U+2028 and U+2029, because clients
+built on line iterators split there, turns line ends between the tokens of a `Raw` into spaces, and writes lone
+surrogates as escapes. `dumps_document` is for bodies: it writes a `Raw` byte for byte.
 
-Opaque sub-documents are `Raw`: the bytes as they came.
+Opaque sub-documents are `Raw`: the bytes as received.
 
-A parser keeps the interpreter's lock until it returns, so a thread does not help against a document that takes long: how
-many values a large one has is counted before it is parsed (`shape_of`), in slices.
+A parser keeps the interpreter's lock until it returns, so parsing a huge document in a thread still blocks the event
+loop. `shape_of` therefore counts the values of a large document, in slices, before it is parsed.
 """
 
 import json as _stdlib
@@ -26,16 +26,16 @@ from dragoman.errors import MalformedJson
 
 Raw = msgspec.Raw
 REQUIRED: object = msgspec.NODEFAULT
-"""The default of a member that has none, for `record_type`."""
+"""Marks a member without a default, for `record_type`."""
 T = TypeVar("T")
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 Int64 = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT64)]
-"""The largest integers that a request may have: servers take 64 bits, for a seed for example."""
+"""The integers that a request may have: servers take 64 bits, for a seed for example."""
 
 _decode: Callable[[bytes | str], Any] = msgspec.json.Decoder().decode
 decode_untyped: Callable[[Raw], object] = _decode
-"""`loads` for the hot path: bare, without the retry, raising `FAST_FAILURES`."""
+"""`loads` without the retry, for code that runs per frame. Raises `FAST_FAILURES`."""
 _encode: Callable[[object], bytes] = msgspec.json.Encoder().encode
 # msgspec needs up to 7 µs for a number that has no exact double, Python's own reader a seventh of that.
 _decode_large: Callable[[bytes | str], Any] = msgspec.json.Decoder(float_hook=float).decode
@@ -44,13 +44,13 @@ _look_over = msgspec.json.Decoder(Raw).decode
 _decode_texts = msgspec.json.Decoder(str).decode_lines
 
 MAX_VALUES = 500_000
-"""Values that one document may have where nobody sets another limit. A parser makes them all in one step, of up to a quarter
-of a second for so many. A session of a million tokens has some 80,000, two thousand tools have 200,000."""
-# Bytes. Below it a document has too few values to matter, and counting them would only cost.
+"""Values that one document may have, unless a caller sets another limit. A parser creates all of them in one call, which
+takes up to a quarter of a second. A session of a million tokens has some 80,000 values, two thousand tools have 200,000."""
+# Bytes. A smaller document has too few values to be worth counting.
 _LARGE = 256 * 1024
-# Bytes that are looked at in one step when values are counted: a fifth of a millisecond.
+# Bytes scanned in one step when values are counted: a fifth of a millisecond.
 _SLICE = 64 * 1024
-# Every bracket becomes one of a pair, so that one pattern finds the innermost ones.
+# Square brackets become braces, so that one pattern finds the innermost pairs.
 _ONE_PAIR = bytes.maketrans(b"[]", b"{}")
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'[]{},"')
 _STEP = {ord("{"): 1, ord("}"): -1}
@@ -59,14 +59,15 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SPACE = " \t\n\r"
 _CUT_VALUES = frozenset(("t", "tr", "tru", "f", "fa", "fal", "fals", "n", "nu", "nul", "-"))
 _CUT_NUMBER = re.compile(r"[0-9](?:\.|[eE][+-]?)")
-_CUT_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,4}")  # the parser wants to see beyond the fourth
+# Up to four digits: the parser also fails at a fourth digit that nothing follows.
+_CUT_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{0,4}")
 
-# Asking for a byte by its number costs an eighth of asking for a bytes object of length one.
+# Integers: `number in data` costs an eighth of `one_byte_object in data`.
 _LF, _CR = b"\n\r"
 _LEAD_OF_2028, _LEAD_OF_0085 = b"\xe2\xc2"
 
 FAST_FAILURES = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What a fast decoder raises. A caller catches these and reads the same bytes again with `loads` or `as_object`."""
+"""The exceptions of a fast decoder. A caller catches them and reads the same bytes again with `loads` or `as_object`."""
 
 
 def _refuse_constant(name: str) -> Never:
@@ -75,7 +76,7 @@ def _refuse_constant(name: str) -> Never:
 
 def _loads_slowly(data: bytes | str) -> object:
     text = data if isinstance(data, str) else bytes(data).decode("utf-8")
-    # Integers above 4300 digits make int() raise; as a float they merely lose precision nobody can use.
+    # int() raises above 4300 digits; a float only loses precision that no caller can use.
     return _stdlib.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
 
 
@@ -90,7 +91,7 @@ def loads(data: bytes | str) -> Any:  # noqa: ANN401 -- JSON has no static type;
     """Parse JSON into plain Python values.
 
     Raises:
-        MalformedJson: the text is not JSON, not UTF-8, nested deeper than we read or has more values.
+        MalformedJson: the text is not JSON or not UTF-8, nests too deep, or has more than `MAX_VALUES` values.
     """
     decode = _decode
     if len(data) > _LARGE:
@@ -106,16 +107,16 @@ def loads(data: bytes | str) -> Any:  # noqa: ANN401 -- JSON has no static type;
 
 
 def as_object(data: bytes | str, *, is_utf8: bool = False) -> dict[str, Raw]:
-    """Parse one JSON object, its values left as the bytes they came in. `is_utf8`: that has been seen to.
+    """Parse one JSON object and leave its values raw. `is_utf8`: the caller has checked that the bytes are UTF-8.
 
     Raises:
-        MalformedJson: not JSON, not UTF-8, JSON of another type, or more values than we read.
+        MalformedJson: not JSON, not UTF-8, JSON of another type, or more than `MAX_VALUES` values.
     """
     if len(data) > _LARGE:
         _check_values(data)
     try:
         fields = _decode_object(data)
-        # msgspec does not look into the strings of a value it leaves raw
+        # msgspec does not validate the strings of a value that it leaves raw
         if not is_utf8 and isinstance(data, bytes) and not data.isascii():
             data.decode("utf-8")
     except FAST_FAILURES:
@@ -126,7 +127,7 @@ def as_object(data: bytes | str, *, is_utf8: bool = False) -> dict[str, Raw]:
 
 
 def _split_object(text: str) -> dict[str, Raw]:
-    """The fields of a text that `loads` has found to be an object: nothing here can fail any more."""
+    """The fields of a text that `loads` has already parsed as an object, so nothing here can fail."""
     fields: dict[str, Raw] = {}
     position = text.index("{") + 1
     while (quote := text.find('"', position)) >= 0:
@@ -134,18 +135,18 @@ def _split_object(text: str) -> dict[str, Raw]:
         while text[start] in _SPACE + ":":
             start += 1
         _, position = _find_value(text, start)
-        # A surrogate can only stand inside a string, where its escape means the same.
+        # A surrogate occurs only inside a string, where its escape means the same.
         fields[key] = Raw(text[start:position].encode("utf-8", "backslashreplace"))
     return fields
 
 
 def typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """A decoder of `kind` for the hot path: bare, so it costs no wrapper, and raises `FAST_FAILURES`."""
+    """A decoder of `kind` for code that runs per frame: msgspec's own method, without a wrapper. It raises `FAST_FAILURES`."""
     return msgspec.json.Decoder(kind).decode
 
 
 def record_type(name: str, fields: Sequence[tuple[str, object, object]]) -> type[msgspec.Struct]:
-    """A type for objects with exactly these members: (name, type, its default or `REQUIRED`).
+    """A type for objects with exactly these members: (name, type, default or `REQUIRED`).
 
     Raises:
         TypeError: a type cannot be read from JSON.
@@ -181,13 +182,13 @@ def schema_of(kind: object) -> dict[str, Any]:
 
 
 def _schema_of_anything(kind: object) -> dict[str, Any]:
-    if kind is object:  # to a reader `Any`, without the loss of checks that comes with it
+    if kind is object:  # msgspec reads it like `Any`, but type checkers still check it
         return {"type": ["object", "array", "string", "number", "boolean", "null"]}
     raise NotImplementedError
 
 
 def is_strict(text: str | bytes) -> bool:
-    """Whether the text is one strict JSON value (RFC 8259), however large its numbers. No value is made to find out."""
+    """Whether the text is one strict JSON value (RFC 8259), however large its numbers. Creates no values."""
     try:
         _look_over(text)
     except RecursionError:
@@ -198,10 +199,10 @@ def is_strict(text: str | bytes) -> bool:
 
 
 def _is_strict_but_for_surrogates(text: str | bytes) -> bool:
-    """The same with something harmless for each half of a character, which msgspec refuses and JSON has."""
+    """`is_strict` after replacing each surrogate escape: JSON allows a lone one, msgspec refuses it."""
     try:
         known = text if isinstance(text, str) else text.decode("utf-8")
-        # An escaped backslash goes first, so that what follows it is no escape.
+        # Remove escaped backslashes first: a `u` after one begins no escape.
         known = _SURROGATE.sub(r"\\u00", known.replace("\\\\", "__"))
         _look_over(known.encode("utf-8", "replace"))
     except FAST_FAILURES:
@@ -210,10 +211,10 @@ def _is_strict_but_for_surrogates(text: str | bytes) -> bool:
 
 
 def repeats_names(text: str) -> bool:
-    """Whether an object in this JSON has a name twice: readers differ in which of the values counts.
+    """Whether an object in this JSON has a name twice: readers differ in which of the values they take.
 
     Raises:
-        MalformedJson: it is no JSON.
+        MalformedJson: the text is not JSON.
     """
     found = False
 
@@ -237,9 +238,9 @@ def _is_utf8(data: bytes) -> bool:
 
 
 class StructureCount(msgspec.Struct, frozen=True, gc=False):
-    """How much structure a document has, about: empty lists and objects are counted twice.
+    """How much structure a document has, approximately: empty lists and objects are counted twice.
 
-    depth: how deep it nests; up to the limit that was asked about it may be less than said, beyond it is exact.
+    depth: how deep the document nests; exact above `max_depth` of `shape_of`, below it perhaps too large.
     """
 
     values: int
@@ -247,16 +248,16 @@ class StructureCount(msgspec.Struct, frozen=True, gc=False):
 
 
 def shape_of(data: bytes, *, max_values: int, max_depth: int) -> StructureCount:
-    """The shape of JSON, in time linear in its length and in short steps; where a limit is passed, that of the beginning.
+    """Count the values and the depth of JSON, in linear time and in short steps. Stops when a limit is exceeded.
 
-    What is no JSON has a shape as well: that of its brackets and commas outside of strings.
+    Also counts text that is not JSON: its brackets and commas outside of strings.
     """
     values, depth, deepest = 1, 0, 0
     is_inside = False
     at = 0
     while at < len(data) and values <= max_values and deepest <= max_depth:
         piece = data[at : at + _SLICE]
-        # An escape is not cut in two.
+        # Do not cut an escape in two.
         if piece.endswith(b"\\") and (len(piece) - len(piece.rstrip(b"\\"))) % 2:
             piece = data[at : at + _SLICE + 1]
         at += len(piece)
@@ -275,10 +276,10 @@ def shape_of(data: bytes, *, max_values: int, max_depth: int) -> StructureCount:
 
 
 def _height(brackets: bytes) -> int:
-    """How far some brackets rise above where they begin, at most.
+    """An upper bound of the depth that these brackets reach above the depth where they begin.
 
-    The innermost pairs are taken out, again and again: that is one fast replacement per level for documents, which are
-    broad. What is left rises no higher than it has brackets that open.
+    Removes the innermost pairs again and again: documents are broad, so each level costs one fast replacement. The
+    brackets that remain nest no deeper than the number of opening ones.
     """
     levels = 0
     while brackets:
@@ -291,19 +292,19 @@ def _height(brackets: bytes) -> int:
 
 
 def _structure(data: bytes) -> bytes:
-    """Brackets, commas and quotes. Two adjoining quotes go: what is inside a string stays inside, as what is outside."""
+    """The brackets, commas and quotes of the data. Removes adjoining pairs of quotes, which change nothing around them."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     return data.translate(_ONE_PAIR, _NOT_STRUCTURE).replace(b'""', b"")
 
 
 def has_too_many_values(data: bytes, limit: int = MAX_VALUES) -> bool:
-    """Whether a document has more values than `limit`, nearly. Costs nothing where it is too short to."""
-    # A value takes two bytes, itself and what separates it from the next.
+    """Whether a document has more values than `limit`, approximately. Returns at once if the document is too short."""
+    # A value takes at least two bytes: itself and the separator from the next value.
     if len(data) < 2 * limit:
         return False
     if data.count(b",") + data.count(b"[") + data.count(b"{") < limit:
-        return False  # counting those inside of strings, too
+        return False  # this count includes characters inside strings, so the true one is not larger
     return shape_of(data, max_values=limit, max_depth=sys.maxsize).values > limit
 
 
@@ -317,7 +318,7 @@ def _check_values(data: bytes | str) -> None:
 
 
 def is_prefix(text: str) -> bool:
-    """Whether more text could make this strict JSON. Says yes where it cannot decide: nested too deep, or `1.5.`"""
+    """Whether more text could make this strict JSON. Returns True where it cannot decide: nested too deep, or `1.5.`"""
     try:
         _stdlib.loads(text, parse_constant=_refuse_constant, parse_int=_parse_int)
     except _stdlib.JSONDecodeError as error:
@@ -330,7 +331,7 @@ def is_prefix(text: str) -> bool:
 
 
 def _is_cut(text: str, error: _stdlib.JSONDecodeError) -> bool:
-    """Whether the parser stumbled at the end of the text, or over a token that the end cuts short."""
+    """Whether the parser failed at the end of the text, or at a token that the end cuts short."""
     tail = text[max(0, error.pos - 1) :]
     if error.msg.startswith("Invalid"):  # inside a string: an escape, or a control character
         return _CUT_ESCAPE.fullmatch(tail) is not None
@@ -360,12 +361,12 @@ def dumps_document(value: object) -> bytes:
 
 
 def dumps_canonical(value: object) -> bytes:
-    """Compact JSON that is the same for equal values: whatever the order of members, and for 1 and 1.0."""
+    """Compact JSON that is identical for equal values: the order of members does not matter, and 1 equals 1.0."""
     return dumps_document(_canonical(value))
 
 
 def canonical_text(text: str) -> bytes:
-    """JSON text in canonical form, any other text by its own bytes: the same for inputs of calls that mean the same."""
+    """JSON text in canonical form, any other text unchanged: call inputs with the same meaning give the same bytes."""
     try:
         return dumps_canonical(loads(text))
     except (MalformedJson, RecursionError):
@@ -381,7 +382,7 @@ def is_same_json(one: str, other: str) -> bool:
 
 
 def is_same_value(one: object, other: object) -> bool:
-    """Whether two plain values are the same in JSON, where true is not 1, as it is in Python."""
+    """Whether two plain values are the same in JSON. In JSON, unlike Python, true is not 1."""
     return dumps_canonical(one) == dumps_canonical(other)
 
 
@@ -395,7 +396,7 @@ def _canonical(value: object) -> object:
 
 
 def dumps_text(text: str) -> bytes:
-    """One JSON string, for a caller that splices it into a data line it has built."""
+    """One JSON string, for a caller that inserts it into a data line."""
     try:
         out = _encode(text)
     except UnicodeEncodeError:
@@ -404,7 +405,7 @@ def dumps_text(text: str) -> bytes:
 
 
 def dumps_texts(texts: Iterable[str], between: bytes) -> bytes:
-    """The same for many, joined by what stands between them, which has no line separator."""
+    """`dumps_text` of many texts, joined by `between`, which must have no line separator."""
     try:
         out = between.join(map(_encode, texts))
     except UnicodeEncodeError:
@@ -413,7 +414,7 @@ def dumps_texts(texts: Iterable[str], between: bytes) -> bytes:
 
 
 def dumps_each(texts: Sequence[str]) -> list[bytes]:
-    """The same for many, each by itself."""
+    """`dumps_text` of each text."""
     try:
         out = list(map(_encode, texts))
     except UnicodeEncodeError:
@@ -429,7 +430,7 @@ def raw(value: object) -> Raw:
 
 
 def escape_separators(data: bytes) -> bytes:
-    """Escape the three line separators that JSON allows bare in strings and line iterators split at."""
+    """Escape the three line separators that JSON allows unescaped in strings but at which line iterators split."""
     if _LEAD_OF_2028 in data:
         data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     if _LEAD_OF_0085 in data:
@@ -438,7 +439,7 @@ def escape_separators(data: bytes) -> bytes:
 
 
 def _write(value: object) -> bytes:
-    """For strings with lone surrogates, which have no UTF-8: everything non-ASCII as escapes."""
+    """Write values with lone surrogates, which UTF-8 cannot encode: escapes every non-ASCII character."""
     if isinstance(value, str):
         return _stdlib.dumps(value).encode("ascii")
     if isinstance(value, dict):

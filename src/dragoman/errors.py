@@ -15,12 +15,12 @@
       StoreError             stored state is missing or cannot be reached
         StoreUnavailable     the store does not answer, or not in time
         StoreMissing         nothing is stored under this id, for this caller, any more
-        StoreConflict        it exists already, or has ended before
-        StoreTooLarge        a value exceeds a cap of the store
-        StoreDamaged         what is stored cannot be read: another program's, a later version's, or broken
+        StoreConflict        the stored value exists already, or has already ended
+        StoreTooLarge        a value exceeds a limit of the store
+        StoreDamaged         the store cannot be read: another program or a later version wrote it, or it is broken
 
-Each class carries a `kind` (the canonical error vocabulary of `model.outcome.ErrorKind`) and the HTTP status that
-fits it before any byte of an answer has been sent, so that nobody maps classes to codes in a chain of ifs.
+Each class has a `kind` (the canonical error vocabulary of `model.outcome.ErrorKind`) and the HTTP status to use
+while no byte of an answer has been sent, so no caller needs a chain of ifs from classes to codes.
 """
 
 __all__ = (
@@ -48,7 +48,7 @@ __all__ = (
 class GatewayError(Exception):
     """Root of the tree. `message` says what was expected, what came, and where.
 
-    detail: what only the operator may read, such as addresses of other machines. It is logged and not sent to clients.
+    detail: text for the operator only, such as addresses of other machines. It is logged and not sent to clients.
     """
 
     kind: str = "server"
@@ -61,12 +61,12 @@ class GatewayError(Exception):
 
     @property
     def whole(self) -> str:
-        """The message and the detail, for the operator's eyes."""
+        """The message with the detail, for the operator."""
         return f"{self.message} ({self.detail})" if self.detail else self.message
 
 
 class ConfigError(GatewayError):
-    """The operator's settings, or the words a program chose, cannot work."""
+    """The operator's settings, or the arguments of a program that uses the library, cannot work."""
 
     kind = "config"
 
@@ -93,7 +93,7 @@ class MalformedJson(RemoteProtocolError):
 
 
 class FrameTooLarge(RemoteProtocolError):
-    """One SSE frame, or one body, exceeds its limit. `too_large` is the kind of requests that do: this was an answer."""
+    """One SSE frame or one body of an answer exceeds its limit. (The kind `too_large` is for requests.)"""
 
 
 class StreamTruncated(RemoteProtocolError):
@@ -103,7 +103,7 @@ class StreamTruncated(RemoteProtocolError):
 
 
 class RequestRefused(GatewayError):
-    """The client's fault. `param` is the path of the offending field, `code` a stable machine-readable word."""
+    """The client's request is wrong. `param` is the path of the offending field, `code` a stable machine-readable word."""
 
     kind = "invalid_request"
     status = 400
@@ -146,7 +146,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreMissing(StoreError):
-    """Nothing is stored under this id, for this caller, any more. `response_id` is the one that is missing."""
+    """Nothing is stored under this id, for this caller, any more. `response_id` is the missing id."""
 
     kind = "not_found"
     status = 404
@@ -157,20 +157,20 @@ class StoreMissing(StoreError):
 
 
 class StoreConflict(StoreError):
-    """It exists already, or has ended before."""
+    """The stored value exists already, or has already ended."""
 
     kind = "conflict"
     status = 409
 
 
 class StoreTooLarge(StoreError):
-    """A value exceeds a cap of the store."""
+    """A value exceeds a limit of the store."""
 
     kind = "too_large"
     status = 413
 
 
 class StoreDamaged(StoreError):
-    """What is stored cannot be read: it is another program's, a later version's, or broken."""
+    """The store cannot be read: another program or a later version wrote it, or it is broken."""
 
     status = 500

@@ -1,7 +1,7 @@
 """Threads for work on large values: reading, translating, writing and compressing them would block the event loop too long.
 
-A thread that runs Python gives way every few milliseconds; only a single call into C does not. What such a call may be
-given is bounded where the bytes come in (`_json.MAX_VALUES`, the limits of bodies and frames).
+A thread that runs Python releases the interpreter's lock every few milliseconds; only a single call into C does not.
+The input of such a call is bounded where the bytes are received (`_json.MAX_VALUES`, the limits of bodies and frames).
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Bytes. About a millisecond of writing and compressing, or some of translating; a change of threads costs a tenth of that.
+# Bytes. About a millisecond of writing and compressing, or a few of translating; a change of threads costs a tenth of that.
 LARGE = 256 * 1024
 
-# Each thread that computes makes the event loop wait for its turn; a second one lets a short job pass a long one.
+# Each busy thread makes the event loop wait longer for the lock; a second thread lets a short job overtake a long one.
 _THREADS = 2
 _pool = ThreadPoolExecutor(_THREADS, "dragoman-work")
 
 
 async def offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work` and return its result: here if `size`, in bytes, is small, else in a thread.
+    """Run `work` and return its result: in the caller's thread if `size`, in bytes, is small, else in another thread.
 
-    A caller that is cancelled meanwhile is cancelled when the thread is done: until then the thread owns what it works on.
+    If the caller is cancelled, the cancellation takes effect when the thread is done: until then the thread owns the values.
     """
     if size < LARGE:
         return work(*args, **kwargs)
@@ -35,5 +35,5 @@ async def offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kw
         if not future.done():
             await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # nobody else asks for it
+            future.exception()  # retrieved, or asyncio logs "exception was never retrieved"
         raise

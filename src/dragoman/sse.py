@@ -5,8 +5,8 @@ streams need: a last frame without its blank line is delivered when the input cl
 on its frame instead of being replaced in silence. Joining `raw` of all frames gives the input back.
 
 A frame ends at two line ends in a row; a blank line that ends nothing belongs to the frame after it. A CR at the end of
-a read is held until the next byte shows whether it is half of a CRLF. A byte order mark means nothing at the very start
-of the stream and is part of a line anywhere else.
+a read is held until the next byte shows whether it is half of a CRLF. A byte order mark is ignored at the very start of
+the stream and is part of a line anywhere else.
 
 Work is linear: a frame that arrives in many reads is joined once, when its end has been seen.
 """
@@ -19,11 +19,11 @@ from msgspec import Struct
 from dragoman.errors import FrameTooLarge
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-"""Largest frame accepted. Real ones reach some MB (an image, a whole response object); rivals' limits of 64 KB, 1 MB
-and 32 MB all broke somebody's large tool call."""
+"""Largest accepted frame. Real frames reach some MB (an image, a whole response object); limits of 64 KB, 1 MB and
+32 MB in other gateways all broke somebody's large tool call."""
 
 _BOM = b"\xef\xbb\xbf"
-# Numbers, because asking for a byte by its number costs an eighth of asking for a bytes object.
+# Integers: `number in data` costs an eighth of `one_byte_object in data`.
 _LF, _CR = b"\n\r"
 # Two line ends in a row. The lookahead keeps one CRLF from being read as CR and LF. Written out twice because `{2}`
 # hides from the compiler which bytes a match can begin with, and costs four times as much.
@@ -31,17 +31,16 @@ _FRAME_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r(?!\n))")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LONGEST_END = 4  # CRLF, twice
 _FIELDS = frozenset((b"", b"data", b"event", b"id", b"retry"))  # a comment has the empty name
-_LONGEST_DONE = 64  # `[DONE]` with all the blanks that anybody was seen to add, and more
+_LONGEST_DONE = 64  # bytes; `[DONE]` with more blanks than any server was seen to add
 _PORTION = 32_768  # bytes of a large read that are split into frames at a time
-_MAX_RETRY_DIGITS = 9  # a billion milliseconds; more is no reconnection time but an attack on int()
+_MAX_RETRY_DIGITS = 9  # a billion milliseconds; a longer number is an attack on int()
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """One frame. `data` is None when it had no data line; its lines are joined by LF.
+    """One frame. `data` joins the data lines by LF; None if the frame has no data line.
 
-    `invalid_utf8` says that bytes which are no UTF-8 were replaced by U+FFFD in what is read; `raw` still has them.
-    `is_first` says that it opens the stream. The fields below are seldom asked for and are read from `raw` when they
-    are.
+    `invalid_utf8`: the frame has bytes that are not UTF-8. The fields have U+FFFD in their place; `raw` keeps them.
+    `is_first`: the frame is the first of the stream. The properties are seldom needed, so each read parses `raw`.
     """
 
     raw: bytes
@@ -63,10 +62,10 @@ class Frame(Struct, frozen=True, gc=False):
 
     @property
     def unknown_field(self) -> bytes | None:
-        """The first line that is neither a comment nor a field of an event. Readers pass over it."""
+        """The first line that is neither a comment nor a field of an event. SSE readers ignore such lines."""
         raw = self.raw.removeprefix(_BOM) if self.is_first else self.raw
         start = 0
-        for end in _LINE_END.finditer(raw):  # one by one: a frame may have millions
+        for end in _LINE_END.finditer(raw):  # without a list: a frame may have millions of lines
             line = raw[start : end.start()]
             if line.partition(b":")[0].strip() not in _FIELDS:
                 return line
@@ -97,18 +96,18 @@ class Frame(Struct, frozen=True, gc=False):
     def is_done(self) -> bool:
         """Whether this is the `[DONE]` marker of the OpenAI dialects, in any of its spellings."""
         data = self.data
-        # The length first: a frame may hold a megabyte, and this is asked of each.
+        # The length first: a frame may hold a megabyte, and every frame is checked.
         return data is not None and len(data) <= _LONGEST_DONE and data.strip().upper() == b"[DONE]"
 
 
 class FrameParser:
-    """Splits a byte stream into frames, however it is cut into reads."""
+    """Splits a byte stream into frames. How the stream is cut into reads does not matter."""
 
     def __init__(self, max_frame: int = MAX_FRAME_BYTES) -> None:
         self._max_frame = max_frame
         self._pending: list[bytes] = []
         self._pending_size = 0
-        # The last bytes of what is pending: only they can form an end with the next read.
+        # The last pending bytes: only they can form the end of a frame together with the next read.
         self._seam = b""
         self._has_cr = False
         self._at_start = True
@@ -120,11 +119,11 @@ class FrameParser:
         return self._pending_size
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that end in `data`.
+        """Return the frames that end in `data`.
 
         Raises:
-            FrameTooLarge: a frame exceeds the limit; the frames before it have been given. No more frames will come,
-                `rest` has the bytes.
+            FrameTooLarge: a frame exceeds the limit. The frames before it have been returned, and no more frames will
+                be; `rest` returns the bytes.
         """
         if self._error is not None:
             self._pending.append(data)
@@ -146,9 +145,9 @@ class FrameParser:
         return frames if len(data) <= self._max_frame else self._within_limit(frames)
 
     def line(self, data: bytes, start: int) -> bytes | None:
-        """What `data` has from `start` on, if it is exactly one frame in UTF-8 of which one line is left there.
+        """`data` from `start` to its blank line, if `data` is exactly one UTF-8 frame and only one line follows `start`.
 
-        None too if anything waits before it. Token streams come one frame a read; this is then all that splitting costs.
+        Else None, also if earlier bytes are pending. Token streams often send one frame per read: this is their fast path.
         """
         if self._pending or self._has_cr or self._at_start or len(data) > self._max_frame:
             return None
@@ -157,9 +156,9 @@ class FrameParser:
         return line if is_line and (data.isascii() or is_utf8(data)) else None
 
     def block(self, data: bytes) -> bytes | None:
-        """As `feed`, for callers that split the frames themselves: all of them, with their blank lines.
+        """Like `feed`, for callers that split the frames themselves: all frames as one block, with their blank lines.
 
-        None where that will not do (a CR, a byte order mark, more than the limit): call `feed`, nothing is lost.
+        None if the data has a CR or a byte order mark or exceeds the limit; the parser is unchanged, so call `feed`.
         """
         if self._has_cr or _CR in data or self._error is not None:
             return None
@@ -180,7 +179,7 @@ class FrameParser:
             if data:
                 self._hold(data)
             return b""
-        # Where more than two line ends follow each other, they make pairs from the first on.
+        # In a run of more than two line ends, pairs are counted from the first.
         first = end - 2
         while first and data[first - 1] == _LF:
             first -= 1
@@ -190,10 +189,10 @@ class FrameParser:
         return data[:end]
 
     def close(self) -> list[Frame]:
-        """The frame that was left without its end, if any.
+        """Return the last frame if it has no blank line, else nothing.
 
         Raises:
-            FrameTooLarge: as `feed`, if it had no occasion to say so.
+            FrameTooLarge: a frame exceeds the limit, and `feed` has not raised the error yet.
         """
         if self._error is not None:
             raise self._error
@@ -201,7 +200,7 @@ class FrameParser:
         return [parse_lines(rest, is_first=self._at_start)] if rest else []
 
     def rest(self) -> bytes:
-        """Take the bytes that are in no frame."""
+        """Return the bytes that are in no frame yet, and forget them."""
         rest = b"".join(self._pending)
         self._pending.clear()
         self._pending_size = 0
@@ -209,13 +208,13 @@ class FrameParser:
         return rest
 
     def _within_limit(self, frames: list[Frame]) -> list[Frame]:
-        """The frames before one that is too large. If there are any the error waits for the next call."""
+        """The frames before the first one that is too large. If there are none, raises; else the next call raises."""
         sizes = [len(frame.raw) for frame in frames] + [self._pending_size]
         bad = next((index for index, size in enumerate(sizes) if size > self._max_frame), None)
         if bad is None:
             return frames
         self._pending[:0] = [frame.raw for frame in frames[bad:]]
-        # Not how long it is: that would depend on how the stream was cut into reads.
+        # The message omits the length: it would depend on how the stream was cut into reads.
         self._error = FrameTooLarge(
             f"expected an SSE frame of at most {self._max_frame} bytes, got a longer one"
         )
@@ -229,7 +228,7 @@ class FrameParser:
         self._seam = (self._seam + data)[-3:] if len(data) < 3 else data[-3:]
 
     def _has_end(self, data: bytes) -> bool:
-        """Whether a frame ends in the next read, or between it and what is pending."""
+        """Whether a frame ends in `data`, or where the pending bytes and `data` meet."""
         if not self._has_cr:
             return b"\n\n" in data or b"\n\n" in self._seam + data[:1]
         data = self._seam + data
@@ -237,7 +236,7 @@ class FrameParser:
         return end is not None and not (end.end() == len(data) and data.endswith(b"\r"))
 
     def _split_lf(self, data: bytes) -> list[Frame]:
-        """The fast path: no CR so far. The two shapes that servers send are read without splitting lines."""
+        """The fast path: no CR so far. Reads the two shapes that servers send without splitting lines."""
         frames: list[Frame] = []
         add = frames.append
         pieces = data.split(b"\n\n")
@@ -263,7 +262,7 @@ class FrameParser:
         return frames
 
     def _split_general(self, data: bytes, known: int) -> list[Frame]:
-        """`known`: how many bytes it begins with that have no end in them; only their last ones may begin one."""
+        """`known`: how many bytes at the start are known to hold no end of a frame; only their last ones may begin one."""
         frames: list[Frame] = []
         start = 0
         for end in _FRAME_END.finditer(data, max(0, known - _LONGEST_END)):
@@ -277,13 +276,13 @@ class FrameParser:
 
 
 def portions(block: bytes) -> Iterator[bytes]:
-    """Whole frames, a few dozen at a time: what is made of them is then still in the processor's reach."""
+    """Split a block into portions of a few dozen whole frames, so that the values made from them stay in the CPU cache."""
     at = 0
     while len(block) - at > _PORTION:
         blank = first = block.find(b"\n\n", at + _PORTION)
         if blank < 0:
             break
-        # Where more than two line ends follow each other, they make pairs from the first on.
+        # In a run of more than two line ends, pairs are counted from the first.
         while first > at and block[first - 1] == _LF:
             first -= 1
         end = blank + 2 - (blank - first) % 2
@@ -294,7 +293,7 @@ def portions(block: bytes) -> Iterator[bytes]:
 
 
 def _parse_crlf(raw: bytes) -> Frame:
-    """A frame that is not the first. One data line and CRLF, the shape of many Python servers, is read at once."""
+    """Parse a frame that is not the first. One data line with CRLF, as many Python servers send, takes a fast path."""
     if raw.startswith(b"data: ") and raw.endswith(b"\r\n\r\n"):
         data = raw[6:-4]
         if _CR not in data and _LF not in data and (raw.isascii() or is_utf8(raw)):
@@ -303,20 +302,20 @@ def _parse_crlf(raw: bytes) -> Frame:
 
 
 def parse_lines(raw: bytes, *, is_first: bool = True) -> Frame:
-    """One frame by the complete rules, line by line. `is_first`: it opens its stream, perhaps with a byte order mark."""
+    """Parse one frame by the complete rules, line by line. `is_first`: it opens the stream, perhaps with a byte order mark."""
     valid = raw.isascii() or is_utf8(raw)
     data = _joined_values(raw if valid else _repaired(raw), b"data", is_first=is_first)
     return Frame(raw, data, not valid, is_first)
 
 
 def _values(raw: bytes, field: bytes, *, is_first: bool) -> list[bytes]:
-    """The values of one field: its name, a colon, one optional space; a line without a colon has an empty value."""
+    """The values of one field. A line is the name, a colon and one optional space; without a colon the value is empty."""
     blocks = _some_lines(raw.removeprefix(_BOM) if is_first else raw)
     return [value for lines in blocks for value in _values_of_lines(lines, field)]
 
 
 def _joined_values(raw: bytes, field: bytes, *, is_first: bool) -> bytes | None:
-    """The same, joined by LF; None if there is none. A list of millions would take as long to be forgotten as to be made."""
+    """The values of one field, joined by LF; None if there are none. Avoids a list of millions, which is slow to free."""
     blocks = _some_lines(raw.removeprefix(_BOM) if is_first else raw)
     joined = [b"\n".join(values) for lines in blocks if (values := _values_of_lines(lines, field))]
     return b"\n".join(joined) if joined else None
@@ -333,10 +332,10 @@ def _values_of_lines(lines: bytes, field: bytes) -> list[bytes]:
 
 
 def _some_lines(raw: bytes) -> Iterator[bytes]:
-    """Whole lines, not too many at a time: a frame may have millions, and is then read where that holds up nobody."""
+    """Blocks of whole lines, not too many at a time: a frame may have millions of lines."""
     start = 0
     if len(raw) > _PORTION:
-        raw = raw.replace(b"\r", b"\n")  # blank lines mean nothing here
+        raw = raw.replace(b"\r", b"\n")  # the extra blank lines are ignored
     while len(raw) - start > _PORTION:
         end = raw.find(b"\n", start + _PORTION) + 1
         if not end:
@@ -347,7 +346,7 @@ def _some_lines(raw: bytes) -> Iterator[bytes]:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether the bytes are UTF-8 as a whole."""
+    """Whether all bytes are valid UTF-8."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
@@ -360,7 +359,7 @@ def _repaired(data: bytes) -> bytes:
 
 
 def encode_frame(data: bytes, name: bytes = b"") -> bytes:
-    """A frame as bytes. `data` may hold line ends; each line becomes a data line. Those of a name become spaces."""
+    """A frame as bytes. Each line of `data` becomes a data line; line ends in `name` become spaces."""
     lines = b"\ndata: ".join(_LINE_END.split(data))
     if name:
         return b"event: " + _LINE_END.sub(b" ", name) + b"\ndata: " + lines + b"\n\n"
@@ -368,5 +367,5 @@ def encode_frame(data: bytes, name: bytes = b"") -> bytes:
 
 
 def encode_comment(text: str) -> bytes:
-    """A comment frame: keeps a connection alive and means nothing."""
+    """A comment frame, which only keeps a connection alive."""
     return b": " + b"\n: ".join(_LINE_END.split(text.encode("utf-8", "replace"))) + b"\n\n"

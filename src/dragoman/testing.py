@@ -1,8 +1,8 @@
 """Public test doubles: an HTTP server that sends scripted answers and records the requests.
 
-`ScriptedUpstream` listens on 127.0.0.1 on a port of the system's choice and speaks real HTTP/1.1 over real sockets, so
-that what is tested is what is run: chunk borders, cut connections, silence, a client that leaves. It knows no dialect;
-the script supplies the bytes.
+`ScriptedUpstream` listens on 127.0.0.1 on a port that the system chooses and speaks real HTTP/1.1 over real sockets, so
+that tests meet real conditions: chunk borders, cut connections, silence, a client that disconnects. It knows no
+dialect; the script supplies the bytes.
 
     async with ScriptedUpstream([sse(stream, cut_into="frames")]) as upstream:
         ...                                      # a client of upstream.url, in the same event loop
@@ -41,21 +41,21 @@ __all__ = (
 
 MAX_HEAD_BYTES = (
     1024 * 1024
-)  # a test may well try large headers; a head without an end is still refused
-DEFAULT_WAIT = 5.0  # every wait of a test is bounded; on a busy machine a tenth of it is long
+)  # room for tests with large headers; a head without an end is still refused
+DEFAULT_WAIT = 5.0  # seconds; bounds every wait of a test, ten times what a busy machine needs
 _POLL = 0.001
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of zero seconds: closing sends RST, not FIN
 
 
 class Pause(Struct, frozen=True):
-    """Silence for a while, then on."""
+    """Send nothing for so many seconds, then continue."""
 
     seconds: float
 
 
 class Wait(Struct, frozen=True):
-    """Silence until the test sets the event."""
+    """Send nothing until the test sets the event."""
 
     event: asyncio.Event | threading.Event
 
@@ -64,16 +64,16 @@ Chunk = bytes | Pause | Wait
 
 
 class ScriptedReply(Struct, frozen=True, kw_only=True):
-    """What to answer.
+    """One scripted answer.
 
     body, chunks: one or the other. Chunks are written one by one, each flushed to the system before the next.
     framing: how the end of the body is marked. By default `length` for a body and `chunked` for chunks; `close` ends with the
-        connection; `raw` writes the chunks alone, so that a script can spell the status line itself, or say nothing.
-    declared_length: a content-length that is not true.
-    hold: wait before the status line.
+        connection; `raw` writes the chunks alone, so that a script can write the status line itself, or send nothing.
+    declared_length: a false content-length.
+    hold: a wait before the status line.
     cut: close the connection after the chunks, without the end that the framing promises; `reset` does so with a TCP
         reset, which may overtake bytes that the client has not read yet.
-    keep_alive: False says `connection: close` and does it.
+    keep_alive: False sends `connection: close` and closes the connection.
     """
 
     status: int = 200
@@ -89,12 +89,12 @@ class ScriptedReply(Struct, frozen=True, kw_only=True):
 
 
 class ReceivedRequest(Struct, kw_only=True):
-    """What a client sent, and what became of it. Header names are in lower case; repeated ones are joined by commas.
+    """A request and the state of its reply. Header names are in lower case; repeated headers are joined by commas.
 
-    connection: 0 for the first connection the server accepted; the same number means the same connection.
+    connection: the number of the connection; the first one that the server accepted is 0.
     sent: bytes of the reply that the system has accepted so far, head and framing included.
-    finished_at: when the whole reply had been accepted; None until then, and for ever if the client left before.
-    closed_at: when the connection was seen to close, by either side.
+    finished_at: when the system had accepted the whole reply; stays None if the client disconnects before.
+    closed_at: when the server saw the connection close, by either side.
     """
 
     method: str
@@ -140,7 +140,7 @@ def sse(
     cut: bool = False,
     headers: Mapping[str, str] | None = None,
 ) -> ScriptedReply:
-    """A streamed answer: whole, in pieces of so many bytes, or frame by frame, with a pause after each piece."""
+    """A streamed answer: whole, in pieces of `cut_into` bytes, or frame by frame, with a pause after each piece."""
     pieces: list[Chunk] = []
     for piece in _pieces(stream, cut_into):
         pieces.append(piece)
@@ -173,12 +173,12 @@ def _pieces(stream: bytes, cut_into: int | Literal["frames"] | None) -> list[byt
 class ScriptedUpstream:
     """The server. `script` is a function from request to reply, or the replies in the order of the requests.
 
-    requests: all of them, in order of arrival.
-    failures: what should not happen in a good test: requests beyond the script (the client gets a 500 that says so), a
-        script that raised, bytes that are no HTTP (the connection is closed).
-    connections, open_connections: how many were accepted, how many of them are open.
+    requests: all requests, in order of arrival.
+    failures: messages about requests beyond the script (the client gets a 500 with the message), a script that
+        raised, and bytes that are not HTTP (the connection is closed). Empty in a good test.
+    connections, open_connections: how many connections were accepted, and how many of them are open.
 
-    send_buffer: bytes the system may hold for a client that does not read; small, to measure backpressure.
+    send_buffer: bytes that the system may hold for a client that does not read; small, to measure backpressure.
     tls: a server context; `url` is then https.
     """
 
@@ -257,7 +257,7 @@ class ScriptedUpstream:
         """Return as soon as the condition holds.
 
         Raises:
-            TimeoutError: it did not within the time.
+            TimeoutError: the condition did not hold within the time.
         """
         deadline = time.monotonic() + timeout
         while not condition():
@@ -294,7 +294,7 @@ def _check(deadline: float, timeout: float) -> None:
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """One client. Reading goes on while a reply is written, so that a client that leaves is noticed at once."""
+    """One client. It reads while it writes a reply, so that it notices a disconnect at once."""
 
     def __init__(
         self,
@@ -309,28 +309,28 @@ class _Connection(asyncio.StreamReaderProtocol):
         self._tasks = tasks
         self._requests: list[ReceivedRequest] = []
         self._number = 0
-        # The base class has a `_transport` and a `_task`, and forgets them when it likes.
+        # Names of our own: the base class has a `_transport` and a `_task` and clears them at its own times.
         self._writer: asyncio.StreamWriter | None = None
         self._serving: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        stream = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
-        # Nothing is kept in this process: a flush returns when the system has taken the bytes. (Not a high of 0: a TLS
-        # transport with nothing to write would count as full for ever.)
+        stream = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from it
+        # No buffering in this process: a flush returns when the system has accepted the bytes. (`high` is not 0: an idle
+        # TLS transport would count as full for ever.)
         stream.set_write_buffer_limits(high=1, low=0)
         self._number = self._upstream.connections
         self._upstream.connections += 1
         self._upstream.open_connections += 1
         loop = asyncio.get_running_loop()
-        # Kept here too: a writer that is forgotten before its transport was closed warns.
+        # Keep a reference: a writer that is freed before its transport is closed emits a warning.
         self._writer = asyncio.StreamWriter(stream, self, self._stream, loop)
         self._serving = loop.create_task(self._serve(self._writer))
         self._tasks.add(self._serving)
         self._serving.add_done_callback(self._ended)
 
     def eof_received(self) -> bool:
-        # A client that has closed its half has left: none of ours waits for a reply after that.
+        # A client that closes its half has disconnected: no client in the tests waits for a reply after that.
         self._mark_closed()
         if self._writer is not None:
             self._writer.transport.abort()
@@ -369,7 +369,7 @@ class _Connection(asyncio.StreamReaderProtocol):
                         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
-            return  # the client left; the times say when
+            return  # the client disconnected; `closed_at` says when
 
     async def _receive(self, writer: asyncio.StreamWriter) -> ReceivedRequest | None:
         try:
@@ -402,7 +402,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         while size := int((await self._stream.readuntil(b"\r\n")).partition(b";")[0], 16):
             pieces.append((await self._stream.readexactly(size + 2))[:-2])
         while await self._stream.readuntil(b"\r\n") != b"\r\n":
-            pass  # trailers say nothing to a test
+            pass  # tests do not need trailers
         return b"".join(pieces)
 
     async def _send(

@@ -1,1 +1,1 @@
-"""The configuration: what an operator may say, read once from a file, the environment and flags, checked and shown."""
+"""The configuration: the operator's settings, read once from a file, the environment and flags, then checked and shown."""

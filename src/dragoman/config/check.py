@@ -1,7 +1,7 @@
-"""Whether settings can work: what is missing is filled in, what contradicts itself is refused.
+"""Checks whether settings can work: adds defaults and refuses contradictions.
 
-`complete` is for settings from anywhere, a file or a program. `check_surroundings` looks at what they refer to on this
-machine, and is asked by whoever is about to serve.
+`complete` is for settings from a file or from a program. `check_surroundings` checks the environment variables, programs
+and files that the settings name; a server calls it before it starts.
 """
 
 import os
@@ -53,26 +53,26 @@ __all__ = (
 )
 
 REHEARSAL = "rehearsal"
-"""The upstream there is when nobody named one."""
+"""The name of the upstream that is used if none is configured."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ORIGIN = re.compile(r"\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]+")
-# Of any site: a sandboxed frame, wherever it is, has the origin `null`.
+# Origins that match any site: a sandboxed frame of any page has the origin `null`.
 _ANY_ORIGIN = re.compile(r"\*|null|https?://\*(?::(?:\*|\d+))?")
 _ALLOWED_HOST = re.compile(r"\*|(?:\*\.)?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\]")
-# RFC 9110: a field name is a token; a value has visible characters, spaces and tabs. Beyond ASCII servers differ.
+# RFC 9110: a field name is a token; a value has visible characters, spaces and tabs. Servers differ about non-ASCII.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
-# 16 random letters are some 90 bits. Below that people choose words, which are tried first.
+# 16 random letters are some 90 bits. Shorter keys are often words, which an attacker tries first.
 _SHORTEST_KEY = 16
 
 
 def complete(settings: Settings) -> Settings:
-    """Settings that can be served: with an upstream and with routes. Complete ones come back as they are.
+    """The settings with an upstream, routes and a store added where they are missing, and checked.
 
     Raises:
-        ConfigError: they cannot work; every reason is a line of the message.
+        ConfigError: the settings cannot work; the message has one line per reason.
     """
     upstreams = settings.upstreams or {REHEARSAL: UpstreamSettings(kind="rehearsal")}
     upstreams = {name: _filled_in(upstream) for name, upstream in upstreams.items()}
@@ -97,7 +97,7 @@ def complete(settings: Settings) -> Settings:
 
 
 def _filled_in(upstream: UpstreamSettings) -> UpstreamSettings:
-    """What a kind leaves no choice about."""
+    """The upstream with the values that its kind prescribes."""
     if upstream.kind != "chatgpt-codex":
         return upstream
     base_url = upstream.base_url or CHATGPT_CODEX_URL
@@ -105,10 +105,10 @@ def _filled_in(upstream: UpstreamSettings) -> UpstreamSettings:
 
 
 def check_surroundings(settings: Settings, environ: Mapping[str, str]) -> None:
-    """The environment variables and files that settings name must be there.
+    """Check that the environment variables, programs and files that the settings name exist.
 
     Raises:
-        ConfigError: one is not.
+        ConfigError: one is missing.
     """
     problems: list[str] = []
     for name, upstream in settings.upstreams.items():
@@ -143,11 +143,11 @@ def is_loopback(host: str) -> bool:
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    """What works, but should be otherwise."""
+    """Warnings about settings that work but are unsafe."""
     server = settings.server
     return [
         f"server.api_keys[{index}]: expected at least {_SHORTEST_KEY} characters, got {len(key)}; "
-        "a key that can be guessed is none"
+        "a key of this length can be guessed"
         for index, key in enumerate(server.api_keys)
         if len(key) < _SHORTEST_KEY
     ]
@@ -165,7 +165,7 @@ def _server(server: ServerSettings) -> Iterator[str]:
 
 
 def _callers(server: ServerSettings) -> Iterator[str]:
-    """Who is served."""
+    """Problems with keys, origins and host names."""
     for index, key in enumerate(server.api_keys):
         if not _KEY.fullmatch(key):
             yield f"server.api_keys[{index}]: expected visible ASCII characters without spaces, got others or none"
@@ -233,7 +233,7 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
     yield from _base_url(upstream, path)
     yield from _credentials(upstream, path)
     if "codex" in upstream.also:
-        yield f'{path}.also: expected of "chat", "responses", "messages"; got "codex"'
+        yield f'{path}.also: expected any of "chat", "responses", "messages"; got "codex"'
     if upstream.proxy is not None:
         yield from _address(upstream.proxy, f"{path}.proxy", may_have_user=True)
     for name, value in upstream.headers.items():
@@ -257,7 +257,7 @@ def _upstream(upstream: UpstreamSettings, path: str) -> Iterator[str]:
 
 
 def _codex(upstream: UpstreamSettings, path: str) -> Iterator[str]:
-    """The keys of an app-server that runs here."""
+    """Problems with the keys of the kind `codex`."""
     if upstream.kind == "codex":
         if not upstream.command or not upstream.command[0].strip():
             yield f'{path}.command: expected a program and its arguments, such as ["codex", "app-server"]'
@@ -268,7 +268,7 @@ def _codex(upstream: UpstreamSettings, path: str) -> Iterator[str]:
 
 
 def _formats(upstream: UpstreamSettings, path: str) -> Iterator[str]:
-    """The formats of calls written as text, by name."""
+    """Problems with the names of text formats for calls."""
     try:
         if upstream.text_calls and upstream.text_calls != ("auto",):
             choose_patterns(upstream.text_calls, "", None)
@@ -284,7 +284,7 @@ def _header(name: str, value: str, path: str) -> Iterator[str]:
     if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
         yield f"{path}: expected a header's name and value, in ASCII and without line breaks"
     elif name.lower() in CONNECTION_HEADERS:
-        yield f"{path}: expected another header; this one is made for each connection"
+        yield f"{path}: expected another header; the gateway sets this one for each connection"
 
 
 def _base_url(upstream: UpstreamSettings, path: str) -> Iterator[str]:
@@ -354,7 +354,7 @@ def _limits(limits: ModelLimits, path: str) -> Iterator[str]:
 
 
 def _is_own_address(server: ServerSettings, base_url: str) -> bool:
-    """Requests sent there would come back. Easily done: clients are pointed here by the same variables."""
+    """Whether requests to this address would come back to the gateway: clients use the same variables to find the gateway."""
     try:
         parts = urlsplit(base_url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
@@ -392,7 +392,7 @@ def _routes(settings: Settings) -> Iterator[str]:
             if model == "":
                 yield f"{where}: expected `name` or `name=model`, got {entry!r}"
             if entry in tried:
-                yield f"{where}: {entry!r} has been tried by then; each place once"
+                yield f"{where}: {entry!r} is in this route already; name each upstream once"
             tried.append(entry)
 
 
@@ -444,5 +444,5 @@ def _upstream_named(name: str, known: list[str], path: str) -> Iterator[str]:
 
 
 def _hint(name: str, known: Collection[str], words: str = "known") -> str:
-    """The name that was probably meant, or else all there are."""
+    """A hint with the name that was probably meant, or with all known names."""
     return suggestion(name, known) or f"; {words}: {', '.join(known)}"

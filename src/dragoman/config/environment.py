@@ -1,12 +1,12 @@
-"""What the environment says: single keys, upstreams of the vendors, where the user's files are. And the file of a store.
+"""Reads the environment: single keys, upstreams of the vendors, the folder of the user's files. Also reads store URLs.
 
 A store is named by its URL:
 
     memory:                                nothing survives the process
     sqlite:                                a file in the user's state directory
-    sqlite:///var/lib/dragoman/store.db    that file; `sqlite:` and a path without slashes before it is relative
-    sqlite:…?synchronous=normal            faster where fsync is slow; what the machine lost with its power is gone
-    postgresql://user@host/database        any URL that libpq takes; `postgres://` is the same
+    sqlite:///var/lib/dragoman/store.db    this file; a path directly after `sqlite:`, without slashes, is relative
+    sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose the latest writes
+    postgresql://user@host/database        any URL that libpq accepts; `postgres://` means the same
 """
 
 import os
@@ -33,7 +33,7 @@ _STORES = "expected memory:, sqlite:, sqlite:///path or postgresql://… as the 
 
 
 class Override(Struct, frozen=True):
-    """A value for one key, and the variable or flag that gives it, for messages."""
+    """A value for one key, and the variable or flag that sets it (`source`, for messages)."""
 
     source: str
     section: str
@@ -70,7 +70,7 @@ _VARIABLES: Mapping[str, tuple[str, str, Callable[[str], object]]] = {
 
 
 def overrides_from(environ: Mapping[str, str]) -> list[Override]:
-    """The keys that variables set. An empty variable counts as unset, as compose files and shells leave them."""
+    """The keys that variables set. An empty variable counts as unset: compose files and shells leave empty ones."""
     return [
         Override(variable, section, key, read(environ[variable]))
         for variable, (section, key, read) in _VARIABLES.items()
@@ -79,7 +79,7 @@ def overrides_from(environ: Mapping[str, str]) -> list[Override]:
 
 
 def upstreams_from(environ: Mapping[str, str]) -> dict[str, UpstreamSettings]:
-    """An upstream for each vendor whose key is there."""
+    """An upstream for each vendor whose key is in the environment."""
     upstreams: dict[str, UpstreamSettings] = {}
     if environ.get("OPENAI_API_KEY"):
         upstreams["openai"] = UpstreamSettings(
@@ -115,10 +115,10 @@ def with_key(upstream: UpstreamSettings, environ: Mapping[str, str]) -> Upstream
 
 
 def store_engine(url: str) -> str:
-    """The engine that a URL names. Messages quote only the scheme: the rest may hold a password.
+    """The engine of a store URL. Messages quote only the scheme: the rest may hold a password.
 
     Raises:
-        ConfigError: it names none, or says what that engine does not know.
+        ConfigError: the URL names no engine, or has options that the engine does not know.
     """
     scheme, colon, rest = url.partition(":")
     match scheme.lower():
@@ -135,10 +135,10 @@ def store_engine(url: str) -> str:
 
 
 def sqlite_place(url: str, environ: Mapping[str, str]) -> tuple[Path, Synchronous]:
-    """The file that a `sqlite:` URL names, and how it is written.
+    """The file of a `sqlite:` URL, and when SQLite waits for the disk.
 
     Raises:
-        ConfigError: it names a host, or says what is not known.
+        ConfigError: the URL has a host, a fragment or an unknown option.
     """
     parts = urlsplit(url)
     if parts.netloc or parts.fragment:
@@ -161,21 +161,22 @@ def default_store_path(environ: Mapping[str, str]) -> Path:
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """What we keep of a user's between two runs, where the XDG base directory specification puts it."""
-    # "If $XDG_STATE_HOME is either not set or empty" or relative, the default counts.
+    """The folder for the user's state between two runs, by the XDG base directory specification."""
+    # "If $XDG_STATE_HOME is either not set or empty" or relative, the default applies.
     home = Path(environ.get("XDG_STATE_HOME", ""))
     base = home if home.is_absolute() else Path("~/.local/state").expanduser()
     return base / "dragoman"
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file for its owner's eyes only. It is replaced as a whole: whoever reads it, or loses power, has the old or the new.
+    """Write a file that only its owner can read. It is replaced atomically: readers see the old or the new file, also after
+    a power failure.
 
     Raises:
-        OSError: there is no room, or no permission.
+        OSError: no space, or no permission.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # `mkstemp` follows no link and makes files with mode 0600.
+    # `mkstemp` follows no links and creates files with mode 0600.
     descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -24,24 +24,24 @@ __all__ = (
 )
 
 MAX_NAME = 64
-"""OpenAI takes function names of 64 characters; a server's name is the beginning of its tools' names."""
+"""OpenAI accepts function names of 64 characters; the name of a server is the prefix of its tools' names."""
 
-# The two underscores stand between a server's name and a tool's where a dialect knows no namespaces: a name that holds
-# them, or ends in one, could not be distinguished from another server's.
+# In dialects without namespaces, two underscores separate the names of server and tool: a server name that contains them,
+# or ends in an underscore, could be confused with another server's name.
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]*[A-Za-z0-9-]")
 _PREFIX = "mcp"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-# Of a scope, by RFC 6749, less the spaces between several of them.
+# RFC 6749: scope tokens, separated by single spaces.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*")
 _SHORT_FORM = '"name=command arguments" or "name=http://host/path"'
 
 
 def check_settings(settings: McpServerSettings, where: str = "mcp") -> McpServerSettings:
-    """The same settings, if they can work.
+    """Return the settings if they can work.
 
     Raises:
-        ConfigError: they cannot; it begins with `where`.
+        ConfigError: they cannot work; the message begins with `where`.
     """
     for problem in (*range_problems(settings, where), *server_problems(settings, where)):
         raise ConfigError(problem)
@@ -49,8 +49,10 @@ def check_settings(settings: McpServerSettings, where: str = "mcp") -> McpServer
 
 
 def check_names(servers: Iterable[McpServerSettings], where: str = "mcp") -> None:
-    """Raises:
-    ConfigError: two servers have one name.
+    """Check that all names differ.
+
+    Raises:
+        ConfigError: two servers have the same name.
     """
     for problem in name_problems(servers, where):
         raise ConfigError(problem)
@@ -64,7 +66,7 @@ def name_problems(servers: Iterable[McpServerSettings], where: str = "mcp") -> I
 
 
 def server_problems(settings: McpServerSettings, where: str) -> Iterator[str]:
-    """Why a server cannot work, but for its numbers."""
+    """The reasons why a server cannot work, except numbers out of range."""
     if len(settings.name) > MAX_NAME or not _NAME.fullmatch(settings.name):
         yield f"{where}.name: expected at most {MAX_NAME} letters, digits, `-` and single `_`, got {settings.name!r}"
     elif settings.name == _PREFIX:
@@ -88,7 +90,7 @@ def settings_from_values(values: Mapping[str, object], where: str = "mcp") -> Mc
     """Settings from plain values, as a configuration file or a JSON object holds them.
 
     Raises:
-        ConfigError: a key is unknown, a value of another type than expected, or the whole cannot work.
+        ConfigError: a key is unknown, a value has the wrong type, or the settings cannot work.
     """
     problems: list[str] = []
     settings = read_struct(McpServerSettings, values, where, problems)
@@ -98,7 +100,7 @@ def settings_from_values(values: Mapping[str, object], where: str = "mcp") -> Mc
 
 
 def settings_from_short_form(text: str, where: str = "--mcp") -> McpServerSettings:
-    """Settings from one word of a command line: `name=command arguments…`, or `name=http://…`.
+    """Settings from one argument of a command line: `name=command arguments…`, or `name=http://…`.
 
     Raises:
         ConfigError: the text has another form.
@@ -123,13 +125,13 @@ def settings_from_short_form(text: str, where: str = "--mcp") -> McpServerSettin
 def settings_from_file_text(
     text: bytes | str, environ: Mapping[str, str], where: str = "mcpServers"
 ) -> tuple[McpServerSettings, ...]:
-    """Settings from the JSON that other programs keep: `{"mcpServers": {"name": {"command": …}}}`.
+    """Settings from the JSON file format of other programs: `{"mcpServers": {"name": {"command": …}}}`.
 
-    `${NAME}` and `${NAME:-otherwise}` in its strings stand for variables of `environ`. Servers marked as disabled are
-    left out, and so are keys of other programs: the file is theirs too.
+    `${NAME}` and `${NAME:-default}` in its strings are replaced by variables of `environ`. Disabled servers are left
+    out, and unknown keys are ignored: other programs use the file too.
 
     Raises:
-        ConfigError: it is not that, or names a variable that is not set.
+        ConfigError: the text has another form, or names a variable that is not set.
     """
     try:
         document: object = loads(text)
@@ -247,14 +249,14 @@ def _credential_problems(oauth: OAuthSettings, where: str) -> Iterator[str]:
     if bool(oauth.client_secret_from) == bool(oauth.private_key_from):
         came = "both" if oauth.client_secret_from else "neither"
         yield f"{where}: expected `client_secret_from` or `private_key_from` for client_credentials, got {came}"
-    if not oauth.issuer:  # else the MCP server would say who is sent the credentials
+    if not oauth.issuer:  # without it the MCP server would decide where the credentials are sent
         yield (
-            f"{where}.issuer: expected the address of the authorization server, the only one that is sent the"
-            " credentials; it is missing"
+            f"{where}.issuer: expected the address of the authorization server, the only one that may receive"
+            " the credentials; it is missing"
         )
     for key in ("client_metadata_url", "redirect_port"):
         if getattr(oauth, key):
-            yield f"{where}.{key}: has no meaning with client_credentials: nobody is sent to a browser"
+            yield f"{where}.{key}: has no meaning with client_credentials, which uses no browser"
 
 
 def _is_url(text: str, *schemes: str) -> bool:
@@ -266,8 +268,10 @@ def _is_url(text: str, *schemes: str) -> bool:
 
 
 def check_header_value(name: str, value: str, where: str) -> None:
-    """Raises:
-    ConfigError: a header cannot have this value, which is not shown.
+    """Check the value of a header. The message does not show the value.
+
+    Raises:
+        ConfigError: the value is not one line of ASCII.
     """
     if not value.isascii() or any(character in value for character in "\r\n\0"):
         raise ConfigError(f"{where}: the value of the header {name!r} is not one line of ASCII")

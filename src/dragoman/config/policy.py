@@ -1,4 +1,4 @@
-"""The file of a policy (`--policy`): rules for what is allowed, asked for and denied. What they mean is in `engine.approval`."""
+"""Reads the policy file (`--policy`): rules that allow, ask for or deny calls. `engine.approval` applies them."""
 
 from difflib import get_close_matches
 
@@ -10,7 +10,7 @@ from dragoman.engine.globs import path_glob, text_glob
 from dragoman.errors import ConfigError
 
 MAX_RULES = 1_000
-# How similar a name must be to count as a typing error: `shel` is one, `reader` is another tool.
+# How similar an unknown name must be to count as a typing error: `shel` is one, `reader` is another tool.
 NEARLY = 0.85
 
 
@@ -25,7 +25,7 @@ def read_policy(source: str, name: str = "the policy") -> Policy:
     """Read a policy from TOML. `name` is the name of the file in errors.
 
     Raises:
-        ConfigError: it is no TOML, or it is no valid policy. It lists all problems, one a line.
+        ConfigError: the source is not TOML or not a valid policy. The message lists all problems, one per line.
     """
     problems: Problems = []
     file = read_struct(_PolicyFile, read_toml(source.encode(), name), "", problems)

@@ -1,14 +1,14 @@
-"""Reads the settings from a TOML file, the environment and flags; the later wins.
+"""Reads the settings from a TOML file, the environment and flags; flags override the environment, which overrides the file.
 
 The file has the shape of `settings.Settings`; `docs/configuration.md` describes every key, variable and flag.
 
     upstreams come from        and requests go
-    --upstream kind=URL        all to it; the file's upstreams and routes are ignored
+    --upstream kind=URL        all to this upstream; the file's upstreams and routes are ignored
     the file                   by its routes; without routes all to its only upstream
-    OPENAI_API_KEY, …          `claude-*` to `anthropic`, the rest to `openai`; or all to the one there is
+    OPENAI_API_KEY, …          `claude-*` to `anthropic`, the rest to `openai`; with one key, all to that vendor
     nowhere                    to the rehearsal
 
-The environment's upstreams are added to the file's, unless the file uses their name itself; routes of the file may use them.
+Upstreams of the environment are added to those of the file, unless the file uses the same name; its routes may use them.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,14 +47,14 @@ _NO = ("0", "false", "no", "off")
 
 _S = TypeVar("_S", bound=Struct)
 
-# Kinds that have an address of their own, or none, and no key of the operator's.
+# Kinds that need neither a base_url nor a key from the operator.
 _AT_HOME = ("rehearsal", "codex", "chatgpt-codex")
-# A configuration has kilobytes; a recording given by mistake has not.
+# Bytes. A configuration has kilobytes; a larger file was named by mistake.
 _MAX_FILE = 4 * 1024 * 1024
 
 
 class Flags(Struct, frozen=True, kw_only=True):
-    """What the command line said; None where it said nothing. `upstream` is `kind=URL`."""
+    """The flags of the command line; None if a flag was not given. `upstream` is `kind=URL`."""
 
     host: str | None = None
     port: int | None = None
@@ -77,14 +77,14 @@ def load_settings(
     *,
     is_named: bool | None = None,
 ) -> Settings:
-    """The settings to serve with, complete and checked.
+    """Load the settings, complete and checked.
 
-    path: the file to read; None: the one DRAGOMAN_CONFIG names, else ./dragoman.toml if there is one.
-    on_found: asked about a file that nobody named and that does what needs trust; it raises if that is not given.
-    is_named: whether somebody named the file, where that is not the same as giving its path.
+    path: the file to read; None: the file that DRAGOMAN_CONFIG names, else ./dragoman.toml if it exists.
+    on_found: called with a file that was found, not named, and that needs trust; raises if the user does not trust it.
+    is_named: whether the user named the file; None: true if `path` or DRAGOMAN_CONFIG is given.
 
     Raises:
-        ConfigError: they cannot work, every reason is a line of the message; or they are not trusted.
+        ConfigError: the settings cannot work (one line of the message per reason), or they are not trusted.
     """
     file = find_file(path, environ)
     data = b"" if file is None else _read_file(file)
@@ -116,7 +116,7 @@ def _combined(settings: Settings, environ: Mapping[str, str], flags: Flags) -> S
 
 
 def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | None:
-    """The file that `load_settings` reads with these arguments, None if it reads none."""
+    """The file that `load_settings` reads with these arguments; None if it reads none."""
     named = path if path is not None else environ.get(CONFIG_VARIABLE) or None
     if named is not None:
         return Path(named)
@@ -125,7 +125,7 @@ def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | Non
 
 
 def _read_file(file: Path) -> bytes:
-    """Once: what is trusted and what is used are the same bytes."""
+    """Read the file once, so that the trusted bytes and the used bytes are the same."""
     try:
         with file.open("rb") as stream:
             data = stream.read(_MAX_FILE + 1)
@@ -173,7 +173,7 @@ def _changed(section: _S, override: Override, problems: list[str]) -> _S:
 
 
 def _with_dump(settings: Settings, environ: Mapping[str, str], problems: list[str]) -> Settings:
-    """`CODEX_DUMP_SSE` turns the dump on, into a file of its own name unless one is configured, or off."""
+    """Apply `CODEX_DUMP_SSE`, which turns the dump on (into `DUMP_FILE` unless a path is configured) or off."""
     value = environ.get(DUMP_VARIABLE, "").strip().lower()
     if not value:
         return settings
@@ -187,7 +187,7 @@ def _with_dump(settings: Settings, environ: Mapping[str, str], problems: list[st
 def _with_short_form(
     settings: Settings, text: str, environ: Mapping[str, str], problems: list[str]
 ) -> Settings:
-    """`--upstream kind=URL`: the only upstream, named for its kind; some kinds, such as `rehearsal`, need no address."""
+    """Apply `--upstream kind=URL`: the only upstream, named after its kind. Kinds such as `rehearsal` need no address."""
     kind, _, url = text.partition("=")
     found: list[str] = []
     upstream = read_struct(UpstreamSettings, {"kind": kind, "base_url": url}, "", found)
@@ -210,7 +210,7 @@ def _with_environment_upstreams(settings: Settings, environ: Mapping[str, str]) 
     routes = settings.routes
     if not routes:
         if settings.upstreams:
-            # Only the file's count: with one of them everything goes there, with several `complete` asks for routes.
+            # Use only the file's upstreams: a single one gets every request, for several `complete` demands routes.
             upstreams = settings.upstreams
         elif len(upstreams) > 1:
             routes = (

@@ -1,9 +1,9 @@
-"""Settings that may be shown: every value that may be secret replaced by `***`, by the place it stands in.
+"""Masks settings for display: replaces every value that may be secret by `***`, depending on the key that holds it.
 
-The look of a name says nothing: `env = {FOO = "…"}` may hold a password as well as `API_KEY` does. So all values of
-headers, queries and variables are masked, all arguments of commands, and of an address all but what it says of the
-server: its user, its password, the values of its query, and the parts of its path but for a few known words. Paths hold
-keys too: hosted MCP servers are commonly addressed as `https://host/s/KEY/mcp`.
+Names do not show what is secret: `env = {FOO = "…"}` may hold a password just as `API_KEY` does. So all values of
+headers, queries and variables are masked, and all arguments of commands. In an address, the user, the password, the
+values of the query and all parts of the path except a few known words are masked. Paths hold keys too: hosted MCP
+servers commonly have addresses such as `https://host/s/KEY/mcp`.
 
 Names of headers, variables and query fields are shown, and programs without their arguments.
 """
@@ -25,9 +25,9 @@ from dragoman.config.settings import (
 from dragoman.core.secrets import Secrets, header_credentials, url_credentials, url_others
 
 MASK = "***"
-# All before the last `@`: a password may hold anything, and an address that is not valid is shown too, in complaints.
+# Everything before the last `@`: a password may hold any character, and error messages also show invalid addresses.
 _USER = re.compile(r"^([^/?#]*//)?.*@", re.DOTALL)
-# What the paths of these APIs consist of. An operator who has forgotten the `/v1` has to see that it is not there.
+# Common parts of API paths. An operator who forgot the `/v1` must be able to see that it is missing.
 _PATH_WORDS = frozenset(
     (
         *("", "v1", "v1beta", "v2", "v3", "v4", "api", "openai", "anthropic", "azure", "llm", "inference"),
@@ -35,38 +35,38 @@ _PATH_WORDS = frozenset(
         *("backend-api", "codex", "compatible-mode", "paas", "proxy", "gateway", "serverless", "openapi"),
     )
 )  # fmt: skip
-# What Codex is started with unless somebody says otherwise.
+# The default command of Codex.
 _USUAL_COMMAND = UpstreamSettings(kind="codex").command
-# Their addresses are no secret, and their own errors point to pages there.
+# The vendors' public addresses: their error messages link to pages there.
 _PUBLIC = frozenset((OPENAI_HOST, ANTHROPIC_HOST, "chatgpt.com"))
-# The word for what is started, not an argument that somebody chose.
+# The subcommand of Codex, not an argument that an operator chose.
 _APP_SERVER = "app-server"
 
 
 def masked(settings: Settings) -> Settings:
-    """The same settings without their secrets, for logs and screens. They are no use to a server."""
+    """The settings with their secrets masked, for logs and screens. A server cannot use them."""
     server = structs.replace(
         settings.server, api_keys=tuple(MASK for _ in settings.server.api_keys)
     )
     upstreams = {name: _masked_upstream(each) for name, each in settings.upstreams.items()}
     store = settings.store
     if store is not None:
-        # What follows its host is a database or a file.
+        # The path is a database or a file.
         store = structs.replace(store, url=mask_url(store.url, has_path=True))
     mcp = tuple(_masked_mcp(each) for each in settings.mcp)
     return structs.replace(settings, server=server, upstreams=upstreams, store=store, mcp=mcp)
 
 
 def mask_url(url: str, *, has_path: bool = False) -> str:
-    """The address without user, password, query values and what its path says beyond known words.
+    """Mask the user, the password, the query values and the unknown parts of the path of an address.
 
-    It need not be a valid one. `has_path`: all of the path is shown.
+    The address may be invalid. `has_path`: the whole path is shown.
     """
     bare = _USER.sub(rf"\1{MASK}@", url)
     bare, hash_sign, fragment = bare.partition("#")
     address, sign, query = bare.partition("?")
     fields = (field.partition("=") for field in query.split("&"))
-    # A field without a name is a value.
+    # A field without `=` is treated as a value.
     masked = [
         f"{name}={MASK if value else ''}" if equals else MASK for name, equals, value in fields
     ]
@@ -78,7 +78,7 @@ def mask_url(url: str, *, has_path: bool = False) -> str:
 
 
 def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
-    """What is masked, as values: none of them may stand in a log line, whoever wrote it."""
+    """All masked values of the settings: none of them may appear in a log line, whatever its source."""
     store = "" if settings.store is None else settings.store.url
     found = Secrets(
         (*settings.server.api_keys, *url_credentials(store)), url_others(store, has_path=True)
@@ -92,7 +92,7 @@ def secrets_of(settings: Settings, environ: Mapping[str, str]) -> Secrets:
 
 
 def upstream_secrets(settings: UpstreamSettings, key: str | None = None) -> Secrets:
-    """What the operator may not read in a log either. `key`: the upstream's own, already looked up."""
+    """The secrets of an upstream, which not even the operator's log may show. `key`: the value of `api_key_env`."""
     own = None if settings.api_key == PASS_ON else settings.api_key
     credentials = {each for each in (key, own) if each}
     for value in settings.headers.values():
@@ -111,7 +111,7 @@ def upstream_secrets(settings: UpstreamSettings, key: str | None = None) -> Secr
 
 
 def hidden_from_clients(settings: UpstreamSettings, key: str | None = None) -> Secrets:
-    """The same, and the addresses of the upstream and of the proxy to it."""
+    """The secrets of an upstream, and the addresses of the upstream and of its proxy."""
     return upstream_secrets(settings, key) | Secrets(
         place for url in (settings.base_url, settings.proxy or "") for place in _places(url)
     )
@@ -129,12 +129,12 @@ def _places(url: str) -> Iterator[str]:
     if port is not None:
         yield f"{host}:{port}"
         yield f"[{host}]:{port}"
-    if "." in host or ":" in host:  # a word such as `localhost` says nothing
+    if "." in host or ":" in host:  # a word such as `localhost` is not secret
         yield host
 
 
 def mcp_secrets(settings: McpServerSettings, environ: Mapping[str, str]) -> Secrets:
-    """What a server is given, by values: none of it is quoted in a message or a log line."""
+    """The values that an MCP server is given: no message and no log line may quote them."""
     headers = {**settings.headers}
     headers |= {name: environ.get(source, "") for name, source in settings.headers_from.items()}
     held = {*settings.env_from}
@@ -149,14 +149,14 @@ def mcp_secrets(settings: McpServerSettings, environ: Mapping[str, str]) -> Secr
 
 
 def _masked_address(address: str, *, has_path: bool) -> str:
-    """Of what has no user any more, and no query."""
+    """Mask an address without user and query: its path, and a port that is not a number."""
     if "//" not in address and has_path:
         return address  # `sqlite:file`
     start = address.find("//") + 2 if "//" in address else 0
     host, slash, path = address[start:].partition("/")
     name, colon, port = host.rpartition(":")
     if colon and not port.isdecimal() and "[" not in host:
-        host = f"{name}:{MASK}"  # no port: whoever forgot the `@` has written a password here
+        host = f"{name}:{MASK}"  # not a port: it is a password if the `@` was forgotten
     if not has_path:
         known = [part if unquote(part).lower() in _PATH_WORDS else MASK for part in path.split("/")]
         path = "/".join(known)
@@ -196,7 +196,7 @@ def _masked_mcp(settings: McpServerSettings) -> McpServerSettings:
 
 
 def mask_command(command: Sequence[str]) -> tuple[str, ...]:
-    """The program, and how many arguments it has."""
+    """The program, and `***` for each argument; Codex's default command unchanged."""
     if tuple(command) == _USUAL_COMMAND:
         return _USUAL_COMMAND
     return (*command[:1], *(MASK for _ in command[1:]))

@@ -1,8 +1,8 @@
-"""What an operator may say: of the gateway, its upstreams and routes, the store and MCP servers. Values only.
+"""The operator's settings: the gateway, its upstreams and routes, the store and MCP servers. Values only.
 
-`read.py` fills them from a file, the environment and flags; `check.py` completes them and says what cannot work. A field's
-annotation says all that is checked of it alone: its type, its words, its range. Every limit has its reason here;
-`docs/configuration.md` lists the same keys for readers.
+`read.py` fills them from a file, the environment and flags; `check.py` adds defaults and reports what cannot work. The
+annotation of a field states its type, its words and its range; checks across fields are in `check.py`. Every limit has
+its reason here; `docs/configuration.md` describes the same keys for operators.
 """
 
 from typing import Annotated, Literal
@@ -45,21 +45,19 @@ __all__ = (
 OPENAI_HOST = "api.openai.com"
 ANTHROPIC_HOST = "api.anthropic.com"
 CHATGPT_CODEX_URL = "https://chatgpt.com/backend-api/codex"
-CODEX_INSTALL_HINT = (
-    "install it with `npm install -g @openai/codex`, or say in `command` where it is"
-)
+CODEX_INSTALL_HINT = "install it with `npm install -g @openai/codex`, or set its path in `command`"
 
-PASS_ON = "client"  # noqa: S105 - the word for having none
-"""The `api_key` that is none: the caller's is passed on."""
+PASS_ON = "client"  # noqa: S105 - not a key
+"""The value of `api_key` that passes the caller's key on."""
 
 CONNECTION_HEADERS = frozenset(
     ("host", "connection", "content-length", "transfer-encoding", "content-encoding", "keep-alive", "te", "upgrade")
 )  # fmt: skip
-"""Headers that belong to one connection, or that the sender of a body makes; a configured one would break it."""
+"""Headers that belong to one connection or describe the body; a configured value would break the request."""
 
 
 class Range(Struct, frozen=True, kw_only=True):
-    """Which numbers a key takes: more than 0, unless 0 is allowed, and at most `most`. `what`: the word for them in messages."""
+    """The numbers that a key accepts: above 0, or from 0 if `may_be_zero`, up to `most`. `what`: their name in messages."""
 
     may_be_zero: bool = False
     most: float | None = None
@@ -72,10 +70,10 @@ Delay = Annotated[float, Range(may_be_zero=True)]
 Port = Annotated[int, Range(may_be_zero=True, most=65535, what="a port")]
 
 LONGEST_WAIT = 3600.0
-"""An hour: longer waits are mistakes of unit."""
+"""Seconds: an hour. A longer wait is probably a mistake of unit."""
 
 Synchronous = Literal["full", "normal"]
-"""When SQLite waits for the disk: at every commit, or when it writes its journal back."""
+"""When SQLite waits for the disk: at every commit, or only at checkpoints of its journal."""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,9 +84,9 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class DumpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What upstreams sent, for people who look for a fault. None of it is kept unless there is a `path`.
+    """A dump of what upstreams send, for debugging. Nothing is written unless `path` is set.
 
-    max_bytes: of one file; files: how many are kept, the one being written among them.
+    max_bytes: the size of one file; files: how many files are kept, including the current one.
     """
 
     path: str | None = None
@@ -97,20 +95,20 @@ class DumpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to listen, whom to serve and how much.
+    """The server: its address, its callers and its limits.
 
-    api_keys: without any only loopback is served. cors_origins: `*` or origins; empty: no CORS headers.
+    api_keys: without keys the server may listen on loopback only. cors_origins: `*` or origins; empty: no CORS headers.
     allowed_hosts: names in `Host` that are served without keys, besides those of this machine: see `cors.check_source`.
     max_body_bytes: after decompression; a conversation of a million tokens with images stays below.
     max_tools, max_depth: far above any real client (Claude Code has 24 tools, Codex some 20 plus MCP).
-    max_values: JSON values of a request, whatever their size: they are read in one step, which holds up everybody.
-    max_streams: open exchanges per worker; one more is a 429 with Retry-After.
+    max_values: JSON values of a request, whatever their size: they are parsed in one call, which blocks all other requests.
+    max_streams: open exchanges per worker; one more gets a 429 with Retry-After.
     head_timeout, body_timeout: seconds for the head of a request, and without progress in its body; clients on this machine
-        or behind a proxy need milliseconds, those on a bad line a few seconds.
+        or behind a proxy need milliseconds, those on a bad connection a few seconds.
     idle_timeout: above the minute after which load balancers drop idle connections: they should be the ones to close.
-    send_timeout: seconds in which a client must take something of its answer, as nginx's.
+    send_timeout: seconds in which a client must read some of its answer, like nginx's.
     keep_alive_interval: seconds of silence before a keep-alive; proxies cut at 30 to 60.
-    shutdown_grace: how long open streams may go on after a stop was asked for.
+    shutdown_grace: seconds that open streams may continue after a shutdown was requested.
     """
 
     host: str = "127.0.0.1"
@@ -137,18 +135,18 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     responses_profile: Literal["default", "required_action"] = "default"
 
     def __repr__(self) -> str:
-        """Without the keys: traces show this."""
+        """Without the keys: tracebacks show this text."""
         return f"ServerSettings(host={self.host!r}, port={self.port}, …)"
 
 
 class HostedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tools of MCP servers that the gateway runs itself; `docs/hosted-tools.md` says what that means.
+    """Tools of MCP servers that the gateway runs itself; see `docs/hosted-tools.md`.
 
-    servers: those of routes that say nothing of `mcp` themselves.
-    calls: how clients of the Chat and Messages doors see a call that was run here.
-    max_turns: answers of the model in one answer to the client; an agent that looks things up needs a few, one that goes
-        round in circles would take all there are.
-    max_seconds: of one answer; clients wait for ten minutes, and proxies seldom longer.
+    servers: the MCP servers of routes that do not set `mcp`.
+    calls: how clients of the Chat and Messages doors see a call that the gateway ran.
+    max_turns: answers of the model in one answer to the client; an agent that looks things up needs a few, an agent in a
+        loop would never stop.
+    max_seconds: for one answer; clients wait for ten minutes, and proxies seldom longer.
     max_parallel: calls of one answer that run at once, of tools that only read.
     """
 
@@ -163,7 +161,7 @@ UpstreamKind = Literal["chat", "responses", "messages", "codex", "chatgpt-codex"
 
 
 class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an upstream, or one model of it, accepts where that differs from its dialect's default. None: the default."""
+    """Limits of an upstream, or of one of its models, that differ from the dialect's defaults. None: the default."""
 
     max_name_length: Count | None = None
     name_pattern: str | None = None
@@ -181,7 +179,7 @@ class ModelLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Retries and fallbacks happen only before the first byte of an answer was forwarded.
 
-    max_wait: a longer Retry-After is not waited for; the client gets the error instead.
+    max_wait: seconds; if Retry-After is longer, the gateway does not wait and the client gets the error.
     """
 
     enabled: bool = True
@@ -194,21 +192,21 @@ class RetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One upstream.
 
-    also: dialects it takes besides `kind`; a door of one of these is forwarded without translation.
-    api_key: a key, or `client` to pass the caller's on; api_key_env: the environment variable that holds one.
-    auth_file: Codex's `auth.json`, for the kind `chatgpt-codex`; None: where Codex keeps it.
-    command, env, codex_home, children: of the kind `codex`: the program that is started, what is added to its environment,
-        where its configuration and login are (None: where Codex keeps them), and how many of it run.
-    held_ttl, held_max: of the kind `codex`: how long a turn waits for results, and how many may. A desktop client asks a
-        person before it runs a tool, which takes minutes; a turn that waits costs some kilobytes.
-    always_stream: ask for a stream even when the client wants a body, for servers whose bodies are poor.
-    passthrough: `exact` forwards answers of the same dialect unwatched.
-    text_calls: the formats of calls written as text to look for, by name, or `auto`; empty: text is text.
-    prompted_tools: the format in which tools are put into the prompt, for models without tools of their own.
-    output_mode: how calls reach Chat clients, as `<use_tool>` text too or as calls alone; None: by the kind.
+    also: dialects that it accepts besides `kind`; requests in one of these are forwarded without translation.
+    api_key: a key, or `client` to pass the caller's key on; api_key_env: the environment variable that holds the key.
+    auth_file: Codex's `auth.json`, for the kind `chatgpt-codex`; None: Codex's default place.
+    command, env, codex_home, children: for the kind `codex`: the program to start, variables to add to its environment,
+        the folder of its configuration and login (None: Codex's default place), and the number of processes.
+    held_ttl, held_max: for the kind `codex`: seconds that a turn waits for results, and how many turns may wait. A desktop
+        client asks a person before it runs a tool, which takes minutes; a waiting turn costs some kilobytes.
+    always_stream: request a stream even if the client wants a body, for servers whose bodies are poor.
+    passthrough: `exact` forwards answers of the same dialect without checks.
+    text_calls: the text formats of calls to look for, by name, or `auto`; empty: text is never read as calls.
+    prompted_tools: the format in which tools are put into the prompt, for models without native tools.
+    output_mode: how calls reach Chat clients: also as `<use_tool>` text, or only as calls; None: decided by the kind.
     max_connections: None: as many as there are requests, which `server.max_streams` bounds.
-    keeps_responses: it keeps responses of its own and knows them by the ids it gave: those are sent back to it.
-    models: limits by model glob (the upstream's model name), the first that matches.
+    keeps_responses: the upstream stores responses under its own ids; requests that refer to such an id go back to it.
+    models: limits by model glob (the upstream's model name); the first match applies.
     """
 
     kind: UpstreamKind
@@ -244,14 +242,14 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     losses: dict[str, LossAction] = field(default_factory=dict[str, LossAction])
 
     def __repr__(self) -> str:
-        """Its kind alone: addresses, headers, queries, variables and arguments may hold secrets, and traces show this."""
+        """Only the kind: addresses, headers, queries, variables and arguments may be secret, and tracebacks show this text."""
         return f"UpstreamSettings(kind={self.kind!r}, …)"
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where requests for a model go. `model` is a glob over the name the client asks for.
 
-    mcp: names of the MCP servers whose tools are offered, and run by the gateway; None: those of `[hosted]`.
+    mcp: names of the MCP servers whose tools the gateway offers and runs; None: the servers of `[hosted]`.
     """
 
     model: str
@@ -262,24 +260,24 @@ class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def split_fallback(entry: str) -> tuple[str, str | None]:
-    """`name` or `name=model`: the upstream, and the model it is asked for if that differs from the route's."""
+    """Split `name` or `name=model` into the upstream and its model; None if the route's model applies."""
     name, sign, model = entry.partition("=")
     return name, model if sign else None
 
 
 DEFAULT_TTL = 30 * 24 * 3600.0
-"""Seconds. As long as OpenAI keeps responses."""
+"""Seconds. OpenAI keeps responses equally long."""
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where state is kept, what of it, for how long, and how much.
+    """The store: its place, what it keeps, for how long, and how much.
 
     url: `sqlite:` (a file in the user's state directory), `sqlite:///path`, `postgresql://…` or `memory:`.
-    policy: `default` keeps every response that its client does not refuse to have kept (`store: false`), as OpenAI does;
-        `asked` only those with `store: true`; `off` keeps nothing at all, neither threads nor reasoning.
-    ttl: seconds that a response is kept after it, or one that continues it, was stored.
-    max_bytes: of all that is stored; what would expire first goes first.
-    max_record_bytes: of one request, or of one answer, as it is stored, compressed. A request may come with 64 MiB.
+    policy: `default` stores every response unless its request has `store: false`, like OpenAI; `asked` stores only
+        responses with `store: true`; `off` stores nothing at all, neither threads nor reasoning.
+    ttl: seconds that a response is kept after it, or a response that continues it, was stored.
+    max_bytes: of everything stored; beyond it, the records that expire first are deleted first.
+    max_record_bytes: of one stored request or answer, compressed. A request may have 64 MiB.
     pool_size: connections to PostgreSQL per worker process. Servers allow a hundred in all by default.
     """
 
@@ -291,17 +289,17 @@ class StoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pool_size: Count = 8
 
     def __repr__(self) -> str:
-        """Without the address, which may hold a password: traces show this."""
+        """Without the address, which may hold a password: tracebacks show this text."""
         return f"StoreSettings({self.url.partition(':')[0]}, …)"
 
 
 class RestartSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a server that ended is started again.
+    """When an MCP server that ended is started again.
 
-    first_delay, max_delay: seconds before the first new start; doubled after each that fails, up to the second.
+    first_delay, max_delay: seconds before the first restart; doubled after each failed restart, up to `max_delay`.
     attempts: starts in a row that may fail before the server counts as down and its tools are withdrawn.
-    stable_after: a server that lived this long is started again as if it had never failed.
-    again_after: seconds between the starts of one that is down. A call of its tools does not wait for that.
+    stable_after: seconds; after a server ran this long, its earlier failures are forgotten.
+    again_after: seconds between the starts of a server that is down. A call of its tools does not wait for a start.
     """
 
     first_delay: Delay = 0.2
@@ -319,16 +317,16 @@ SigningAlgorithm = Literal[
 
 
 class OAuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an access token for a server is obtained. Secrets are named by the variable that holds them.
+    """How the gateway obtains an access token for a server. Secrets are given by the variables that hold them.
 
     grant: `authorization_code`: a person logs in with a browser; `client_credentials`: this program has credentials.
-    client_id: of a client that was registered beforehand; without it we register ourselves.
-    client_secret_from: the variable that holds its secret; token_endpoint_auth_method: how the secret is sent.
+    client_id: the id of a client that was registered beforehand; without it the gateway registers itself.
+    client_secret_from: the variable that holds the client's secret; token_endpoint_auth_method: how the secret is sent.
     private_key_from, signing_algorithm: the variable that holds a private key (PEM), which signs in place of a secret.
-    client_metadata_url: of our client metadata document, which is the client id where the server takes one.
-    issuer: the authorization server that the credentials are for; they are sent to no other.
-    scope: the scopes to ask for, with spaces between them, where the server does not name any.
-    redirect_port: the port of 127.0.0.1 that the browser is sent back to; 0: any.
+    client_metadata_url: the URL of the gateway's client metadata document, used as client id if the server accepts one.
+    issuer: the only authorization server to which the credentials are sent.
+    scope: the scopes to request, separated by spaces, if the server does not name any.
+    redirect_port: the port of 127.0.0.1 to which the browser is redirected; 0: any.
     """
 
     grant: Grant = "authorization_code"
@@ -346,13 +344,13 @@ class OAuthSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One MCP server, reached by its pipes (`command`) or by streamable HTTP (`url`).
 
-    name: what its tools' names begin with.
-    command: the program and its arguments; env: what is added to the little that it inherits of our environment;
-        env_from: names of variables that it inherits too; cwd: the folder it is started in.
-    url: of the server; headers: sent with every request; headers_from: headers by the variable that holds the value.
-    oauth: how an access token is obtained when the server asks for one; None: a person logs in, where there is one.
-    allow, deny: globs over its tools' names; denied is denied.
-    start_timeout: seconds from the start until it has listed its tools: a launcher may download the server first.
+    name: the prefix of its tools' names.
+    command: the program and its arguments; env: variables to add to the few that it inherits from the gateway;
+        env_from: names of further variables that it inherits; cwd: the folder in which it is started.
+    url: the server's URL; headers: sent with every request; headers_from: headers by the variable that holds the value.
+    oauth: how to obtain an access token if the server asks for one; None: a person logs in, if one is present.
+    allow, deny: globs over its tools' names; `deny` wins.
+    start_timeout: seconds from the start until the server has listed its tools: a launcher may download the server first.
     call_timeout: seconds that a call may take.
     """
 
@@ -376,7 +374,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def address(self) -> str:
-        """Where it is, in a few words and without secrets: arguments, queries and user names may be some."""
+        """The program or the host, for messages; without arguments, queries and user names, which may be secret."""
         if self.command:
             return f"command {self.command[0]!r}"
         parts = urlsplit(self.url)
@@ -384,7 +382,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def port_of(url: str) -> int | None:
-    """The port; None: not said; -1: no number."""
+    """The port of a URL; None if it has none, -1 if the port is not a number."""
     try:
         return urlsplit(url).port
     except ValueError:
@@ -392,10 +390,10 @@ def port_of(url: str) -> int | None:
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole configuration. Without upstreams there is one: the rehearsal.
+    """The whole configuration. Without upstreams the rehearsal is the only one.
 
     store: None: `dragoman serve` keeps state in a file, a gateway inside another program keeps it in memory.
-    mcp: servers whose tools are run here, on the routes that name them.
+    mcp: servers whose tools the gateway runs, on the routes that name them.
     """
 
     server: ServerSettings = field(default_factory=ServerSettings)

@@ -1,20 +1,20 @@
-"""How far a configuration is trusted that was found in the folder, and that nobody named.
+"""Trust in a configuration file that was found in the current folder and that the user did not name.
 
-A folder may be anybody's: cloned, unpacked, or written to by an agent. So a `dragoman.toml` that merely lies there does
-none of the following before its reader has said once that it may, and again after each change of the file:
+A folder may come from anybody: cloned, unpacked, or written to by an agent. So a `dragoman.toml` that is only found there
+may do none of the following until the user has trusted it once, and again after each change of the file:
 
     start a program                              [[mcp]] command, the kind `codex`
-    send requests to a place of its choosing     base_url, proxy, ca_file, the url of an MCP server, the store's
+    send requests to an address of its choice    base_url, proxy, ca_file, the url of an MCP server or of the store
     send an environment variable anywhere        api_key_env, env_from, headers_from, [mcp.oauth]
     let others in                                server.host, server.cors_origins, server.allowed_hosts
-    write a file of its choosing                 dump.path, the store's
+    write a file of its choice                   dump.path, the url of the store
 
-What it does beyond that (limits, routes, upstreams on this machine) needs no trust. A vendor's own key may go to that
-vendor's own address, and a place that the person's environment names (`OPENAI_BASE_URL`) is the person's. A file that is
-named, by `--config`, by `DRAGOMAN_CONFIG` or by a program, is trusted with that.
+Everything else (limits, routes, upstreams on this machine) needs no trust. A vendor's key may go to that vendor's own
+address, and to the address that the user's environment names (`OPENAI_BASE_URL`). To name a file, by `--config`, by
+`DRAGOMAN_CONFIG` or in a program, is to trust it.
 
-Trust is remembered by the folder and by a digest of the file's bytes, the very bytes that the settings are read from, in
-the user's state directory: `STATE/dragoman/trusted.json`.
+The user's state directory records trust by the path and a digest of the file's bytes, the same bytes that the settings
+are read from: `STATE/dragoman/trusted.json`.
 """
 
 import os
@@ -46,18 +46,18 @@ _VENDORS = {
     ANTHROPIC_HOST: "ANTHROPIC_API_KEY",
     "chatgpt.com": None,
 }
-# Where a person's environment says that one of these keys goes.
+# Variables of the user's environment that name an address for one of these keys.
 _OWN_PLACES = {"OPENAI_BASE_URL": "OPENAI_API_KEY", "ANTHROPIC_BASE_URL": "ANTHROPIC_API_KEY"}
 _OWN_STORES = ("", "memory:", "sqlite:")
 _OTHERS_MAY_WRITE = 0o022
-# A line for each folder that somebody ever trusted.
+# Bytes. The record has one entry for each file that the user ever trusted.
 _MAX_RECORD = 4 * 1024 * 1024
 
 _Origin = tuple[str, str, int | None]
 
 
 class Claim(Struct, frozen=True):
-    """One thing that a file would do. `what` holds no secret; `words`: the same in full, for whoever has to judge it."""
+    """One thing that a file would do. `what` holds no secrets; `words` is the full text, for the user who has to decide."""
 
     where: str
     what: str
@@ -73,7 +73,7 @@ class Claim(Struct, frozen=True):
 
 
 class FoundFile(Struct, frozen=True):
-    """A configuration that nobody named, and what it would do. `data`: its bytes, which were read once."""
+    """A configuration file that the user did not name, and what it would do. `data`: its bytes, read once."""
 
     path: Path
     data: bytes
@@ -81,7 +81,7 @@ class FoundFile(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Its folder is resolved, and it is not: a link to another's file is used in this folder, with its programs."""
+        """The path, with links resolved in its folder but not in its name: a linked file acts in the folder of the link."""
         return str(self.path.parent.resolve() / self.path.name)
 
     @property
@@ -99,17 +99,19 @@ class Trusted:
         return self._read().get(file.place) == file.digest
 
     def has_changed(self, file: FoundFile) -> bool:
-        """Whether it was trusted as it was before."""
+        """Whether the user trusted an earlier version of the file."""
         return self._read().get(file.place, file.digest) != file.digest
 
     def add(self, file: FoundFile) -> None:
-        """Raises:
-        ConfigError: it cannot be remembered.
+        """Trust a file.
+
+        Raises:
+            ConfigError: the record cannot be written.
         """
         self._write({**self._read(), file.place: file.digest})
 
     def remove(self, file: FoundFile) -> None:
-        """The same."""
+        """Withdraw trust from a file. Raises like `add`."""
         kept = self._read()
         if kept.pop(file.place, None) is not None:
             self._write(kept)
@@ -118,10 +120,10 @@ class Trusted:
         return state_folder(self._environ) / "trusted.json"
 
     def _read(self) -> dict[str, str]:
-        """What is not there, not ours, or could have been written by others, says nothing."""
+        """The recorded digests by path; none if the record is missing, not the user's, or writable by others."""
         try:
             descriptor = os.open(self._path(), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        except (OSError, RuntimeError):  # the latter: no home
+        except (OSError, RuntimeError):  # RuntimeError: no home directory
             return {}
         with os.fdopen(descriptor, "rb") as stream:
             found = os.fstat(stream.fileno())
@@ -141,14 +143,14 @@ class Trusted:
         try:
             write_private(self._path(), dumps_document(dict(files)))
         except (OSError, RuntimeError) as error:
-            raise ConfigError(f"expected to remember what is trusted: {error}") from error
+            raise ConfigError(f"expected to write the record of trusted files: {error}") from error
 
 
 def refuse_untrusted(file: FoundFile, environ: Mapping[str, str]) -> None:
-    """Where nobody can be asked.
+    """Refuse a file that is not trusted, for programs that cannot ask the user.
 
     Raises:
-        ConfigError: it is not trusted. Its message says what it would do, and how to say that it may.
+        ConfigError: the file is not trusted. The message says what the file would do, and how to trust it.
     """
     trusted = Trusted(environ)
     if file.claims and not trusted.has(file):
@@ -169,7 +171,7 @@ def refusal(file: FoundFile, *, has_changed: bool = False) -> ConfigError:
 
 
 def claims_of(file: Settings, used: Settings, environ: Mapping[str, str]) -> tuple[Claim, ...]:
-    """What needs trust of what a file says. `used`: the settings that come of it: what others overrode counts no more."""
+    """The claims of a file that need trust. `used`: the resulting settings; values that were overridden need no trust."""
     own = dict(_own_places(environ))
     return (
         *_server_claims(file, used),
@@ -209,7 +211,7 @@ def _server_claims(file: Settings, used: Settings) -> Iterator[Claim]:
         yield Claim("server.cors_origins", f"let web pages of {', '.join(origins)} use the gateway")
     names = file.server.allowed_hosts
     if names and used.server.allowed_hosts == names:
-        yield Claim("server.allowed_hosts", f"be asked under the names {', '.join(names)}")
+        yield Claim("server.allowed_hosts", f"accept requests for the hosts {', '.join(names)}")
     dump = file.dump.path
     if dump is not None and used.dump.path == dump:
         yield Claim("dump.path", f"write what upstreams send into {dump}")
@@ -293,14 +295,14 @@ def _is_plain(url: str) -> bool:
 
 
 def _is_known(url: str, own: Mapping[_Origin, str]) -> bool:
-    """Whether it is on this machine, a vendor's, or one that the person's environment names."""
+    """Whether the address is on this machine, a vendor's, or one that the user's environment names."""
     origin = _origin(url)
     scheme, host, _ = origin
     return is_loopback(host) or (scheme == "https" and host in _VENDORS) or origin in own
 
 
 def _key_of(url: str, own: Mapping[_Origin, str]) -> str | None:
-    """The variable whose key is meant for that place."""
+    """The variable whose key is meant for this address."""
     origin = _origin(url)
     scheme, host, _ = origin
     return own.get(origin) or (_VENDORS.get(host) if scheme == "https" else None)

@@ -1,8 +1,8 @@
-"""Plain values, as TOML and JSON give them, read into the settings structs; checked for their ranges; and written as TOML.
+"""Reads plain values from TOML or JSON into the settings structs, checks their ranges, and writes settings as TOML.
 
-The structs' own annotations drive all three: a field that is added there is known here. All problems are collected, each with
-its path, so that an operator corrects a file in one go. A problem never quotes a value, which could be a secret, except a number
-and a word that should be one of a few. `check.py` judges what the values mean together.
+The annotations of the structs drive all three, so a new field needs no code here. All problems are collected, each with
+its path, so that an operator corrects a file in one go. A problem never quotes a value, which could be a secret, except a
+number, and a word where only certain words are allowed. `check.py` checks how the values fit together.
 """
 
 import tomllib
@@ -20,13 +20,13 @@ from dragoman.errors import ConfigError
 
 _S = TypeVar("_S", bound=Struct)
 
-# Below this, difflib's nearest is a coincidence (`host` for `cost` is one letter; `model` for `mode` too).
+# Below this ratio, difflib's nearest match is a coincidence (`host` for `cost` is one letter; `model` for `mode` too).
 _LIKENESS = 0.6
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 class _Bad:
-    """Stands for a value that was reported."""
+    """Marks a value whose problem was reported."""
 
 
 BAD = _Bad()
@@ -36,10 +36,10 @@ _Reader = Callable[[object, object, str, Problems], object]
 
 
 def read_toml(data: bytes, name: str) -> dict[str, object]:
-    """The table in a TOML file; `name` is how messages call it.
+    """The table in a TOML file; `name` is the name of the file in messages.
 
     Raises:
-        ConfigError: it is not TOML, or not UTF-8.
+        ConfigError: the data is not TOML, or not UTF-8.
     """
     try:
         return tomllib.loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
@@ -51,26 +51,26 @@ def read_toml(data: bytes, name: str) -> dict[str, object]:
 
 
 def read_struct(kind: type[_S], value: object, path: str, problems: Problems) -> _S | None:
-    """A struct from a table; None if that is impossible, and then `problems` says why."""
+    """Read a table into a struct; None if that is impossible, with the reasons in `problems`."""
     read = _read(kind, value, path, problems)
     return read if isinstance(read, kind) else None
 
 
 def key_path(path: str, key: str) -> str:
-    """`upstreams.local`, or `models."gpt-*"` as TOML would spell it."""
+    """The path of a key as TOML writes it: `upstreams.local`, or `models."gpt-*"`."""
     name = key if key and set(key) <= _BARE else '"' + key.replace('"', '\\"') + '"'
     return f"{path}.{name}" if path else name
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant. `baseUrl` and `base-url` are `base_url`."""
+    """The known name that was probably meant, or None. `baseUrl` and `base-url` mean `base_url`."""
     flat = {_flat(each): each for each in known}
     found = get_close_matches(_flat(name), flat, n=1, cutoff=_LIKENESS)
     return flat[found[0]] if found else None
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`; did you mean …?`, or nothing."""
+    """`; did you mean …?`, or an empty string."""
     meant = nearest(name, known)
     return f"; did you mean `{meant}`?" if meant else ""
 
@@ -84,12 +84,12 @@ def _flat(name: str) -> str:
 
 
 def _read(kind: object, value: object, path: str, problems: Problems) -> object:
-    """The value as `kind`, an annotation; BAD after a problem."""
+    """The value read as the annotation `kind`; BAD after a problem."""
     origin = cast("object", get_origin(kind))
     if origin is Annotated:
         return _read(get_args(kind)[0], value, path, problems)
     if origin is UnionType or origin is Union:
-        # TOML has no null: the settings' only unions are with None, and that is said by leaving the key out.
+        # The settings' only unions are with None, and TOML has no null: a file omits the key instead.
         kind = next(each for each in get_args(kind) if each is not NoneType)
         return _read(kind, value, path, problems)
     struct = _as_struct(kind)
@@ -147,7 +147,7 @@ def _read_literal(kind: object, value: object, path: str, problems: Problems) ->
 
 
 def _read_scalar(kind: object, value: object, path: str, problems: Problems) -> object:
-    given = cast("object", type(value))  # exactly: Python's booleans are integers too
+    given = cast("object", type(value))  # the exact type: Python's booleans are integers too
     if given is kind:
         return value
     if kind is float and isinstance(value, int) and given is int:
@@ -217,7 +217,7 @@ def _meaning(kind: object) -> str:
 
 
 def described(value: object) -> str:
-    """What came, without repeating what may be secret."""
+    """The type of a value for messages, without the value, which may be secret."""
     return _MEANINGS.get(type(value), "a date or time")
 
 
@@ -225,7 +225,7 @@ def described(value: object) -> str:
 
 
 def range_problems(settings: Struct, path: str = "") -> Iterator[str]:
-    """Each number outside of the range that its field's annotation gives it, in these settings and those below them."""
+    """A problem for each number outside the range in its field's annotation, in these settings and nested ones."""
     for info in structs.fields(settings):
         where = key_path(path, info.name)
         value: object = getattr(settings, info.name)
@@ -246,7 +246,7 @@ def range_problems(settings: Struct, path: str = "") -> Iterator[str]:
 
 
 def _range_of(kind: object) -> Range | None:
-    """That of a field, or of what it is if it is not None."""
+    """The range in an annotation, or in a member of its union."""
     if get_origin(kind) is Annotated:
         return next(each for each in get_args(kind) if isinstance(each, Range))
     return next(filter(None, map(_range_of, get_args(kind))), None)
@@ -269,7 +269,7 @@ def _range_words(limits: Range, value: float) -> str:
 
 
 def to_toml(settings: Struct) -> str:
-    """Settings as the TOML that would give them, defaults too; what is empty or not set is left out. Mask them first."""
+    """Write settings as TOML, including defaults but without empty and unset keys. Mask the secrets first."""
     return "\n".join(_struct_lines(settings, "")).lstrip("\n") + "\n"
 
 
@@ -278,7 +278,7 @@ def _struct_lines(value: Struct, path: str) -> Iterator[str]:
 
 
 def _table_lines(fields: Mapping[str, object], path: str) -> Iterator[str]:
-    """Plain values first: in TOML they belong to the table whose head came last."""
+    """Plain values come first: in TOML they belong to the last table header before them."""
     lines = list(_plain_lines(fields))
     if lines and path:
         yield f"\n[{path}]"
@@ -289,7 +289,7 @@ def _table_lines(fields: Mapping[str, object], path: str) -> Iterator[str]:
 def _plain_lines(
     fields: Mapping[str, object], unsaid: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """`unsaid`: those that mean something else where they are left out, also when they are empty."""
+    """`unsaid`: keys to write even if empty, because omitting them means something else."""
     for name, each in fields.items():
         is_empty = each in ((), {}, "") and name not in unsaid
         if not _holds_structs(each) and each is not None and not is_empty:
@@ -297,7 +297,7 @@ def _plain_lines(
 
 
 def _below(fields: Mapping[str, object], path: str) -> Iterator[str]:
-    """What has heads of its own."""
+    """The lines of the nested tables, which have their own headers."""
     for name, each in fields.items():
         below = key_path(path, name)
         if isinstance(each, Struct):
@@ -317,7 +317,7 @@ def _nullable(value: Struct) -> frozenset[str]:
 
 
 def _holds_structs(value: object) -> bool:
-    """Whether it needs heads of its own: a struct, a list of them or a table of them."""
+    """Whether a value needs its own table headers: a struct, a list of structs or a table of structs."""
     match value:
         case Struct():
             return True
@@ -342,5 +342,5 @@ def _toml_value(value: object) -> str:
         return (
             "[" + ", ".join(_toml_value(each) for each in cast("tuple[object, ...]", value)) + "]"
         )
-    # JSON's strings, numbers and booleans are TOML's.
+    # JSON's strings, numbers and booleans are valid TOML.
     return dumps(value).decode()

@@ -1,1 +1,1 @@
-"""Pure functions and machines over the vocabulary. Import from the modules below it."""
+"""Pure functions and state machines over the vocabulary. Import from the modules of this package."""

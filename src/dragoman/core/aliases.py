@@ -1,15 +1,15 @@
-"""Names and ids that a target's charset or length forbids, mapped so that they can be mapped back.
+"""Aliases: replaces names and ids that a target's charset or length forbids, and finds the originals again.
 
-A valid name or id is never touched. For the others:
+A valid name or id is never changed. The rules for the others:
 
-- a tool in a namespace is flattened to `namespace__name` where the wire has no namespaces;
-- a name that is too long or has foreign characters keeps a readable part and gets a hash of the whole, so that names
-  that differ anywhere stay different; `NameMap` settles what still collides over the whole list of tools;
-- an id with foreign characters becomes `dgm_` + base64url, which `original_id` undoes; where that does not fit it
-  becomes a readable part and a hash, equal for equal ids.
+- a tool in a namespace becomes `namespace__name` if the dialect has no namespaces;
+- a name that is too long or has forbidden characters becomes a readable part and a hash of the whole name, so that
+  different names stay different; `NameMap` resolves the remaining collisions over the whole list of tools;
+- an id with forbidden characters becomes `dgm_` + base64url, which `original_id` decodes; if that does not fit, the id
+  becomes a readable part and a hash.
 
-Everything is a function of its input: the same conversation gets the same aliases on every request. This module does
-not know which target has which limits.
+Aliases depend on the input alone: the same conversation gets the same aliases on every request. This module does not
+know which target has which limits.
 """
 
 import re
@@ -30,25 +30,25 @@ from dragoman.model.request import Tool, ToolRef
 NAMESPACE_JOIN = "__"
 REVERSIBLE = "dgm_"
 
-# 36^8 names: two of a list of a thousand tools collide once in six million lists, and a collision is only re-hashed.
+# 36^8 names: two of a thousand tools collide once in six million lists, and a collision only costs another hash.
 NAME_HASH = 8
-# 62^16 is 95 bits: ids are aliased one by one, so nothing but the width keeps two of them apart.
+# 62^16 is 95 bits: ids are aliased one by one, so only the width of the hash keeps two of them apart.
 ID_HASH = 16
 # OpenAI's `safety_identifier`; others refuse a `user` beyond 128. Claude Code sends some 150 characters.
 MAX_USER = 64
 USER_HASH = 32
-# With less room than this for it, a readable part says nothing any more.
+# A shorter readable part would not be readable.
 MIN_HEAD = 4
-# Only limits too narrow for the list (a thousand tools in two characters) get this far.
+# Reached only if the limits are too narrow for the list (a thousand tools in two characters).
 MAX_SALT = 1000
 
 _Key = tuple[str | None, str]
 
 
 class NameLimits(Struct, frozen=True, cache_hash=True):
-    """What a target allows in a tool's name.
+    """Limits of a target for a tool's name.
 
-    `pattern` is a regular expression for one allowed character; `reserved` are names the target keeps for itself.
+    `pattern` is a regular expression for one allowed character; `reserved` are names that the target reserves.
     """
 
     pattern: str = "[a-zA-Z0-9_-]"
@@ -57,7 +57,7 @@ class NameLimits(Struct, frozen=True, cache_hash=True):
 
 
 class IdLimits(Struct, frozen=True, cache_hash=True):
-    """What a target allows in a call id. `pattern` is a regular expression for one allowed character."""
+    """Limits of a target for a call id. `pattern` is a regular expression for one allowed character."""
 
     pattern: str = "[a-zA-Z0-9_-]"
     max_length: int = 64
@@ -70,9 +70,9 @@ DEFAULT_NAMES = NameLimits()
 class NameMap(Struct, frozen=True):
     """Which tool has which name on the wire. Build one per request with `NameMap.build`.
 
-    `customs` are the wire names of custom tools; `others` are names that calls in the history use and no tool has, so that
-    a map is a function of the tools, the limits and these. With `flatten` off (a wire that has namespaces itself) a member's
-    wire name is unique within its namespace only, and `origin` and `find` want the namespace too.
+    `customs` are the wire names of custom tools; `others` are names that calls in the history use and no tool has. A map
+    depends only on the tools, the limits and `others`. If `flatten` is false (the dialect has namespaces), the wire name of a
+    member is unique only within its namespace, and `origin` and `find` need the namespace too.
     """
 
     limits: NameLimits = DEFAULT_NAMES
@@ -92,10 +92,10 @@ class NameMap(Struct, frozen=True):
         *,
         flatten: bool = True,
     ) -> "NameMap":
-        """Name every tool offered and every (namespace, name) that calls in the history use.
+        """Assign a wire name to every offered tool and to every (namespace, name) that calls in the history use.
 
         Raises:
-            ConfigError: the limits leave no room for that many names.
+            ConfigError: the limits are too narrow for so many names.
         """
         offered = tools if isinstance(tools, tuple) else tuple(tools)
 
@@ -107,7 +107,7 @@ class NameMap(Struct, frozen=True):
 
         names = named(())
         keys = [(namespace or None, name) for namespace, name in used]
-        # Histories mostly use the tools that are offered still.
+        # Histories mostly use tools that are still offered.
         others = tuple(dict.fromkeys(key for key in keys if key not in names.wires))
         return named(others) if others else names
 
@@ -134,7 +134,7 @@ class NameMap(Struct, frozen=True):
         return cls(limits, flatten, wires, origins, guesses, customs, others)
 
     def wire(self, name: str, namespace: str | None = None) -> str:
-        """The name on the wire. One that `build` did not get has a name that no other tool has."""
+        """The name on the wire. A tool that `build` did not get receives a name that no other tool has."""
         key = (namespace or None, name)
         known = self.wires.get(key)
         if known is not None:
@@ -151,7 +151,7 @@ class NameMap(Struct, frozen=True):
         return self.origins.get((None if self.flatten else namespace or None, wire_name))
 
     def find(self, wire_name: str, namespace: str | None = None) -> ToolRef | None:
-        """The tool a model means: by its wire name, or by a spelling of its own that fits only one offered tool.
+        """The tool that a model means: by its wire name, or by another spelling that fits only one offered tool.
 
         Models write the namespace with a dot, with two underscores or not at all, use the name they read in a prompt
         instead of its alias, and some put `functions.` in front.
@@ -169,7 +169,7 @@ class NameMap(Struct, frozen=True):
 
 
 def alias_id(call_id: str, limits: IdLimits) -> str:
-    """The id as the target accepts it: itself if valid, else an alias that is the same every time."""
+    """The id in a form that the target accepts: unchanged if valid, else an alias that is always the same."""
     size = len(call_id)
     allowed = _is_made_of(call_id, limits.pattern)
     if allowed and limits.min_length <= size <= limits.max_length:
@@ -184,12 +184,12 @@ def alias_id(call_id: str, limits: IdLimits) -> str:
     alphabet = _letters(limits.pattern, ascii_letters + digits)
     tail = _hash(call_id, alphabet, width)
     head = _head(call_id, limits.pattern, limits.max_length - width)
-    # A hash must never look like the reversible form, whatever the id begins with.
+    # A hashed alias must never look like the reversible form, even if the id begins with its prefix.
     return tail if head.startswith(REVERSIBLE) else head + tail
 
 
 def original_id(call_id: str) -> str:
-    """Undo the reversible form of `alias_id`; any other id is returned as it is."""
+    """Decode the reversible form of `alias_id`; return any other id unchanged."""
     if not call_id.startswith(REVERSIBLE):
         return call_id
     encoded = call_id[len(REVERSIBLE) :]
@@ -198,8 +198,8 @@ def original_id(call_id: str) -> str:
         original = data.decode("utf-8", "surrogatepass")
     except (Base64Error, ValueError):
         return call_id
-    # An id that merely looks like one of ours must not change: ours are canonical, and stand for an id that some
-    # target forbids, which no id of base64url characters is.
+    # An id that only looks like an alias must not change. A real alias is canonical base64url and encodes an id with a
+    # forbidden character, so the decoded id is not made of base64url characters alone.
     is_ours = urlsafe_b64encode(data).rstrip(b"=") == encoded.encode("utf-8", "surrogatepass")
     if not is_ours or _is_made_of(original, "[a-zA-Z0-9_-]"):
         return call_id
@@ -207,7 +207,7 @@ def original_id(call_id: str) -> str:
 
 
 def _assign(refs: dict[_Key, ToolRef], limits: NameLimits, *, flatten: bool) -> dict[_Key, str]:
-    """A wire name for each key, in order of claim: names valid as they are, flattened ones, then aliases."""
+    """A wire name for each key. Names that are valid unchanged choose first, then flattened names, then aliases."""
     wires: dict[_Key, str] = {}
     taken: set[_Key] = set()
     plain = [key for key in refs if _is_plain(key, limits, flatten=flatten)]
@@ -241,7 +241,7 @@ def _candidates(key: _Key, limits: NameLimits, *, flatten: bool) -> Iterator[str
 
 
 def _guesses(refs: Iterable[ToolRef]) -> dict[str, ToolRef | None]:
-    """Spellings that models use for a tool; None where two tools share one."""
+    """Spellings that models use for a tool, with the tool; None if two tools share a spelling."""
     guesses: dict[str, ToolRef | None] = {}
     for ref in refs:
         spellings = {ref.name}
@@ -258,19 +258,19 @@ def _guesses(refs: Iterable[ToolRef]) -> dict[str, ToolRef | None]:
 
 
 def short_user(user: str) -> str:
-    """A user id that every server takes: itself, or a hash of it where it is longer than the strictest allow."""
+    """A user id that every server accepts: unchanged, or a hash if it is longer than the strictest server allows."""
     return user if len(user) <= MAX_USER else _hash(user, ascii_letters + digits, USER_HASH)
 
 
 def is_named(tool: Tool) -> bool:
-    """Whether a tool is offered under a name of its own where there are functions and custom tools only."""
+    """Whether a dialect that has only functions and custom tools can offer this tool, under its own name."""
     if tool.kind in ("function", "custom"):
         return True
     return tool.kind in CLIENT_KINDS and tool.schema is not None
 
 
 def flat_name(name: str, namespace: str | None) -> str:
-    """The name of a tool where there are no namespaces."""
+    """The name of a tool in a dialect without namespaces."""
     if namespace is None:
         return name
     join = "" if namespace.endswith(NAMESPACE_JOIN) else NAMESPACE_JOIN
@@ -299,7 +299,7 @@ def _is_made_of(text: str, pattern: str) -> bool:
 
 
 def _head(text: str, pattern: str, room: int) -> str:
-    """A readable beginning of at most `room` characters, ready for a hash to follow; "" if that is too few."""
+    """A readable beginning of at most `room` characters, to be followed by a hash; "" if `room` is too small."""
     _, single, letters = _compiled(pattern)
     join = "_" if "_" in letters else ""
     kept = room - len(join)
@@ -321,7 +321,7 @@ def _letters(pattern: str, preferred: str) -> str:
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str], str]:
-    """Patterns for a text and for one character, and the plain characters that the pattern allows."""
+    """The patterns for a text and for one character, and the letters, digits, `_` and `-` that the pattern allows."""
     try:
         single = re.compile(pattern)
         whole = re.compile(f"(?:{pattern})*")

@@ -1,11 +1,11 @@
-"""Tool input as it arrives: increments out, whatever the provider sends; and whether a call may be run.
+"""The input of a call: turns the provider's fragments into increments, and decides whether a call may be run.
 
-`InputBuffer` collects one call's input. Providers send increments; a few resend everything so far in each delta
-("cumulative"). The rule, per call: only the second fragment can show it, by strictly extending the first from byte 0.
-If the join of both could still be JSON the fragment is held for one more step and the third decides, or the whole text
-where the protocol repeats it; otherwise the call is latched as cumulative and only new suffixes come out. No overlap is
-ever guessed, and no fragment is dropped for being equal to another. Free text (`custom` tools) is always incremental:
-nothing in it distinguishes a beginning that is sent again from one that is written twice, as in `-` and `--`.
+`InputBuffer` collects one call's input. Most providers send increments; a few resend everything so far in each delta
+("cumulative"). The rule, per call: a call is cumulative only if the second fragment strictly extends the first from
+character 0. If both fragments joined could still be JSON, the second is held, and the third fragment decides, or the
+whole text where the protocol repeats it. Otherwise the call is cumulative from then on, and only new suffixes are
+emitted. Partial overlaps are never guessed, and no fragment is dropped because it equals another. Free text (`custom`
+tools) is always incremental: a resent beginning looks the same as repeated text, as in `-` and `--`.
 
     EMPTY --first--> ONE --second does not extend--> INCREMENTAL
                       |--second extends, join impossible--> CUMULATIVE
@@ -33,7 +33,7 @@ class _State(Enum):
     CUMULATIVE = auto()
 
 
-# Looked up once: members of an enum are found slowly, and these are asked for with every call and fragment.
+# Globals, because looking up a member of an enum is slow and every fragment needs these.
 _EMPTY = _State.EMPTY
 _ONE = _State.ONE
 _UNSURE = _State.UNSURE
@@ -42,7 +42,7 @@ _CUMULATIVE = _State.CUMULATIVE
 
 
 class InputBuffer:
-    """The input of one call. `push` and `settle` return the increment to emit; nothing emitted is ever retracted."""
+    """The input of one call. `push` and `settle` return the increment to emit. Increments are never retracted."""
 
     __slots__ = ("_first", "_held", "_pieces", "_size", "_state")
 
@@ -70,15 +70,15 @@ class InputBuffer:
 
     @property
     def is_incremental(self) -> bool:
-        """Whether every fragment is its own increment beyond doubt."""
+        """Whether it is certain that every fragment is an increment."""
         return self._state is _INCREMENTAL
 
     def keep(self, fragments: list[str]) -> None:
-        """Take fragments of an input that `is_incremental`."""
+        """Store fragments of an input that `is_incremental`."""
         self._pieces += fragments
 
     def push(self, fragment: str) -> str:
-        """Take a fragment; give the increment it stands for."""
+        """Take a fragment and return its increment."""
         if not fragment:
             return ""
         if self._state is _INCREMENTAL:
@@ -96,9 +96,9 @@ class InputBuffer:
         return self._push_cumulative(fragment)
 
     def settle(self, whole: str | None = None) -> tuple[str, bool]:
-        """The input is over. `whole`: the complete text where the protocol repeats it.
+        """End the input. `whole`: the complete text, if the protocol repeats it.
 
-        Returns the last increment, and whether `whole` contradicts what was emitted (then `whole` is the truth).
+        Returns the last increment, and whether `whole` contradicts the emitted text (then `whole` is authoritative).
         """
         increment = self._decide_at_end(whole) if self._state is _UNSURE else ""
         if whole is None:
@@ -121,7 +121,7 @@ class InputBuffer:
         return ""
 
     def _decide_at_end(self, whole: str | None) -> str:
-        """Settle an unsure call without a third fragment: by the whole text if there is one, else by what is JSON."""
+        """Decide an unsure call without a third fragment: by the whole text if given, else by which reading is JSON."""
         joined = self._first + self._held
         is_incremental = is_strict(joined) if whole is None else whole.startswith(joined)
         return self._decide(is_cumulative=not is_incremental)
@@ -132,8 +132,8 @@ class InputBuffer:
         return self._push_cumulative(held) if is_cumulative else self._keep(held)
 
     def _push_cumulative(self, fragment: str) -> str:
-        # A latched provider may repeat its last fragment (nothing new) but a shorter or different one is its own
-        # increment again: emitted as it came, so that nothing is lost and the result shows what happened.
+        # A cumulative provider may repeat its last fragment, which adds nothing. A shorter or different fragment is
+        # emitted unchanged as an increment, so that nothing is lost and the result shows what happened.
         if len(fragment) >= self._size and fragment.startswith(self.text()):
             return self._keep(fragment[self._size :])
         return self._keep(fragment)
@@ -146,9 +146,9 @@ class InputBuffer:
 
 
 class Extent:
-    """Whether a text that comes in fragments is one JSON object, from brace to brace, by now.
+    """Whether a text that arrives in fragments is already one JSON object, from brace to brace.
 
-    Counts brackets and knows strings; each character is looked at once. That the text is JSON it does not prove.
+    Counts brackets outside strings and reads each character once. It does not prove that the text is JSON.
 
         BEFORE --"{"--> INSIDE --the brace that closes it--> WHOLE --anything but blanks--> BROKEN
           '--anything but blanks and "{"------------------------------------------------------^

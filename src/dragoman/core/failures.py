@@ -1,6 +1,6 @@
-"""Errors as values: one function turns any exception of ours into `ErrorInfo`, one table pairs kinds and statuses.
+"""Errors as values: `error_info` turns any exception of this package into `ErrorInfo`; tables pair kinds and statuses.
 
-How a dialect spells an error is its own affair (`errors.py` of the dialect); this module knows no vendor.
+This module knows no vendor. Each dialect writes errors in its own `errors.py`.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ STATUS_OF_KIND: Mapping[ErrorKind, int] = {
     "context_length": 400,
     "content_policy": 400,
     "rate_limit": 429,
-    # OpenAI's `insufficient_quota` is a 429; a retry does not help, which `kind` says and the status cannot.
+    # OpenAI's `insufficient_quota` is a 429. A retry does not help: only `kind` can say that.
     "quota": 429,
     "overloaded": 503,
     "timeout": 504,
     "truncated": 502,
     "protocol": 502,
-    # Nobody reads it, the client has gone; nginx writes 499 into its log for the same event.
+    # For the log only: the client has disconnected. nginx logs 499 for it.
     "cancelled": 499,
     "upstream": 502,
     "server": 500,
@@ -58,7 +58,7 @@ _KIND_OF_STATUS: Mapping[int, ErrorKind] = {
     529: "overloaded",  # Anthropic's own number
 }
 
-# What an exception may call itself beyond the vocabulary: faults of this side, and a call that cannot be used.
+# Kinds of exceptions, with those that `ErrorKind` lacks: errors of the gateway itself, and an unusable call.
 _KIND_OF_NAME: Mapping[str, ErrorKind] = {
     **{kind: kind for kind in STATUS_OF_KIND},
     "config": "server",
@@ -68,7 +68,7 @@ _KIND_OF_NAME: Mapping[str, ErrorKind] = {
 
 
 class ToldError(UpstreamError):
-    """What an upstream sent in place of an answer; `info` is all of it, as its dialect has it."""
+    """An error that an upstream sent in place of an answer; `info` is the whole error as its dialect decoded it."""
 
     def __init__(self, info: ErrorInfo) -> None:
         super().__init__(info.message)
@@ -78,7 +78,7 @@ class ToldError(UpstreamError):
 
 
 def error_info(error: GatewayError) -> ErrorInfo:
-    """Any exception of this package as a value."""
+    """Turn any exception of this package into a value."""
     if isinstance(error, ToldError):
         return error.info
     code, param = (error.code, error.param) if isinstance(error, RequestRefused) else (None, None)
@@ -92,7 +92,7 @@ def error_info(error: GatewayError) -> ErrorInfo:
 
 
 def exception_of(info: ErrorInfo) -> GatewayError:
-    """An answer's error as an exception, for programs that would rather raise it: a cut stream is StreamTruncated."""
+    """Turn the error of an answer into an exception, for programs that raise it. A cut stream is StreamTruncated."""
     match info.kind:
         case "truncated":
             return StreamTruncated(info.message)
@@ -106,14 +106,14 @@ def exception_of(info: ErrorInfo) -> GatewayError:
 
 
 def status_of(info: ErrorInfo) -> int:
-    """The HTTP status for an error: the one it carries if that is an error status, else the one of its kind."""
+    """The HTTP status for an error: its own status if that is an error status, else the status of its kind."""
     if info.status is not None and 400 <= info.status <= 599:
         return info.status
     return STATUS_OF_KIND[info.kind]
 
 
 def error_of_text(data: bytes, status: int | None, dialect: Dialect) -> ErrorInfo:
-    """An error whose body is no JSON: a proxy's page, a line of text, nothing."""
+    """An error whose body is not JSON: a proxy's page, a line of text, or empty."""
     text = data[:MAX_EXCERPT].decode("utf-8", "replace").strip()
     return ErrorInfo(
         kind="upstream" if status is None else kind_of_status(status),
@@ -124,7 +124,7 @@ def error_of_text(data: bytes, status: int | None, dialect: Dialect) -> ErrorInf
 
 
 def kind_of_status(status: int) -> ErrorKind:
-    """What an error status says when the body says nothing. A status that is no error is the upstream's fault."""
+    """The kind of an error whose body does not state one. A status that is no error status gives `upstream`."""
     known = _KIND_OF_STATUS.get(status)
     if known is not None:
         return known

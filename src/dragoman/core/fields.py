@@ -1,10 +1,10 @@
-"""Reading the fields of a JSON object whose values were left raw. Knows no dialect.
+"""Readers for the fields of a JSON object whose values were left raw. Knows no dialect.
 
-Three families, by what they do with a value of another type than the one they read. null is absence for all of them.
+Three families differ in how they treat a value of the wrong type. All of them treat null as absent.
 
-- `read_…` takes it for absent: an answer is not given up for a field that an upstream spells oddly.
-- `expect_…` raises MalformedJson: in an answer, for what may be a piece of a call, or of a text that holds one.
-- `ask_…` and `need_…` raise RequestRefused: in a request, with the path of the field, what was expected and what came.
+- `read_…` treats the value as absent: an answer does not fail because an upstream writes a field in an odd way.
+- `expect_…` raises MalformedJson: for fields of an answer that may be a piece of a call, or of a text that holds a call.
+- `ask_…` and `need_…` raise RequestRefused: for requests; the message has the path, what was expected and what came.
 """
 
 import re
@@ -33,12 +33,12 @@ from dragoman.model.parts import Dialect, Extra
 Fields = Mapping[str, Raw]
 
 NULL = Raw(b"null")
-# Beyond it a double stands for several integers.
+# Above it, one double stands for several integers.
 _MAX_EXACT = 2**53
-# Characters of a value that a refusal shows.
+# Characters of a value that an error message shows.
 _MAX_SHOWN = 60
 
-# One decoder of all types: one that fails costs ten times as much as one that succeeds.
+# One decoder for all types: a decoder that fails costs ten times as much as one that succeeds.
 Shallow = dict[str, Raw] | list[Raw] | str | int | float | bool | None
 _decode_shallow = typed_decoder(cast("type[Shallow]", Shallow))
 _KINDS = {
@@ -52,15 +52,15 @@ _KINDS = {
 
 
 def read_shallow(value: Raw | bytes) -> Shallow:
-    """Any value, objects and arrays one level deep: cheap whatever it is, and however large.
+    """Decode any value, objects and arrays one level deep, so that large values are cheap too.
 
     Raises:
-        MalformedJson: it is no JSON, which no part of a document that has been parsed is.
+        MalformedJson: the value is not JSON; impossible for a part of a parsed document.
     """
     try:
         return _decode_shallow(value)
     except FAST_FAILURES:
-        # Half a character, or a number beyond a double, which only the slower reader takes.
+        # Half a character, or a number beyond a double: only the slower reader accepts them.
         data = bytes(value)
     if data.startswith(b"{"):
         return as_object(data)
@@ -77,7 +77,7 @@ def is_object(value: Raw | None) -> bool:
 
 
 def first_byte(value: Raw) -> bytes:
-    """What kind of JSON a value is, without reading it: it may be a whole file inside a call."""
+    """The first byte, which shows the type of a value without decoding it: it may be a whole file inside a call."""
     return bytes(memoryview(value)[:1])
 
 
@@ -113,13 +113,13 @@ def read_json(value: Raw | None) -> object:
 
 
 def read_text(value: Raw | None) -> str | None:
-    """A string. Halves of characters become U+FFFD: they could not be written again."""
+    """A string. Halves of characters become U+FFFD, because UTF-8 cannot encode them."""
     found = _read(value)
     return replace_lone(found) if isinstance(found, str) else None
 
 
 def read_fragment(value: Raw | None) -> str | None:
-    """A string as it came, halves of characters and all: the next delta may complete them."""
+    """A string as received, including halves of characters: the next delta may complete them."""
     found = _read(value)
     return found if isinstance(found, str) else None
 
@@ -136,12 +136,12 @@ def first_text(fields: Fields, names: Iterable[str]) -> str:
 
 
 def read_int(value: Raw | None) -> int | None:
-    """An integer, also where it is written as a string or with a fraction of zero."""
+    """An integer, also if it is written as a string or with a fraction of zero."""
     return as_int(_read(value))
 
 
 def as_int(value: object) -> int | None:
-    """The same for a value that has been read."""
+    """`read_int` for a decoded value."""
     match value:
         case bool():
             return None
@@ -166,18 +166,18 @@ def read_bool(value: Raw | None) -> bool | None:
 
 
 def read_object(value: Raw | bytes | None) -> dict[str, Raw]:
-    """The fields of an object; none if it is anything else."""
+    """The fields of an object; none if the value is anything else."""
     found = _read(value)
     return found if isinstance(found, dict) else {}
 
 
 def read_present(value: Raw | bytes | None) -> dict[str, Raw]:
-    """The fields of an object that are not null; none if it is anything else."""
+    """The fields of an object that are not null; none if the value is anything else."""
     return present(read_object(value))
 
 
 def read_list(value: Raw | None) -> list[Raw] | None:
-    """The entries of an array as they came."""
+    """The entries of an array, raw."""
     found = _read(value)
     return found if isinstance(found, list) else None
 
@@ -189,7 +189,7 @@ def read_objects(value: Raw | None) -> list[dict[str, Raw]]:
 
 
 def read_items(value: Raw | None) -> list[Raw]:
-    """The entries of an array that are not null. One object stands for an array of it."""
+    """The entries of an array that are not null. A single object is read as an array of one."""
     if is_object(value):
         return [cast("Raw", value)]
     return [item for item in read_list(value) or () if item != NULL]
@@ -199,17 +199,17 @@ def read_items(value: Raw | None) -> list[Raw]:
 
 
 def expect_text(value: Raw | None, what: str) -> str | None:
-    """A string as it came, lone surrogates and all; None if it is absent. `what`: the field, for the message.
+    """A string as received, including lone surrogates; None if absent. `what`: the field, for the message.
 
     Raises:
-        MalformedJson: it is anything else.
+        MalformedJson: the value is anything else.
     """
     found = None if value is None else read_shallow(value)
     return found if found is None or isinstance(found, str) else _break(what, "a string", value)
 
 
 def expect_object(value: Raw | None, what: str) -> dict[str, Raw]:
-    """The fields of an object, none if it is absent. Raises as `expect_text`."""
+    """The fields of an object, none if absent. Raises like `expect_text`."""
     found = None if value is None else read_shallow(value)
     if found is None:
         return {}
@@ -217,12 +217,12 @@ def expect_object(value: Raw | None, what: str) -> dict[str, Raw]:
 
 
 def expect_present(value: Raw | None, what: str) -> dict[str, Raw]:
-    """The fields of an object that are not null, none if it is absent. Raises as `expect_text`."""
+    """The fields of an object that are not null, none if absent. Raises like `expect_text`."""
     return present(expect_object(value, what))
 
 
 def expect_list(value: Raw | None, what: str) -> list[Raw]:
-    """The entries of an array, none if it is absent. Raises as `expect_text`."""
+    """The entries of an array, none if absent. Raises like `expect_text`."""
     found = None if value is None else read_shallow(value)
     if found is None:
         return []
@@ -230,14 +230,14 @@ def expect_list(value: Raw | None, what: str) -> list[Raw]:
 
 
 def expect_items(value: Raw | None, what: str) -> list[Raw]:
-    """As `read_items`. Raises as `expect_text`."""
+    """Like `read_items`. Raises like `expect_text`."""
     if is_object(value):
         return [cast("Raw", value)]
     return [item for item in expect_list(value, what) if item != NULL]
 
 
 def expect_int(value: Raw | None, what: str) -> int | None:
-    """As `read_int`. Raises as `expect_text`."""
+    """Like `read_int`. Raises like `expect_text`."""
     number = read_int(value)
     if number is None and is_present(value):
         _break(what, "an integer", value)
@@ -265,7 +265,7 @@ def refuse(where: str, expected: str, value: Raw | None) -> Never:
 
 
 def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
-    """A string of an object that stands at the path `where`; None if it is absent. The others alike."""
+    """The string `key` of an object at the path `where`; None if absent. The other `ask_…` functions work alike."""
     found = _read(fields.get(key))
     if found is None or isinstance(found, str):
         return found
@@ -273,7 +273,7 @@ def ask_text(fields: Fields, key: str, where: str = "") -> str | None:
 
 
 def ask_raw(fields: Fields, key: str, _where: str = "") -> Raw | None:
-    """Any value, as it came."""
+    """Any value, raw."""
     value = fields.get(key)
     return value if is_present(value) else None
 
@@ -281,7 +281,7 @@ def ask_raw(fields: Fields, key: str, _where: str = "") -> Raw | None:
 def need_text(
     fields: Fields, key: str, where: str, expected: str = "a string that is not empty"
 ) -> str:
-    """As `ask_text`, but absence and the empty string are refused, too."""
+    """Like `ask_text`, but also refuses absence and the empty string."""
     return ask_text(fields, key, where) or refuse(_path(where, key), expected, fields.get(key))
 
 
@@ -297,7 +297,7 @@ def ask_number(fields: Fields, key: str, where: str = "") -> float | None:
     found = None if value is None else read_shallow(value)
     if found is None:
         return None
-    # JSON has no infinity, but its numbers may be larger than any we can hold.
+    # JSON has no infinity, but a number beyond a double is read as one.
     if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
         refuse(_path(where, key), "a number", value)
     return found
@@ -332,7 +332,7 @@ def need_object(value: Raw | None, where: str) -> dict[str, Raw]:
 
 
 def ask_list(fields: Fields, key: str, where: str = "") -> list[Raw] | None:
-    """The entries of an array. An entry that is null stays: whoever needs an object in its place refuses it."""
+    """The entries of an array, including null entries: a caller that needs objects refuses them."""
     found = _read(fields.get(key))
     if found is None or isinstance(found, list):
         return found
@@ -343,7 +343,7 @@ def _path(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-# --- objects as they are kept ----------------------------------------------------------------------------------------
+# --- objects with raw values -----------------------------------------------------------------------------------------
 
 
 def present(fields: Fields) -> dict[str, Raw]:
@@ -357,36 +357,36 @@ def without(fields: Fields, keys: Collection[str]) -> dict[str, Raw]:
 
 
 def extra_of(dialect: Dialect, fields: Fields, known: Collection[str]) -> Extra | None:
-    """The fields that have no home, to be written back by this dialect only; None if there are none."""
+    """The fields that are not `known`, which only this dialect writes back; None if there are none."""
     rest = without(fields, known)
     return Extra(dialect, rest) if rest else None
 
 
 def own_fields(dialect: Dialect, extra: Extra | None) -> dict[str, Raw]:
-    """The fields that this dialect may write back; it does not look at another's."""
+    """The fields of `extra` if they belong to this dialect, else none."""
     return extra.fields if extra is not None and extra.dialect == dialect else {}
 
 
 def join_object(fields: Fields) -> Raw:
-    """Fields as one object, their values as they came."""
+    """Join fields to one object; the raw values stay unchanged."""
     entries = (dumps_text(name) + b":" + bytes(value) for name, value in fields.items())
     return Raw(b"{" + b",".join(entries) + b"}")
 
 
 def source_text(value: Raw) -> str:
-    """JSON as text, byte for byte. Bytes that are no UTF-8 were read past, and are shown as U+FFFD."""
+    """JSON as text, unchanged. Bytes that are not UTF-8 (the decoder does not check raw values) become U+FFFD."""
     return str(memoryview(value), "utf-8", "replace")
 
 
 def source_raw(text: str) -> Raw:
-    """Text that is JSON, as JSON."""
+    """JSON text as a raw value."""
     return Raw(text.encode("utf-8", "replace"))
 
 
 # --- members changed in place ----------------------------------------------------------------------------------------
 #
-# Every other byte stays as it came: number spellings, white space, key order and unknown members survive. An object that
-# has a key twice is not edited in place: which of the two a reader takes is its own affair.
+# Every other byte stays unchanged: number spellings, white space, key order and unknown members. An object that has a
+# key twice is not edited in place, because readers differ in which of the two values they take.
 
 _OPEN = re.compile(rb"[ \t\r\n]*\{")
 _KEY = re.compile(rb'[ \t\r\n,]*"((?:[^"\\]|\\.)*)"[ \t\r\n]*:[ \t\r\n]*')
@@ -395,7 +395,7 @@ _CLOSE = re.compile(rb"[ \t\r\n]*\}[ \t\r\n]*")
 
 
 class _Span(Struct, frozen=True, gc=False):
-    """A member: from the end of the one before it to the end of its value, which begins at `value`."""
+    """A member of an object: from the end of the previous member to the end of its value, which begins at `value`."""
 
     start: int
     value: int
@@ -403,7 +403,7 @@ class _Span(Struct, frozen=True, gc=False):
 
 
 def replace_member(data: bytes, path: Sequence[str], value: bytes) -> bytes | None:
-    """The object with the value at `path` replaced; None if it has none there, or a key twice on the way."""
+    """The object with the value at `path` replaced; None if `path` does not exist or an object on it has a key twice."""
     start, end = 0, len(data)
     for key in path:
         try:
@@ -418,12 +418,12 @@ def replace_member(data: bytes, path: Sequence[str], value: bytes) -> bytes | No
 
 
 def set_members(data: bytes, values: Mapping[str, bytes | None]) -> bytes:
-    """The object with these members replaced, or added at its end; those that are None are taken out.
+    """The object with these members replaced, or added at its end; members whose new value is None are removed.
 
-    Where a key stands twice the object is written anew with the last of each, as every reader here takes it.
+    An object that has a key twice is rewritten with the last value of each key, as all readers of this package do.
 
     Raises:
-        MalformedJson: it is no JSON object.
+        MalformedJson: the data is not a JSON object.
     """
     spans = _spans(data)
     if spans is None:
@@ -461,7 +461,7 @@ def _with(data: bytes, members: Sequence[bytes]) -> bytes:
 
 
 def _spans(data: bytes) -> dict[str, _Span] | None:
-    """Where each member stands; None if a key stands twice."""
+    """The position of each member; None if a key occurs twice."""
     fields = as_object(data)
     opening = _OPEN.match(data)
     position = 0 if opening is None else opening.end()

@@ -1,8 +1,8 @@
-"""From events to a whole answer, and back: the one place where streamed and whole answers meet.
+"""From events to a whole answer, and back.
 
 `fold` takes any grammatical sequence, or the beginning of one. `PartEnded` is authoritative; a part that never ended is
-put together from its deltas and is incomplete. `unfold` is the canonical sequence of an answer: a body is read into an
-`Outcome` and unfolded, so that everything after the decoders sees events only. `fold(unfold(outcome)) == outcome`.
+joined from its deltas and is incomplete. `unfold` returns the canonical events of an answer: a body is decoded into an
+`Outcome` and unfolded, so that all code after the decoders sees events only. `fold(unfold(outcome)) == outcome`.
 
 Work is linear: deltas are collected and joined once.
 """
@@ -55,7 +55,7 @@ from dragoman.model.parts import (
 
 
 class _Draft:
-    """One part while its events come."""
+    """One part while its events arrive."""
 
     __slots__ = ("choice", "deltas", "header", "value")
 
@@ -66,7 +66,7 @@ class _Draft:
         self.value: Part | None = None
 
     def part(self) -> Part:
-        """What the deltas say of a part that has not ended."""
+        """The part joined from its deltas, incomplete; for a part that has not ended."""
         part = join_part(self.header, self.deltas)
         return part if isinstance(part, Opaque) else replace(part, status="incomplete")
 
@@ -84,7 +84,7 @@ class _Folding:
     def take(self, events: Iterable[Event]) -> None:
         drafts = self._drafts
         for event in events:
-            # In this order because a whole answer has few events of any but the first ones.
+            # Ordered by frequency: the first cases are the most frequent events.
             match event:
                 case PartStarted():
                     drafts[event.part] = _Draft(event)
@@ -142,10 +142,10 @@ class _Folding:
 
 
 def fold(events: Iterable[Event]) -> Outcome:
-    """What the events amount to.
+    """Fold events into an answer.
 
     Raises:
-        LocalProtocolError: an event speaks of a part that never started.
+        LocalProtocolError: an event names a part that never started.
     """
     folding = _Folding()
     folding.take(events)
@@ -167,7 +167,7 @@ def _choice(index: int, parts: tuple[Part, ...], finished: Finished | None) -> C
 def unfold(outcome: Outcome) -> tuple[Event, ...]:
     """The canonical events of an answer.
 
-    Grammatical for every outcome: where a completed one lacks a finish (or choice 0) it is inferred from the content.
+    Grammatical for every outcome: if a completed outcome lacks a finish (or choice 0), the content determines it.
     An outcome that is neither completed nor failed gives the beginning of a sequence.
     """
     return tuple(_events(outcome))
@@ -175,7 +175,7 @@ def unfold(outcome: Outcome) -> tuple[Event, ...]:
 
 def _events(outcome: Outcome) -> Iterator[Event]:
     started = Started(outcome.response_id, outcome.model, outcome.created, outcome.started_extra)
-    # A refusal before the answer began is Failed alone: an encoder must not open an answer for it.
+    # An error before the answer began is Failed alone: an encoder must not open an answer for it.
     is_bare = outcome.error is not None and outcome == Outcome(error=outcome.error)
     if not is_bare:
         yield started
@@ -266,7 +266,7 @@ def _header(part: Part) -> Part:
 
 
 def join_part(header: Part, deltas: Sequence[Delta]) -> Part:
-    """The part so far. What a provider-run tool prints into its call, and previews of an image there, have no field."""
+    """The part so far. Omits a tool's output and image previews inside a call: `Call` has no field for them."""
     match header:
         case Text():
             return _join_text(header, deltas)
@@ -304,7 +304,7 @@ def join_part(header: Part, deltas: Sequence[Delta]) -> Part:
 
 
 def join_logprobs(pieces: Iterable[Raw | None]) -> Raw | None:
-    """The logprobs of all deltas as one JSON array. A piece that is no array counts as one entry."""
+    """The logprobs of all deltas as one JSON array. A piece that is not an array counts as one entry."""
     entries: list[bytes] = []
     found = False
     for piece in pieces:
@@ -341,7 +341,7 @@ def _join_text(header: Text, deltas: Sequence[Delta]) -> Text:
 
 
 def _entries(deltas: Sequence[Delta], channel: ReasoningChannel) -> tuple[str, ...]:
-    """In order of their indexes. Gaps are closed, not filled: an index is the wire's number and may be anything."""
+    """The entries in order of their indexes. Gaps are closed, not filled: the wire may use any number as index."""
     pieces: dict[int, list[str]] = {}
     for delta in deltas:
         if isinstance(delta, ReasoningDelta) and delta.channel == channel:
@@ -358,7 +358,7 @@ def _join_media(header: Media, deltas: Sequence[Delta]) -> Media:
     pieces = [delta.data for delta in media if delta.data]
     transcript = "".join(delta.transcript for delta in media)
     if header.kind == "image":
-        # Each delta is a whole preview, better than the one before; nothing to append.
+        # Each delta is a whole preview that replaces the one before it.
         data = pieces[-1] if pieces else header.data
     else:
         data = "".join([header.data or "", *pieces]) or header.data
@@ -376,8 +376,9 @@ _ENDINGS: frozenset[FinishReason | None] = frozenset({"stop", "tool_calls", "len
 
 
 def settled_parts(outcome: Outcome, dialect: Dialect) -> list[SettledPart] | None:
-    """The parts of an answer in which a writer has nothing to settle: one choice of thoughts, texts and calls of the client's
-    functions, every one whole. None for any other, and for one with fields of `dialect`, which it is written in.
+    """The parts of an answer for the fast writers: one choice of complete reasonings, texts and client function calls.
+
+    None for any other answer, and for one with fields of `dialect`, the dialect to write.
     """
     for extra in (outcome.started_extra, outcome.completed_extra):
         if extra is not None and extra.dialect == dialect:
@@ -401,13 +402,13 @@ def settled_parts(outcome: Outcome, dialect: Dialect) -> list[SettledPart] | Non
             parts.append(part)
         else:
             return None
-    # Calls are what an answer with calls ends for.
+    # An answer with calls must end with `tool_calls`.
     is_settled = has_calls is (choice.finish == "tool_calls") and choice.finish in _ENDINGS
     return parts if is_settled else None
 
 
 def is_settled_text(text: Text) -> bool:
-    """Whether there is nothing to say of a text but its words."""
+    """Whether a text is complete and has no other content than its characters."""
     return (
         not text.annotations
         and text.logprobs is None

@@ -1,19 +1,19 @@
-"""Custom (free-form) tools on wires that only have functions: one string argument, `input`, around the text.
+"""Custom (free-form) tools in dialects that only have functions: a function with one string argument, `input`.
 
-The tool is offered as a function (`wrapper_tool`), calls in the history are wrapped (`wrap_input`), and what a model
-answers is unwrapped again, while it streams (`Unwrapper`). Models do not always keep to the wrapper, so the unwrapper
-also takes
+The tool is offered as a function (`wrapper_tool`), calls in the history are wrapped (`wrap_input`), and the calls of an
+answer are unwrapped while they stream (`Unwrapper`). Models do not always keep to the wrapper, so the unwrapper also
+accepts
 
-- the text under another name, if that is the only string in the object;
-- text that is no JSON: it is the input itself;
-- the wrapper in the wrapper, as clients replay it that keep arguments as objects: a text that is exactly
-  `{"input": "…"}` is taken for its inside. No other text changes on its way through `wrap_input` and back;
-- raw line breaks and wrong escapes inside the string, as they stand.
+- the text under another name, if it is the only member of the object;
+- text that is not JSON: it is the input itself;
+- a wrapper inside the wrapper, which clients that keep arguments as objects send back: a text that is exactly
+  `{"input": "…"}` is replaced by its inside. `wrap_input` and the unwrapper change no other text;
+- raw line breaks and wrong escapes inside the string, unchanged.
 
     START --'{'--> KEY --'"'--> NAME --':'--> VALUE --'"', name is input--> TEXT --'"'--> AFTER --'}'--> END
       |             |                           |--'"', another name-----> OTHER --'"'--> AFTER
       |             |                           '--other JSON------------> NESTED -------> AFTER
-      '--anything else--> PLAIN <--anything that is no JSON, before any text was out--'
+      '--anything else--> PLAIN <--anything that is not JSON, before any text was emitted--'
 """
 
 import re
@@ -40,13 +40,13 @@ WRAPPER_SCHEMA = Raw(
 _BLANK = " \t\n\r"
 _STRUCTURE = re.compile(r'["{}\[\],]')
 _NESTING = {"{": 1, "[": 1, "}": -1, "]": -1}
-# What a wrapper inside the text begins with, but for blanks before and after the colon and after the brace.
+# The beginning of a wrapper inside the text; blanks may follow the brace and stand before and after the colon.
 _INNER_OPENING = '{"input":"'
 _INNER_BLANKS = frozenset({1, 8, 9})
 
 
 def wrapper_tool(tool: Tool) -> Tool:
-    """The function that stands for a custom tool. Its grammar becomes part of the description."""
+    """The function that replaces a custom tool. The grammar of the tool becomes part of the description."""
     lines = [tool.description] if tool.description else []
     if tool.grammar is not None:
         lines.append(
@@ -63,14 +63,14 @@ def wrapper_tool(tool: Tool) -> Tool:
 
 
 def wrap_input(text: str) -> str:
-    """The arguments of the wrapping function for a custom call's input. What is wrapped already stays as it is."""
+    """The arguments of the wrapping function for a custom call's input. Text that is a wrapper already stays unchanged."""
     if text.startswith("{") and _inside(text) is not None:
         return text
     return '{"input":' + dumps_text(text).decode("utf-8") + "}"
 
 
 def _inside(text: str) -> str | None:
-    """The text in a wrapper that has nothing but the text; None for anything else."""
+    """The text in a wrapper whose only member is the text; None for anything else."""
     try:
         value: object = loads(text)
     except MalformedJson:
@@ -95,14 +95,14 @@ class _State(Enum):
 
 
 _WHOLE = frozenset({_State.START, _State.END, _State.PLAIN})
-# Where blanks mean nothing.
+# States in which blanks are ignored.
 _BETWEEN = frozenset(
     {_State.START, _State.KEY, _State.COLON, _State.VALUE, _State.AFTER, _State.END}
 )
 
 
 class _InnerWrapper:
-    """Passes the text on, but holds one that begins as a wrapper until its end shows whether it is one."""
+    """Passes text on, but holds a text that begins like a wrapper until its end shows whether it is a wrapper."""
 
     __slots__ = ("_held", "_is_open", "_matched", "_scanned")
 
@@ -114,7 +114,7 @@ class _InnerWrapper:
 
     @property
     def is_open(self) -> bool:
-        """Whether everything passes from here on."""
+        """Whether all further text passes at once."""
         return self._is_open
 
     def push(self, text: str) -> str:
@@ -133,7 +133,7 @@ class _InnerWrapper:
         return ""
 
     def end(self, *, is_cut: bool) -> str:
-        """What was held: its inside if it is a wrapper, also if that was cut, else as it is."""
+        """The held text: the inside if it is a wrapper, also a cut one, else the text unchanged."""
         if self._is_open:
             return ""
         text = "".join(self._held)
@@ -147,7 +147,7 @@ class _InnerWrapper:
 
 
 class Unwrapper:
-    """The input of one call, from arguments cut anywhere. `feed` and `finish` give increments of the text."""
+    """Extracts the input of one call from argument fragments cut anywhere. `feed` and `finish` return increments."""
 
     __slots__ = (
         "_depth",
@@ -166,8 +166,8 @@ class Unwrapper:
 
     def __init__(self) -> None:
         self._state = _State.START
-        self._seen: list[str] = []  # everything so far, until it is known what it is
-        self._has_input = False  # the input was found: what else comes is not part of it
+        self._seen: list[str] = []  # all fragments, until it is certain whether they are a wrapper
+        self._has_input = False  # the input was found; later members are ignored
         self._reader = StringReader()
         self._inner = _InnerWrapper()
         self._name: list[str] = []
@@ -180,11 +180,11 @@ class Unwrapper:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the arguments began as a wrapper and it has not been closed."""
+        """Whether the arguments began as a wrapper that is not closed."""
         return self._state not in _WHOLE
 
     def feed(self, fragment: str) -> str:
-        """Take more of the arguments; give the text that is new."""
+        """Take a fragment of the arguments and return the new text."""
         state = self._state
         if state is _State.PLAIN:
             return fragment
@@ -204,7 +204,7 @@ class Unwrapper:
         return "".join(texts)
 
     def finish(self) -> str:
-        """The arguments are over: the text that is not out yet. `is_cut` says whether they ended where they should."""
+        """End the arguments and return the rest of the text. `is_cut` then says whether the wrapper was left open."""
         match self._state:
             case _State.TEXT:
                 rest = self._inner.push(self._reader.end())
@@ -280,7 +280,7 @@ class Unwrapper:
         return index
 
     def _read_nested(self, text: str, index: int, texts: list[str]) -> int:
-        """A value that is no string. As the input, its source text is the text."""
+        """Read a value that is not a string. If it is the input, its source text is the text."""
         start, size, is_over = index, len(text), False
         while index < size and not is_over:
             if self._in_string:
@@ -325,7 +325,7 @@ class Unwrapper:
         return self._give_up(text, texts)
 
     def _give_up(self, text: str, texts: list[str]) -> int:
-        """This is no wrapper after all. Before any text is out, everything so far is the text."""
+        """The arguments are not a wrapper. If no text was emitted yet, all arguments so far are the text."""
         if self._has_input:
             self._state = _State.END
         else:
@@ -359,15 +359,15 @@ _ESCAPES = {
     "t": "\t",
 }
 _STOP = re.compile(r'["\\]')
-# Well-formed content of a JSON string, less bare halves of characters, which the JSON library does not take.
-# Possessive: a long text must not pile up places to go back to.
+# Well-formed content of a JSON string without bare halves of characters, which the JSON library refuses.
+# Possessive quantifiers: a long text must not accumulate backtracking positions.
 _REGULAR = re.compile(r'(?:[^"\\\x00-\x1f\ud800-\udfff]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})++')
-# From here on it is cheaper to hand a whole stretch to the JSON library than to decode escape by escape.
+# Characters. From this length on, the JSON library decodes a stretch faster than we do escape by escape.
 _LONG = 64
 
 
 class StringReader:
-    """The inside of one JSON string, wherever it is cut: escapes and surrogate pairs may be split."""
+    """Decodes the inside of one JSON string from pieces; escapes and surrogate pairs may be cut anywhere."""
 
     __slots__ = ("_escape", "_half")
 
@@ -380,7 +380,7 @@ class StringReader:
         return not self._escape and not self._half
 
     def read(self, text: str, start: int) -> tuple[str, int, bool]:
-        """What the text from `start` says, where the reading stopped, and whether the string is over."""
+        """Decode the text from `start`; return the decoded text, the position reached, and whether the string ended."""
         pieces: list[str] = []
         index, size, closed = start, len(text), False
         while index < size and not closed:
@@ -402,7 +402,7 @@ class StringReader:
         return (texts + self.end() if closed else texts), index, closed
 
     def end(self) -> str:
-        """What is left when no more comes: a cut escape says nothing, half a pair is U+FFFD."""
+        """End the string and return the rest: a cut escape is dropped, half a pair becomes U+FFFD."""
         half, self._half, self._escape = self._half, "", ""
         return replace_lone(half)
 
@@ -420,7 +420,7 @@ class StringReader:
             if character == "u":
                 self._escape = "\\u"
             else:
-                # A backslash that escapes nothing was meant: models forget to double it in patterns and paths.
+                # Keep a backslash that escapes nothing: models forget to double it in patterns and paths.
                 pieces.append(_ESCAPES.get(character, "\\" + character))
                 self._escape = ""
             return index + 1

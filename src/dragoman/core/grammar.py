@@ -46,11 +46,11 @@ from dragoman.model.parts import Call, Media, Part, Reasoning, Refusal, Result, 
 
 
 class GrammarState(Enum):
-    SILENT = auto()  # nothing of the answer yet
+    SILENT = auto()  # the answer has not started
     SPEAKING = auto()  # started, no choice finished
     ENDING = auto()  # a choice has finished; others may go on
     OVER = auto()  # terminal event seen
-    BROKEN = auto()  # a rule was broken: nothing is accepted any more
+    BROKEN = auto()  # a rule was broken: every further event is refused
 
 
 _DELTAS: tuple[type[Event], ...] = get_args(Delta)
@@ -71,7 +71,7 @@ TRANSITIONS: Mapping[tuple[GrammarState, type[Event]], GrammarState] = {
     **{(GrammarState.SPEAKING, kind): GrammarState.SPEAKING for kind in _BODY},
     (GrammarState.SPEAKING, Finished): GrammarState.ENDING,
     (GrammarState.SPEAKING, Failed): GrammarState.OVER,
-    # With several choices one may end while another speaks, or before another begins.
+    # With several choices, one may end while another continues, or before another begins.
     **{(GrammarState.ENDING, kind): GrammarState.ENDING for kind in _BODY},
     (GrammarState.ENDING, Finished): GrammarState.ENDING,
     (GrammarState.ENDING, Completed): GrammarState.OVER,
@@ -92,7 +92,7 @@ FITTING: Mapping[type[Event], tuple[type[Part], ...]] = {
 
 
 class GrammarChecker:
-    """Checks one sequence of events as it goes by."""
+    """Checks one sequence of events, event by event."""
 
     def __init__(self) -> None:
         self._state = GrammarState.SILENT
@@ -107,10 +107,10 @@ class GrammarChecker:
         return self._state is GrammarState.OVER
 
     def check(self, event: Event) -> None:
-        """Take the next event.
+        """Check the next event.
 
         Raises:
-            LocalProtocolError: the event may not stand here; every later one is refused too.
+            LocalProtocolError: the event is not allowed here; every later event is refused too.
         """
         state = TRANSITIONS.get((self._state, type(event)))
         if state is None:
@@ -200,7 +200,7 @@ class GrammarChecker:
 
 
 def is_grammatical(events: Iterable[Event]) -> bool:
-    """Whether the events are one whole answer, from its first event to its terminal one."""
+    """Whether the events are one whole answer, from its first event to its terminal event."""
     grammar = GrammarChecker()
     try:
         for event in events:
@@ -211,7 +211,7 @@ def is_grammatical(events: Iterable[Event]) -> bool:
 
 
 def _is_fresh(header: Part) -> bool:
-    """Whether a part that streams begins empty. The others (Opaque, Result, Media) may come whole."""
+    """Whether the header of a part that streams is empty and in progress. Opaque, Result and Media may be whole."""
     match header:
         case Text():
             is_empty = not header.text and not header.annotations and header.logprobs is None

@@ -1,37 +1,37 @@
-"""Ids we mint where a wire demands one and none came.
+"""Ids that the gateway mints where a dialect demands an id and none was received.
 
-They carry the vendor's prefix (`fc_`, `msg_`, `rs_`, `ctc_`, `call_`, `toolu_`, `chatcmpl-`, `resp_`), because clients
-replay item ids and OpenAI rejects other prefixes. Deterministic: the same seed mints the same ids in the same order,
-so a caller that wants ids to differ between answers gives a seed that does.
+Each id has the vendor's prefix (`fc_`, `msg_`, `rs_`, `ctc_`, `call_`, `toolu_`, `chatcmpl-`, `resp_`), because clients
+send item ids back and OpenAI rejects other prefixes. Minting is deterministic: the same seed mints the same ids in the
+same order, so ids differ between answers only if their seeds do.
 
-A seed that is itself the id of a response of ours is carried by the ids it mints: of an item that is only referred to,
-`response_of` finds the response of an item. Every delta of an item repeats its id: they are as short as they can be.
+If the seed is the id of a response of this gateway, the minted item ids contain it: `response_of` finds the response
+of an item that a client only refers to. Every delta repeats the id of its item, so ids are as short as possible.
 """
 
 import re
 from hashlib import blake2b
 
 RESPONSE_PREFIX = "resp_dgm"
-"""How the ids of responses begin that are ours. No vendor's do: theirs go on with digits or other words."""
+"""Response ids of this gateway begin with this. No vendor's id does: after `resp_` come digits or other words."""
 
-# Those of 24 hexadecimal digits are older: they are still stored, and clients still refer to them.
+# 24 hexadecimal digits are the older form: such ids are still stored, and clients still refer to them.
 _NUMBER = re.compile(r"[0-9a-v]{19}|[0-9a-f]{24}")
 _CARRIED = re.compile(r"[a-z]+_dgm([0-9a-v]{19}|[0-9a-f]{24})[0-9a-f]{2,4}")
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 _PAIRS = tuple([first + second for first in _DIGITS for second in _DIGITS])
-# Of a number's 95 bits, 39 are the time, until the year 2242. The places of its pairs of digits, one digit is left.
+# Bit positions of the nine pairs of digits; a single digit follows. Of the 95 bits, 39 are the time, until the year 2242.
 _PLACES = tuple(range(85, 4, -10))
 _TICKS = 64
 NOISE_BITS = 56
-"""Chance in a number: of a thousand responses a second, two of one tick are alike once in 300,000 years."""
+"""Random bits in a number: at a thousand responses a second, two of one tick collide once in 300,000 years."""
 
 
 def number_of(now: float, noise: int) -> str:
-    """The number of a response, 19 digits. `noise`: `NOISE_BITS` of chance.
+    """The number of a response, 19 digits. `noise`: `NOISE_BITS` random bits.
 
-    It begins with the time, in 64ths of a second: the newest are neighbours in the index of a database, whose order these
-    digits have in every language.
+    The number begins with the time, in 64ths of a second, so that new responses are neighbours in a database index.
+    The digits sort in the same order under every collation.
     """
     number = int(now * _TICKS) << NOISE_BITS | noise
     pairs = [_PAIRS[number >> place & 1023] for place in _PLACES]
@@ -39,13 +39,16 @@ def number_of(now: float, noise: int) -> str:
 
 
 class Minter:
-    """Mints `prefix` + 24 hexadecimal digits, or `dgm` + a number + 2 or more; never the same twice from one seed."""
+    """Mints `prefix` + 24 hexadecimal digits, or `prefix` + `dgm` + the response's number + 2 or more digits.
+
+    One seed never mints the same id twice.
+    """
 
     def __init__(self, seed: str = "") -> None:
         self.seed(seed)
 
     def seed(self, seed: str) -> None:
-        """Begin anew, from another seed."""
+        """Start again, with another seed."""
         self._seed = seed
         self._count = 0
         number = seed.removeprefix(RESPONSE_PREFIX)
@@ -60,6 +63,6 @@ class Minter:
 
 
 def response_of(item_id: str) -> str | None:
-    """The response of ours that has the item of this id; None if the id does not say."""
+    """The id of this gateway's response that contains the item; None if the item id does not contain it."""
     found = _CARRIED.fullmatch(item_id)
     return None if found is None else RESPONSE_PREFIX + found[1]

@@ -1,7 +1,7 @@
-"""What a dialect cannot say is a Loss: declared in its table, decided by policy, reported always.
+"""Losses: things that a target dialect cannot express. Each dialect lists them in a table; every loss is reported.
 
-A table maps a code to what it means and what is done unless the operator's policy says otherwise: `refuse` (the
-request is rejected), `carry` (it travels in a form the target may not understand, or in-band), `drop`.
+A table maps a code to its meaning and its default action, which the operator's policy may override: `refuse` (reject the
+request), `carry` (send it in a form that the target may not understand, or as text), `drop`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,9 +16,8 @@ from dragoman.model.outcome import Loss, LossAction
 from dragoman.model.parts import Dialect, Extra, Opaque, Text
 from dragoman.model.request import Namespace, Turn
 
-# Fields with which answers describe themselves and the server, or repeat the request: their absence costs nobody anything.
-# They are known by name, whoever's they are, so that what is reported is what somebody may miss. In a request the same
-# names are the client's wishes, and none of them is left out without a word.
+# Fields of an answer that describe the answer or the server, or repeat the request: no client misses them, so their loss is
+# not reported, whichever dialect they come from. In a request the same names are settings, and their loss is reported.
 DESCRIPTIVE = frozenset(
     {
         *("system_fingerprint", "service_tier", "provider", "timings", "stats", "object", "kv_transfer_params"),
@@ -40,47 +39,48 @@ LossTable = Mapping[str, LossRule]
 
 REQUEST_LOSSES: LossTable = {
     "background": LossRule(
-        "an answer that is made while nobody waits cannot be asked for here", "refuse"
+        "the upstream cannot answer in the background, the client has to wait", "refuse"
     ),
     "conversation": LossRule(
-        "a conversation that another provider keeps cannot be read here, and would be missing",
+        "the gateway cannot read a conversation that another provider stores, so it would be missing",
         "refuse",
     ),
     "item_reference": LossRule(
-        "an item that another provider keeps cannot be read here, and would be missing", "refuse"
+        "the gateway cannot read an item that another provider stores, so it would be missing",
+        "refuse",
     ),
     "inference_geo": LossRule(
-        "where the model runs cannot be chosen here, and afterwards it is too late to say so",
+        "the upstream cannot choose where the model runs, and a report after the run would be too late",
         "refuse",
     ),
     "max_tool_calls": LossRule("calls of the provider's own tools are not limited", "drop"),
     "moderation": LossRule("the answer comes without the scores of a moderation model", "drop"),
     "moderation_block": LossRule(
-        "what a moderation model should have blocked would not be blocked", "refuse"
+        "content that a moderation model should block would not be blocked", "refuse"
     ),
     "prompt": LossRule(
-        "a prompt template that another provider keeps cannot be read here, and would be missing",
+        "the gateway cannot read a prompt template that another provider stores, so it would be missing",
         "refuse",
     ),
     "thread": LossRule(
-        "a message thread that another provider keeps cannot be read here, and would be missing",
+        "the gateway cannot read a message thread that another provider stores, so it would be missing",
         "refuse",
     ),
     "truncation": LossRule(
         "a conversation that is too long is not shortened; the upstream may refuse it", "drop"
     ),
 }
-"""What a request says that weighs more, or other, than an `unknown_field`; the same over every upstream.
+"""Fields of a request that need a rule of their own, other than `unknown_field`; the same for every upstream.
 
-What would change the question (the conversation, the prompt) or break a promise about what happens to it (blocking, the
-place) is refused; what makes the answer only less convenient is declared.
+A loss that would change the question (the conversation, the prompt) or break a promise about how it is handled (blocking,
+the place) is refused; a loss that only makes the answer less convenient is reported.
 """
 
-# No object of a vendor's has half as many fields, nor such a long name. What somebody makes up beyond that is counted.
+# No vendor's object has half as many fields, nor such a long name. Fields beyond these limits are only counted.
 MOST_FIELDS = 64
 LONGEST_NAME = 128
 
-# What these say is what happens anyway.
+# Values that equal the default behaviour: dropping them loses nothing.
 _IDLE: Mapping[str, object] = {
     "background": False,
     "modalities": ["text"],
@@ -92,7 +92,7 @@ _NO_RULES: frozenset[tuple[str, LossAction]] = frozenset()
 
 
 class LossBook:
-    """Collects the losses of one request or one answer. Each (code, where) is noted once."""
+    """Collects the losses of one request or one answer. Each (code, where) is recorded once."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class LossBook:
 
     @property
     def is_for_answer(self) -> bool:
-        """Whether it is an answer's: it has begun, and nothing can be refused any more."""
+        """Whether this book is for an answer, which has begun, so that nothing can be refused any more."""
         return not self._may_refuse
 
     @property
@@ -116,10 +116,10 @@ class LossBook:
         return tuple(self._noted.values())
 
     def note(self, code: str, where: str = "", detail: str = "") -> LossAction:
-        """Record a loss and say what to do about it.
+        """Record a loss and return the action to take.
 
         Raises:
-            RequestRefused: the policy refuses what this code stands for.
+            RequestRefused: the policy refuses this loss.
         """
         rule = self._table[code]
         action = self._policy.get(code, rule.action)
@@ -132,17 +132,17 @@ class LossBook:
         return action
 
     def fresh(self) -> "LossBook":
-        """An empty book by the same rules, for work whose losses are remembered with what it made."""
+        """An empty book with the same rules, for work whose losses are cached together with its result."""
         return LossBook(self._table, self._policy, may_refuse=self._may_refuse)
 
     def add(self, losses: Iterable[Loss]) -> None:
-        """Record what another book by the same rules has noted."""
+        """Record the losses of another book with the same rules."""
         for loss in losses:
             self._noted.setdefault((loss.code, loss.where), loss)
 
     @property
     def rules(self) -> frozenset[tuple[str, LossAction]]:
-        """What of the policy may differ from book to book, as a key."""
+        """The policy as a hashable key, for caches."""
         return frozenset(self._policy.items()) if self._policy else _NO_RULES
 
 
@@ -150,17 +150,17 @@ class ForeignNoter(Protocol):
     def __call__(
         self, book: LossBook, extra: Extra | None, where: str, known: Collection[str] = ()
     ) -> None:
-        """Declare the fields of another dialect, but for those that are `known`."""
+        """Report the fields of another dialect as lost, except those that are `known`."""
 
 
 def foreign_noter(dialect: Dialect) -> ForeignNoter:
-    """What declares, for an encoder of `dialect`, the fields of another that stay behind and may be missed."""
+    """Return a function that reports, for an encoder of `dialect`, the fields of other dialects that are lost."""
 
     def note(book: LossBook, extra: Extra | None, where: str, known: Collection[str] = ()) -> None:
         if extra is None or extra.dialect == dialect or not extra.fields:
             return
         if book.is_for_answer:
-            # All in one: names come from the upstream, and a stream may have any number of them.
+            # One loss for all names: they come from the upstream, and a stream may have any number of them.
             missed = ", ".join(sorted(extra.fields.keys() - DESCRIPTIVE))
             if missed:
                 book.note("unknown_field", where, missed)
@@ -183,10 +183,10 @@ def _note_unknown(book: LossBook, names: Sequence[str], where: str = "") -> None
 
 
 def note_request_fields(book: LossBook, extra: Extra | None, carried: Collection[str] = ()) -> None:
-    """Declare or refuse the fields at the top of another dialect's request, but for those that are `carried`.
+    """Report or refuse the top-level fields of another dialect's request, except those that are `carried`.
 
     Raises:
-        RequestRefused: the policy refuses to leave one of them out.
+        RequestRefused: the policy refuses to drop one of them.
     """
     if extra is None:
         return
@@ -201,7 +201,7 @@ def note_request_fields(book: LossBook, extra: Extra | None, carried: Collection
 
 
 def request_field_code(name: str, value: Raw) -> str | None:
-    """Under which code a field at the top of a request is lost; None if it says nothing that could be."""
+    """The loss code of a top-level field of a request; None if dropping the value loses nothing."""
     if value == _NULL or (name in _IDLE and read_json(value) == _IDLE[name]):
         return None
     if name == "moderation":
@@ -211,14 +211,14 @@ def request_field_code(name: str, value: Raw) -> str | None:
         )
         return "moderation_block" if "block" in modes else name
     if name == "thread" and read_text(read_object(value).get("type")) != "continue":
-        return "unknown_field"  # a thread that begins here has nothing in it yet
+        return "unknown_field"  # a new thread is still empty
     return name if name in REQUEST_LOSSES else "unknown_field"
 
 
 def note_namespaces(
     book: LossBook, namespaces: Iterable[Namespace], note_foreign: ForeignNoter
 ) -> None:
-    """Declare what is said of groups of tools, where each tool stands alone."""
+    """Report the descriptions and other fields of namespaces as lost, for a dialect without namespaces."""
     for group in namespaces:
         where = f"namespaces.{group.name}"
         note_foreign(book, group.extra, where)
@@ -227,7 +227,7 @@ def note_namespaces(
 
 
 def note_opaque(book: LossBook, code: str, where: str, part: Opaque) -> None:
-    """Declare under `code` a part that only its own dialect understands. One that only refers to another is refused."""
+    """Report a part that only its own dialect understands, under `code`; an item reference under `item_reference`."""
     is_reference = part.type == "item_reference"
     book.note("item_reference" if is_reference else code, where, f"{part.dialect} {part.type}")
 
@@ -235,7 +235,7 @@ def note_opaque(book: LossBook, code: str, where: str, part: Opaque) -> None:
 def instruction_texts(
     turn: Turn, where: str, book: LossBook, note_foreign: ForeignNoter
 ) -> list[str]:
-    """The texts of a turn that becomes instructions, which are nothing but text."""
+    """The texts of a turn that becomes instructions, which hold only text; reports the rest as lost."""
     note_foreign(book, turn.extra, where)
     texts: list[str] = []
     for part in turn.parts:
@@ -252,5 +252,5 @@ def instruction_texts(
 
 
 def answer_book(table: LossTable, policy: Mapping[str, LossAction]) -> LossBook:
-    """A book for answers: they have begun when a loss turns up, and what it is too late to refuse is dropped."""
+    """A book for an answer: the answer has begun when a loss is found, so `refuse` becomes `drop`."""
     return LossBook(table, policy, may_refuse=False)

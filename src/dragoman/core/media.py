@@ -1,4 +1,4 @@
-"""Media inside a request or an answer: data URLs, and the names of sounds."""
+"""Media inside a request or an answer: data URLs, and the names of audio formats."""
 
 from dragoman.model.parts import Media
 
@@ -7,7 +7,7 @@ _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "
 
 
 def split_data_url(url: str | None) -> tuple[str, str] | None:
-    """Media type and base64 data of a data URL; None for any other, and for data URLs with parameters."""
+    """Media type and base64 data of a data URL; None for any other URL, and for data URLs with parameters."""
     if url is None or not url.startswith("data:"):
         return None
     head, comma, data = url.partition(",")
@@ -20,25 +20,25 @@ def data_url(media_type: str, data: str) -> str:
 
 
 def image_url(media: Media) -> str | None:
-    """Where an image is; its data as a URL if it has some."""
+    """The URL of an image; a data URL if the image has data."""
     if media.data is None:
         return media.url
     return data_url(media.media_type or "image/png", media.data)
 
 
 def file_data(media: Media) -> str | None:
-    """The data of a file, as a URL where its type is known."""
+    """The data of a file, as a data URL if its type is known."""
     if media.data is None or media.media_type is None:
         return media.data
     return data_url(media.media_type, media.data)
 
 
 def audio_type(form: str) -> str:
-    """The media type of a sound whose format is called so."""
+    """The media type of an audio format's name."""
     return _AUDIO_TYPES.get(form, f"audio/{form}")
 
 
 def audio_format(media_type: str | None) -> str:
-    """What OpenAI calls a sound of this type."""
+    """OpenAI's name of the audio format with this media type."""
     kind = media_type or "audio/wav"
     return _AUDIO_FORMATS.get(kind, kind.rpartition("/")[2])

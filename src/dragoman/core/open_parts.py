@@ -1,21 +1,21 @@
 """The open parts of an answer: where each part begins, grows and ends, for every dialect.
 
-A decoder says what its wire says (the text grew, the call has a name, the input grew, the whole text is this, the part
-ended) and this module emits the canonical events. It knows no wire.
+A decoder calls this module with what it reads (more text, the name of a call, more input, the whole text, the end of a
+part), and this module emits the canonical events. It knows no dialect.
 
     NAMELESS --the name is known--> OPEN --its end--> ENDED
        |  input is held              |  each piece is a delta
-       |                             '--the wire repeats the whole: what no delta brought is a delta
+       |                             '--the wire repeats the whole: the missing rest is a delta
        '--its end: nothing was announced, nothing is emitted--> ENDED
 
 Only calls begin NAMELESS: a call is announced with its name or not at all. The rules for all parts:
 
-- A character that is cut in half between two deltas waits for its other half. A half that stays alone is U+FFFD in a
-  text. In the input of a call nothing may stand for what was sent: the call is incomplete and the answer fails (`fault`).
-- Nothing emitted is taken back. Where the whole contradicts the deltas, `PartEnded` carries the whole and says
+- If a character is cut in half between two deltas, the first half is held until the second arrives. A half that stays
+  alone becomes U+FFFD in a text. A call's input must not be altered: the call is incomplete and the answer fails (`fault`).
+- Emitted events are never retracted. If the whole contradicts the deltas, `PartEnded` has the whole and sets
   `amended`. An input that differs only in its formatting is no contradiction.
-- The input of a function that the protocol closed empty is `{}`.
-- Providers that resend the whole input in each delta are `call_input.InputBuffer`'s business.
+- If the protocol closes a function call with an empty input, the input is `{}`.
+- `call_input.InputBuffer` handles providers that resend the whole input in each delta.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,19 +59,19 @@ from dragoman.model.parts import (
 from dragoman.model.request import Tool
 
 Problems = list[tuple[str, str]]
-"""What was irregular: kinds of problems and sentences."""
+"""Problems: (kind, message)."""
 
 
 class PartState(Enum):
     NAMELESS = auto()  # a call without a name: nothing may be emitted
     OPEN = auto()  # announced
-    ENDED = auto()  # nothing more may come
+    ENDED = auto()  # no further input is allowed
 
 
 class Input(Enum):
     NAME = auto()
     PIECE = auto()
-    WHOLE = auto()  # the wire repeats all of it
+    WHOLE = auto()  # the wire repeats the whole text or input
     END = auto()
 
 
@@ -79,22 +79,22 @@ TRANSITIONS: Mapping[tuple[PartState, Input], PartState] = {
     (PartState.NAMELESS, Input.PIECE): PartState.NAMELESS,
     (PartState.NAMELESS, Input.WHOLE): PartState.NAMELESS,
     (PartState.NAMELESS, Input.NAME): PartState.OPEN,
-    # A call whose name never came goes unseen.
+    # A call whose name never came emits nothing.
     (PartState.NAMELESS, Input.END): PartState.ENDED,
     (PartState.OPEN, Input.PIECE): PartState.OPEN,
     (PartState.OPEN, Input.WHOLE): PartState.OPEN,
     (PartState.OPEN, Input.END): PartState.ENDED,
 }
 
-# Looked up once: members of an enum are found slowly.
+# Globals, because looking up a member of an enum is slow.
 _NAMELESS, _OPEN, _ENDED = PartState.NAMELESS, PartState.OPEN, PartState.ENDED
 
 
 class Parts:
-    """The parts of one answer: their numbers, the events of the frame at hand, and what was irregular.
+    """The parts of one answer: their numbers, the events of the current frame, and the problems.
 
-    problems: shared with the reader, which empties it. fault: why the answer must fail although the protocol closed it,
-    because a call cannot be emitted as it was sent. seed: for minted ids; set it before the first.
+    problems: a list shared with the decoder, which empties it. fault: why the answer must fail although the protocol
+    closed it: a call cannot be emitted as it was sent. seed: for minted ids; set it before the first id is minted.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Parts:
         self._closing: OpenText | None = None
 
     def start(self, header: Part, choice: int = 0) -> int:
-        """Announce a part; its number."""
+        """Emit the start of a part and return its number."""
         closing, self._closing = self._closing, None
         if closing is not None and not closing.has_ended:
             closing.end("completed")
@@ -138,11 +138,11 @@ class Parts:
         return number
 
     def add_whole(self, value: Part, choice: int = 0) -> None:
-        """A part that does not stream."""
+        """Emit a part that does not stream."""
         self.events.append(PartEnded(self.start(value, choice), value))
 
     def end_before_next(self, text: "OpenText") -> None:
-        """The wire has closed this text, and its item will end it. If another part starts first, that does."""
+        """The wire has closed this text; its item ends it later. If another part starts before that, end the text then."""
         self._closing = text
 
     def report(self, kind: str, message: str) -> None:
@@ -154,20 +154,20 @@ class Parts:
         return self._mint(prefix)
 
     def find_name(self, call_input: str, position: int) -> str | None:
-        """The name of a call that came without one, by the tools that were offered."""
+        """Find the name of a nameless call among the offered tools."""
         return resolve_name(call_input, self._tools, position, self._name_rule)
 
     def take(self) -> tuple[Event, ...]:
-        """The events since the last time."""
+        """Return the events since the last call, and forget them."""
         events = tuple(self.events)
         self.events.clear()
         return events
 
 
 class _OpenPart:
-    """What all open parts have.
+    """Base of the open parts.
 
-    is_plain: the next piece can be emitted as it came, by `grow`, if no character in it is cut in half.
+    is_plain: `grow` can emit the next piece unchanged, if no character in the piece is cut in half.
     """
 
     __slots__ = ("_parts", "_state", "is_plain", "part")
@@ -183,7 +183,7 @@ class _OpenPart:
         return self._state is _ENDED
 
     def _move(self, said: Input) -> None:
-        """Raises LocalProtocolError where a decoder goes on with a part that has ended."""
+        """Change the state. Raises LocalProtocolError if a decoder continues a part that has ended."""
         state = TRANSITIONS.get((self._state, said))
         if state is None:
             raise LocalProtocolError(
@@ -196,8 +196,8 @@ class _OpenPart:
 class OpenText(_OpenPart):
     """A Text or a Refusal. It `gathers`: it may grow by many pieces at once.
 
-    early: text that stood in the announcement; it counts if nothing else says any. value: the finished part as the wire
-    gave it; its fields are those of the end.
+    early: text from the frame that announced the part; used if no other text comes. value: the finished part as decoded
+    from the wire; the end takes its other fields from it.
     """
 
     __slots__ = (
@@ -223,7 +223,7 @@ class OpenText(_OpenPart):
         self.early = ""
         self._pieces: list[str] = []
         self._half = ""
-        self._whole: str | None = None  # what contradicts the deltas
+        self._whole: str | None = None  # the whole text, if it contradicts the deltas
         self._annotations: list[Annotation] = []
         self._logprobs: list[Raw] = []
         self._unsaid: list[Raw] = []  # logprobs of tokens that had no text of their own
@@ -234,7 +234,7 @@ class OpenText(_OpenPart):
         return isinstance(self.header, Refusal)
 
     def add(self, text: str, logprobs: Raw | None = None) -> None:
-        """The text grew."""
+        """Add a piece of text."""
         self._move(Input.PIECE)
         if logprobs is not None:
             self._logprobs.append(logprobs)
@@ -244,12 +244,12 @@ class OpenText(_OpenPart):
         self.is_plain = not self._half and not self._unsaid
 
     def grow(self, text: str) -> TextDelta:
-        """The text, which `is_plain`, grew by this piece, which is not empty: the delta, for the caller to emit."""
+        """Add a piece, not empty, to a text that `is_plain`; return the delta for the caller to emit."""
         self._pieces.append(text)
         return TextDelta(self.part, text)
 
     def grow_by(self, texts: list[str]) -> None:
-        """The same for many pieces, which the caller emits."""
+        """`grow` for many pieces; the caller emits them."""
         self._pieces += texts
 
     def annotate(self, annotation: Annotation) -> None:
@@ -257,7 +257,7 @@ class OpenText(_OpenPart):
         self._parts.events.append(AnnotationAdded(self.part, annotation))
 
     def complete(self, whole: str) -> None:
-        """The wire says what the whole text is: emit what is missing."""
+        """The wire sends the whole text: emit what the deltas lack."""
         self._move(Input.WHOLE)
         if not whole:
             return
@@ -294,7 +294,7 @@ class OpenText(_OpenPart):
         events.append(PartEnded(part, value, is_amended))
 
     def _text(self) -> str:
-        """Everything emitted, joined once: a wire may repeat the whole three times."""
+        """All emitted text. Keeps the joined text, because a wire may repeat the whole three times."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
         return self._pieces[0] if self._pieces else ""
@@ -307,7 +307,7 @@ class OpenText(_OpenPart):
 
 
 class _Entry:
-    """One entry of the summary or the content of a reasoning. `whole` contradicts its deltas."""
+    """One entry of the summary or the content of a reasoning. `whole` is set only if it contradicts the deltas."""
 
     __slots__ = ("half", "pieces", "whole")
 
@@ -322,7 +322,7 @@ class _Entry:
 
 @final
 class OpenReasoning(_OpenPart):
-    """A Reasoning: any number of entries in two channels. `channel` and `index` are those of the entry that grew last."""
+    """A Reasoning: any number of entries in two channels. `channel` and `index` name the entry that grew last."""
 
     __slots__ = ("_entries", "_pieces", "_seals", "channel", "header", "index")
 
@@ -342,11 +342,11 @@ class OpenReasoning(_OpenPart):
         return bool(self._seals)
 
     def open_entry(self, channel: ReasoningChannel, index: int) -> None:
-        """An entry exists, although it may stay empty."""
+        """Create an entry, which may stay empty."""
         self._entries[channel].setdefault(index, _Entry())
 
     def add(self, text: str, channel: ReasoningChannel = "summary", index: int = 0) -> None:
-        """An entry grew."""
+        """Add a piece to an entry."""
         self._move(Input.PIECE)
         entry = self._entries[channel].setdefault(index, _Entry())
         text, entry.half = join_halves(entry.half, text)
@@ -355,12 +355,12 @@ class OpenReasoning(_OpenPart):
         self._emit(entry, channel, index, text)
 
     def grow(self, text: str) -> ReasoningDelta:
-        """The entry that grew last, which `is_plain`, grew by this piece, which is not empty."""
+        """Add a piece, not empty, to the entry that grew last, which `is_plain`; return the delta for the caller to emit."""
         self._pieces.append(text)
         return ReasoningDelta(self.part, text, self.channel, self.index)
 
     def complete(self, whole: str, channel: ReasoningChannel = "summary", index: int = 0) -> None:
-        """The wire says what a whole entry is: emit what is missing."""
+        """The wire sends a whole entry: emit what the deltas lack."""
         self._move(Input.WHOLE)
         if not whole:
             return
@@ -374,13 +374,13 @@ class OpenReasoning(_OpenPart):
             entry.whole = whole
 
     def seal(self, seals: Sequence[Seal], *, replaces: bool = False) -> None:
-        """More seals. `replaces`: those before no longer count."""
+        """Add seals. `replaces`: they replace the earlier ones."""
         if seals:
             self._seals = (*(() if replaces else self._seals), *seals)
             self._parts.events += [SealAdded(self.part, seal) for seal in seals]
 
     def end(self, status: PartStatus, value: Reasoning | None = None) -> None:
-        """`value`: the finished part as the wire gave it, None if it never came."""
+        """End the part. `value`: the finished part as decoded from the wire, None if it never came."""
         final = self.header if value is None else value
         if value is not None:
             self._complete_all("summary", value.summary)
@@ -406,7 +406,7 @@ class OpenReasoning(_OpenPart):
 
     def _complete_all(self, channel: ReasoningChannel, texts: Sequence[str]) -> None:
         entries = self._entries[channel]
-        # Finished entries are counted by their place; deltas name theirs. Regular streams count both from 0.
+        # Finished entries have only a position, deltas have an index. Regular streams count both from 0.
         places = [*sorted(entries), *range(max(entries, default=-1) + 1, len(texts))]
         for place, text in zip(places, texts, strict=False):
             self.open_entry(channel, place)
@@ -425,8 +425,8 @@ class OpenReasoning(_OpenPart):
 class OpenCall(_OpenPart):
     """A call. `header` is its identity as far as it is known; change it only before `announce`.
 
-    early: input that stood in the announcement; it counts if nothing else says any. empty: what an input is that the
-    protocol closed empty, `{}` where it is JSON. id_prefix: of an id that is minted because none came.
+    early: input from the frame that announced the call; used if no other input comes. empty: the input to emit if the
+    protocol closes the call without any, `{}` for JSON. id_prefix: the prefix of a minted id if the wire sends no id.
     """
 
     __slots__ = (
@@ -459,13 +459,13 @@ class OpenCall(_OpenPart):
         self._state = _NAMELESS
         self._choice = choice
         self._extent: Extent | None = None
-        self._fragments: list[str] = []  # what has come, as long as the kind of the call may change
+        self._fragments: list[str] = []  # input, kept as long as the kind of the call may change
         self._half = ""
-        self._is_halved = False  # its last character never came as a whole
+        self._is_halved = False  # the input ended inside a character
         self._seals: list[Seal] = []
         self._was_cumulative = False
         self._whole: str | None = (
-            None  # what contradicts the deltas; before the name, what the wire said
+            None  # the whole input, if it contradicts the deltas or came before the name
         )
         self.early = ""
         self.empty = empty
@@ -481,7 +481,7 @@ class OpenCall(_OpenPart):
 
     @property
     def is_halved(self) -> bool:
-        """Whether its last character has not come as a whole."""
+        """Whether the input ends inside a character."""
         return bool(self._half) or self._is_halved
 
     @property
@@ -491,7 +491,7 @@ class OpenCall(_OpenPart):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the input is one object, from brace to brace. From the first time this is asked it is kept up."""
+        """Whether the input is one object, from brace to brace. After the first read, `add` keeps the answer up to date."""
         if self._extent is None:
             self._extent = Extent()
             self._extent.feed(self._buffer.text())
@@ -499,7 +499,7 @@ class OpenCall(_OpenPart):
         return self._extent.is_whole
 
     def become(self, header: Call, empty: str) -> None:
-        """The call turns out to be of another kind. Only before it is announced."""
+        """Change the kind of the call. Only before `announce`."""
         self.header = header
         if (empty == "{}") != (self.empty == "{}"):
             self._buffer = InputBuffer(is_json=empty == "{}")
@@ -508,7 +508,7 @@ class OpenCall(_OpenPart):
         self.empty = empty
 
     def announce(self) -> None:
-        """The name is known: emit what was held."""
+        """The name is known: start the part and emit the held input and seals."""
         self._move(Input.NAME)
         if not self.header.call_id:
             name = self.header.name
@@ -527,21 +527,21 @@ class OpenCall(_OpenPart):
             self.complete(whole)
 
     def grow(self, fragment: str) -> InputDelta | None:
-        """The input of a call that `is_plain` grew by this fragment: the delta, if it brings something new."""
+        """Add a fragment to a call that `is_plain`; return the delta, None if the fragment has no new text."""
         increment = self._push(fragment)
         return InputDelta(self.part, increment) if increment else None
 
     @property
     def gathers(self) -> bool:
-        """Whether it may grow by many fragments at once: not before it is certain that they are increments."""
+        """Whether `grow_by` may be called: only once it is certain that the fragments are increments."""
         return self._buffer.is_incremental
 
     def grow_by(self, fragments: list[str]) -> None:
-        """The same for many fragments, if it `gathers`; none is empty, and the caller emits them."""
+        """Add many fragments, none empty, to a call that `gathers`; the caller emits them."""
         self._buffer.keep(fragments)
 
     def add(self, fragment: str) -> None:
-        """The input grew. Raises MalformedJson for half a character that has no other half."""
+        """Add a fragment of input. Raises MalformedJson for half a character that has no other half."""
         self._move(Input.PIECE)
         fragment, self._half = join_exactly(self._half, fragment)
         if not self.is_announced:
@@ -550,7 +550,7 @@ class OpenCall(_OpenPart):
         self._look()
 
     def complete(self, whole: str) -> None:
-        """The wire says what the whole input is: emit what is missing."""
+        """The wire sends the whole input: emit what the deltas lack."""
         self._move(Input.WHOLE)
         if not whole:
             return
@@ -568,7 +568,7 @@ class OpenCall(_OpenPart):
         self._look()
 
     def seal(self, seal: Seal) -> None:
-        """A seal; one that is repeated counts once."""
+        """Add a seal. A repeated seal is ignored."""
         if seal in self._seals:
             return
         self._seals.append(seal)
@@ -576,7 +576,7 @@ class OpenCall(_OpenPart):
             self._parts.events.append(SealAdded(self.part, seal))
 
     def settle(self) -> str:
-        """No more input will come: emit what the buffer held back, and what stood in the announcement. The whole input."""
+        """No more input will come: emit the input that the buffer holds, and `early`. Returns the whole input."""
         said = self._buffer.text()
         if self.early and not self._half and not (said.strip() if self.empty else said):
             early, self.early = self.early, ""
@@ -589,19 +589,19 @@ class OpenCall(_OpenPart):
         return self.text()
 
     def is_object(self) -> bool:
-        """Whether the input is a complete JSON object by now. Parses all of it: asked with every piece it is not linear."""
+        """Whether the input is a complete JSON object. Parses all of it: calling it after every piece takes quadratic time."""
         self._emit(self._buffer.settle()[0])
         text = self._buffer.text()
         return not self._half and text.lstrip().startswith("{") and is_strict(text)
 
     def text(self) -> str:
-        """The input so far, or what the wire finally said it is."""
+        """The input so far, or the whole input if the wire contradicted the deltas."""
         if self._whole is not None:
             return self._whole
         return self._buffer.text() or ("" if self.is_announced else self.early)
 
     def find_name(self, position: int) -> bool:
-        """Announce a call whose name never came, if the tools that were offered settle it."""
+        """Announce a call whose name never came, if the offered tools determine the name."""
         name = self._parts.find_name(self.settle(), position)
         if name is not None:
             self.header = replace(self.header, name=name)
@@ -609,15 +609,15 @@ class OpenCall(_OpenPart):
         return name is not None
 
     def drop(self, *, is_fault: bool) -> None:
-        """Nobody ever named it: it goes unseen. `is_fault`: the protocol closed it, so the answer fails."""
-        message = "expected a name for every call, got one without that no offered tool fits"
+        """Drop a call whose name never came. `is_fault`: the protocol closed the call, so the answer fails."""
+        message = "expected a name for every call, got a call without one that fits no offered tool"
         self._parts.report("nameless_call", message)
         if is_fault:
             self._parts.fault = message
         self._move(Input.END)
 
     def end(self, status: PartStatus, value: Call | None = None) -> None:
-        """`value`: the finished call as the wire gave it, None if it never came. The call has been announced."""
+        """End an announced call. `value`: the finished call as decoded from the wire, None if it never came."""
         self.settle()
         name = self.header.name
         if status == "completed" and self._is_halved:
@@ -631,7 +631,7 @@ class OpenCall(_OpenPart):
         if self._whole is not None:
             self._parts.report(
                 "input_disagrees",
-                f"expected the finished input of {name!r} (part {self.part}) to be its deltas, got another",
+                f"expected the finished input of {name!r} (part {self.part}) to equal its deltas, got another",
             )
         text = self.text()
         if self.is_complete and self.empty == "{}" and not is_strict(text):
@@ -715,7 +715,7 @@ class OpenMedia(_OpenPart):
 
 @final
 class OpenWhole(_OpenPart):
-    """A part that stands whole in its announcement, and has an end of its own."""
+    """A part that is whole when it is announced and ends later."""
 
     __slots__ = ("value",)
 
@@ -725,7 +725,7 @@ class OpenWhole(_OpenPart):
         self.part = parts.start(value)
 
     def end(self, status: PartStatus, value: Part | None = None) -> None:
-        """`value`: the finished part as the wire gave it; one of another kind does not count."""
+        """End the part. `value`: the finished part as decoded from the wire; ignored if its kind differs."""
         self._move(Input.END)
         final: Part = self.value if value is None or type(value) is not type(self.value) else value
         if not isinstance(final, Opaque):
@@ -734,11 +734,11 @@ class OpenWhole(_OpenPart):
 
 
 OpenPart = OpenText | OpenReasoning | OpenCall
-"""What deltas grow one after another."""
+"""The parts that grow by deltas."""
 
 
 def is_same_input(one: str, other: str) -> bool:
-    """Whether two texts are the same JSON value. Text that is no JSON is the same as nothing."""
+    """Whether two texts are the same JSON value. False if either is not JSON."""
     if not is_strict(one) or not is_strict(other):
         return False
     first, second = loads(one), loads(other)
@@ -749,5 +749,5 @@ def is_same_input(one: str, other: str) -> bool:
 def _report_contradiction(parts: Parts, part: int) -> None:
     parts.report(
         "text_disagrees",
-        f"expected the finished text to begin with its deltas, got another in part {part}",
+        f"expected the finished text of part {part} to begin with its deltas, got another text",
     )

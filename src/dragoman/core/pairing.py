@@ -1,23 +1,22 @@
-"""Every call its result, every result its call: what strict peers demand of a conversation.
+"""Pairs the calls and results of a conversation: strict upstreams demand a result for each call and a call for each result.
 
-Histories arrive with results missing (a run was interrupted), out of order, doubled, cut off from their call by another
-message, without a call, and with ids that repeat or are empty. `pair_results` puts that right by named rules and
+In received histories results may be missing (a run was interrupted), out of order, duplicated, separated from their call
+by another message, or without a call, and ids may repeat or be empty. `pair_results` repairs this by named rules and
 reports each use as a Repair:
 
-    missing_result    a call without a result gets an error result that says so
+    missing_result    a call without a result gets an error result: the call was interrupted
     orphan_result     a result without a call becomes text of a user turn
     duplicate_result  a second result of one call: dropped if equal, else text of a user turn
     moved_result      a result is put directly after the run of assistant turns that holds its call, in call order
-    repeated_id       a later call with an id already used gets an id of its own, and so does its result
+    repeated_id       a later call with an id already used gets a new id, and so does its result
     empty_id          a call, or its result, without an id gets one
 
-Only calls that the client runs need results. Calls and results of providers stay where they are. Nothing is lost: what
-stood between a call and its result follows the results, in its old order. Turns that need no change are the same
-objects.
+Only calls that the client runs need results. Calls and results of providers keep their position. Nothing is lost: parts
+between a call and its result follow the results, in their old order. Turns that need no change are the same objects.
 
-A *window* is a run of assistant turns with calls and all that follows it, up to the next assistant turn with calls.
-A result belongs to its window first, by id and, where an id repeats, by occurrence; only one whose id has no call there
-is given to the latest earlier call of that id that still has none.
+A *window* is a run of assistant turns with calls and everything after it, up to the next assistant turn with calls.
+A result is first matched within its window, by id and, if an id repeats, by occurrence. A result whose id has no call
+there goes to the latest earlier call of that id that has no result yet.
 """
 
 from collections import deque
@@ -38,14 +37,14 @@ INTERRUPTED = "The call was interrupted before it gave a result."
 ORPHAN = "Result of a tool call that is not part of this conversation:"
 EXTRA = "Another result of an earlier tool call:"
 
-# How many earlier results of one id a further one is compared with; ids that repeat for ever must not cost more.
+# How many earlier results of the same id a further result is compared with: an id may repeat without limit.
 MAX_COMPARED = 16
 
 _Place = tuple[int, int]
 
 
 class _Slot:
-    """A call, and the result it will have."""
+    """A call, and the result that it gets."""
 
     __slots__ = ("call", "call_id", "place", "result", "source")
 
@@ -71,10 +70,10 @@ class _Window:
 def pair_results(
     turns: Sequence[Turn], *, continues: bool = False
 ) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """The conversation with calls and results paired, and what was done to it.
+    """The conversation with calls and results paired, and the repairs.
 
-    continues: the provider holds earlier turns (`previous_response_id`, item references), so a result whose call is not
-        here answers one of those and stays where it is.
+    continues: the provider has earlier turns (`previous_response_id`, item references), so a result whose call is not
+        here answers a call in those turns and keeps its position.
     """
     if is_paired(turns):
         return tuple(turns), ()
@@ -83,9 +82,9 @@ def pair_results(
 
 
 def is_paired(turns: Sequence[Turn]) -> bool:
-    """Whether there is nothing to do, as in most conversations: each run of calls is followed by its results in order.
+    """Whether each run of calls is followed by its results in order, as in most conversations: nothing needs repair.
 
-    Says no where only a closer look could decide: providers' calls, results outside tool turns.
+    Returns False for cases that need the full check: providers' calls, results outside tool turns.
     """
     calls: list[Call] = []  # of the last run of assistant turns
     answered = 0
@@ -122,7 +121,7 @@ def _answers(part: Part | None, call: Call) -> bool:
 
 
 class _Pairing:
-    """One conversation at work: what becomes of each result, by its place (turn, part)."""
+    """Pairs one conversation. Results are identified by their place (turn, part)."""
 
     def __init__(self, turns: Sequence[Turn], *, continues: bool) -> None:
         self._turns = turns
@@ -133,8 +132,8 @@ class _Pairing:
         self._ids: set[str] = set()
         for turn in turns:
             self._note_ids(turn)
-        self._gone: set[_Place] = set()  # given to a call, or dropped
-        self._texts: dict[_Place, tuple[Part, ...]] = {}  # to become these parts of a user turn
+        self._gone: set[_Place] = set()  # results that were given to a call, or dropped
+        self._texts: dict[_Place, tuple[Part, ...]] = {}  # results that become parts of a user turn
         self._answers: dict[str, list[Result]] = {}
         self._open: dict[str, list[_Slot]] = {}  # calls of earlier windows without a result
 
@@ -155,7 +154,7 @@ class _Pairing:
         return tuple(out)
 
     def repairs(self) -> tuple[Repair, ...]:
-        """What was done, in the order of the conversation that came."""
+        """The repairs, in the order of the received conversation."""
         return tuple(repair for _, repair in sorted(self._repairs, key=itemgetter(0)))
 
     def _note_ids(self, turn: Turn) -> None:
@@ -220,7 +219,7 @@ class _Pairing:
                     yield (number, index), part
 
     def _is_active(self, result: Result) -> bool:
-        """Whether it should answer a call of the client. A wire may not say who ran a tool; then the call does."""
+        """Whether the result should answer a client's call. If the wire does not say who ran the tool, the call decides."""
         if result.executor != "client":
             return False
         is_elsewhere = self._continues or result.call_id in self._provider_ids
@@ -229,7 +228,7 @@ class _Pairing:
     def _pair_nameless(
         self, slot: _Slot, place: _Place, result: Result
     ) -> list[tuple[_Place, Result]]:
-        """One call and one result are left and one of them has no id: they belong together."""
+        """Pair the one call and the one result that are left, if one of them has no id."""
         if slot.call_id and result.call_id:
             return [(place, result)]
         self._give(slot, place, result)
@@ -244,7 +243,7 @@ class _Pairing:
         self._answers.setdefault(result.call_id, []).append(result)
 
     def _leave(self, place: _Place, result: Result) -> None:
-        """A result for which there is no call left."""
+        """Handle a result for which no call is left."""
         earlier = self._answers.get(result.call_id) if result.call_id else None
         if not earlier:
             self._texts[place] = _as_text(ORPHAN, result)
@@ -291,7 +290,7 @@ class _Pairing:
                 self._note("moved_result", slot.source, slot.call_id)
 
     def _leading_places(self, window: _Window) -> Iterator[_Place]:
-        """The places after the run, up to the first thing that is no result of it."""
+        """The places after the run, up to the first part that is not a result of the run."""
         for number in window.rest:
             turn = self._turns[number]
             if not turn.parts and turn.role != "tool":
@@ -317,7 +316,7 @@ class _Pairing:
                 yield _with_parts(turn, parts)
 
     def _write_results(self, window: _Window) -> Iterator[Turn]:
-        """The results in call order, those of one turn together as far as the order allows."""
+        """The results in call order; results of one turn stay together as far as the order allows."""
         written: set[int] = set()
         for number, group in groupby(window.slots, key=_source_turn):
             parts = [self._result_of(slot) for slot in group]
@@ -328,7 +327,7 @@ class _Pairing:
             written.add(number)
 
     def _may_carry(self, number: int) -> bool:
-        """Whether a turn's own fields go with the results it held: not if it lives on as another turn."""
+        """Whether the results take the fields of their turn: not if other parts of the turn remain as a turn."""
         return number >= 0 and (self._turns[number].role == "tool" or self._is_used_up(number))
 
     def _result_of(self, slot: _Slot) -> Result:
@@ -341,7 +340,7 @@ class _Pairing:
                 is_error=True,
                 kind=slot.call.kind,
             )
-        # A wire that knows only one kind of result does not say which kind of call it answers.
+        # A dialect with only one kind of result does not state the kind of the call.
         kind = slot.call.kind if result.kind == "function" else result.kind
         if result.call_id == slot.call_id and result.kind == kind:
             return result
@@ -406,9 +405,9 @@ def _is_equal(one: Result, other: Result) -> bool:
 
 
 def merge_turns(turns: Sequence[Turn]) -> tuple[tuple[Turn, ...], tuple[Repair, ...]]:
-    """One turn for each run of assistant turns and of tool turns, with an assistant's calls after all else it said.
+    """Merge each run of assistant turns and of tool turns into one turn, and move an assistant's calls to its end.
 
-    Wires of messages want their results directly after the calls: what a model said after a call stands before it
+    Dialects of messages require the results directly after the calls, so text that follows a call moves before it
     (rule `text_before_calls`). Merging itself is no repair.
     """
     merged: list[Turn] = []
@@ -438,7 +437,7 @@ def _join(turns: Sequence[Turn]) -> Turn:
         name=next((turn.name for turn in turns if turn.name is not None), None),
         item_id=next((turn.item_id for turn in turns if turn.item_id is not None), None),
         status=next((turn.status for turn in turns if turn.status is not None), None),
-        # A cache breakpoint covers all before it: of several in one turn only the last says something.
+        # A cache breakpoint covers everything before it: of several in one turn only the last has an effect.
         cache=next((turn.cache for turn in reversed(turns) if turn.cache is not None), None),
         extra=_join_extras([turn.extra for turn in turns if turn.extra is not None]),
     )
@@ -467,7 +466,7 @@ def _is_client_call(part: Part) -> bool:
 
 
 def bare_text(turn: Turn) -> str | None:
-    """What a message says that is a text and nothing more; None for any other turn, and for results."""
+    """The text of a turn that is one plain text and nothing more; None for any other turn, and for results."""
     if len(turn.parts) != 1 or turn.role == "tool":
         return None
     part = turn.parts[0]
@@ -486,7 +485,7 @@ def mark_error(text: str) -> str:
 
 
 def unmark_error(text: str) -> tuple[str, bool]:
-    """The text without the mark, and whether it had one."""
+    """The text without the error mark, and whether it had the mark."""
     if text.startswith(ERROR_MARK):
         return text[len(ERROR_MARK) :], True
     return text, False

@@ -1,11 +1,11 @@
-"""What a request says beside its conversation and its tools, as far as dialects differ in names alone.
+"""The settings of a request (all but its conversation and tools) that differ between dialects only in their names.
 
-A dialect gives one table, by which its settings are read and written (`SettingTable`). Only the fields that a request has are
-looked at. What differs in more than its name is the dialect's own affair.
+Each dialect has one table (`SettingTable`) that reads and writes its settings. The dialect itself handles settings that
+differ in more than their names.
 
-How much a model should think is said in a word (OpenAI) or in tokens (Anthropic). The words become budgets a client would have
-chosen itself; a budget becomes one of the three words that every reasoning model knows. `low`, `medium` and `high` survive the
-way there and back. Nothing here knows a model's own limits.
+Reasoning is requested by an effort word (OpenAI) or a budget of tokens (Anthropic). A word becomes a budget that a client
+would choose itself; a budget becomes one of the three words that every reasoning model knows. `low`, `medium` and `high`
+survive the round trip. This module does not know the limits of models.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ from dragoman.model.request import Effort, Request
 
 Reader = Callable[[Fields, str], object]
 
-# What these say is what happens anyway: nothing is lost with it.
+# Values that equal the default behaviour: dropping them loses nothing.
 _IDLE: Mapping[str, tuple[object, ...]] = {
     "choices": (0, 1),
     "frequency_penalty": (0,),
@@ -33,10 +33,10 @@ _IDLE: Mapping[str, tuple[object, ...]] = {
 
 
 def request_fields(body: bytes) -> dict[str, Raw]:
-    """The fields of a request.
+    """The fields of a request body.
 
     Raises:
-        RequestRefused: it is no JSON object in UTF-8.
+        RequestRefused: the body is not a JSON object in UTF-8.
     """
     try:
         body.decode("utf-8")
@@ -48,8 +48,9 @@ def request_fields(body: bytes) -> dict[str, Raw]:
 
 
 class SettingTable:
-    """`plain`: by its name on the wire the attribute that a setting is, and its reader. `others` are read alike, but
-    written by the dialect itself.
+    """The settings of one dialect. `plain` maps the name on the wire to the attribute of `Request` and its reader.
+
+    `others` has the same form; the table reads these settings, but the dialect writes them itself.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class SettingTable:
         self.fields = frozenset(self._readers)
 
     def read(self, fields: Fields) -> dict[str, object]:
-        """The attributes of a `Request` that these fields state. One that is null is not stated.
+        """The attributes of a `Request` that these fields state. A null field counts as absent.
 
         Raises:
             RequestRefused: a field has a value of another type.
@@ -87,7 +88,7 @@ class SettingTable:
 
 
 def put(fields: dict[str, object], name: str, value: object) -> None:
-    """Set a field, or take it out where there is nothing to say."""
+    """Set a field, or remove it if the value is None."""
     if value is None:
         fields.pop(name, None)
     else:
@@ -95,7 +96,10 @@ def put(fields: dict[str, object], name: str, value: object) -> None:
 
 
 def unsaid_noter(codes: Mapping[str, tuple[str, str]]) -> Callable[[Request, LossBook], None]:
-    """What declares settings for which a dialect has no field. `codes`: by attribute the code, and where a client says it."""
+    """Return a function that reports settings for which a dialect has no field as losses.
+
+    codes: for each attribute, the loss code and the client's field.
+    """
     values: Callable[[Request], tuple[object, ...]] = attrgetter(*codes)
     nothing = values(Request())
 
@@ -111,14 +115,14 @@ def unsaid_noter(codes: Mapping[str, tuple[str, str]]) -> Callable[[Request, Los
 
 
 def note_include(request: Request, book: LossBook, given: Iterable[str] = ()) -> None:
-    """Declare what a client wants beside the answer, but for what it is `given` anyway."""
+    """Report the `include` entries of a request as lost, except those that are `given` anyway."""
     wanted = [name for name in request.include if name not in given]
     if wanted:
         book.note("include", "include", ", ".join(wanted))
 
 
 def settle_user(request: Request, book: LossBook) -> str | None:
-    """The user of a request for a server that takes short ids only."""
+    """The user id of a request, shortened or dropped (a loss) if it is too long for strict servers."""
     user = request.user
     if user is None or short_user(user) == user:
         return user
@@ -131,22 +135,22 @@ _BUDGETS: Mapping[Effort, int] = {
     "medium": 8192,
     "high": 24_576,
     "xhigh": 32_768,
-    "max": 63_999,  # what Anthropic's first thinking models took at most
+    "max": 63_999,  # the maximum of Anthropic's first reasoning models
 }
-# Claude Code asks for 1024, 4000, 10000 and 31999 tokens where its user says to think, harder and hardest.
+# Claude Code sends budgets of 1024, 4000, 10000 and 31999 tokens, by how hard its user asks it to think.
 _LOW_BELOW = 4096
 _MEDIUM_BELOW = 16_384
 
 
 def budget_from_effort(effort: Effort) -> int | None:
-    """The budget for a word; None for `none`. A word nobody knows yet counts as `medium`."""
+    """The budget for an effort word; None for `none`. An unknown word counts as `medium`."""
     if effort == "none":
         return None
     return _BUDGETS.get(effort, _BUDGETS["medium"])
 
 
 def effort_from_budget(budget: int) -> Effort:
-    """The nearest word for a budget; `none` for no tokens at all."""
+    """The nearest effort word for a budget; `none` for a budget of zero."""
     if budget <= 0:
         return "none"
     if budget < _LOW_BELOW:

@@ -1,10 +1,10 @@
-"""An answer in the client's terms: the other end of what a request encoder did to its tools.
+"""Restores the calls of an answer: undoes the changes that a request encoder made to the client's tools.
 
-Wire names become (namespace, name), also those a model spelled its own way; calls of custom tools that were offered as
-functions become custom calls again, their input unwrapped while it streams; other client-run kinds that were offered as
-functions get their kind back. A name that no tool has passes unchanged: the client, or its loop, must see it to answer
-it. A custom call whose wrapper was never closed ends incomplete, and the finish is settled again without it. Events go
-in and come out in grammatical order; parts of other kinds are not touched.
+Wire names become (namespace, name) again, also names that the model wrote in its own spelling. Calls of custom tools that
+were offered as functions become custom calls, and their input is unwrapped while it streams. Other client-run kinds that
+were offered as functions get their kind back. A name that no tool has stays unchanged: the client must see it to answer
+the call. If the wrapper of a custom call is never closed, the call ends incomplete, and the finish reason is decided
+again without it. Events go in and come out in grammatical order; other parts are not changed.
 """
 
 from msgspec import structs
@@ -17,15 +17,15 @@ from dragoman.model.outcome import Choice, Outcome
 from dragoman.model.parts import CLIENT_KINDS, Call
 from dragoman.model.request import ToolRef
 
-# Kinds that the client runs itself. The others are run by providers, whose wires name the kind.
+# Kinds that the client runs itself. Providers run the others, and their wires state the kind.
 _CLIENT_KINDS = CLIENT_KINDS | {"custom"}
 
-# Of most events, and there are many, only the type is looked at.
+# Events of all other types pass without further checks.
 _TOUCHED = frozenset({InputDelta, PartStarted, PartEnded, Finished})
 
 
 class Restorer:
-    """One per answer. `feed` gives what the client is to see of an event."""
+    """Restores one answer. `feed` takes an event and returns the events for the client."""
 
     def __init__(self, names: NameMap) -> None:
         self._names = names
@@ -33,13 +33,13 @@ class Restorer:
         self._wrapped: dict[int, tuple[Unwrapper, list[str]]] = {}
         self._choices: dict[int, int] = {}
         self._complete: set[int] = set()  # choices with a call to run
-        self._demoted: set[int] = set()  # choices with a call that only its wrapper shows to be cut
+        self._demoted: set[int] = set()  # choices with a call whose wrapper was cut
 
     def __call__(self, event: Event) -> tuple[Event, ...]:
         return self.feed(event)
 
     def passes(self, part: int) -> bool:
-        """Whether deltas of this part are seen as they come."""
+        """Whether deltas of this part pass unchanged."""
         return part not in self._wrapped
 
     def feed(self, event: Event) -> tuple[Event, ...]:
@@ -96,7 +96,7 @@ class Restorer:
         else:
             text = emitted + unwrapper.finish()
         if unwrapper.is_cut:
-            # It is a cut call, whatever the provider says of it, and must not be run.
+            # The call was cut, even if the provider says it is complete, and must not be run.
             call = structs.replace(call, status="incomplete")
             self._demoted.add(choice)
         self._count(call, choice)
@@ -117,7 +117,7 @@ class Restorer:
 
 
 def restore_whole(outcome: Outcome, names: NameMap) -> Outcome | None:
-    """The same for a whole answer; None if a call of it must be unwrapped. The same object where no name changes."""
+    """Restore a whole answer; None if one of its calls must be unwrapped. Returns the same object if no name changes."""
     choices: list[Choice] = []
     is_same = True
     for choice in outcome.choices:

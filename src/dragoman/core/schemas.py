@@ -1,18 +1,18 @@
-"""Tool schemas as a target accepts them, and the tool that a call without a name means.
+"""Changes tool schemas so that a target accepts them, and finds the tool of a call without a name.
 
 `fix_schema` changes only what a target refuses: a missing type or `properties` at the top, Google's upper-case types,
-keywords the target does not know, keywords that are null and, where its rules ask for it, local `$ref`s. It walks
-schemas, not JSON: the values of `enum`, `const`, `default` and `examples` and the names of properties are never
-touched, whatever they look like. A schema that needs no change keeps its exact bytes.
+keywords that the target does not know, keywords that are null and, if its rules require it, local `$ref`s. It walks
+schemas, not JSON: the values of `enum`, `const`, `default` and `examples` and the names of properties never change. A
+schema that needs no change keeps its exact bytes.
 
-A strict flag is a promise about the schema. One that is not closed at every level makes targets answer 400, so the
-schema is closed (`close_strict`) or the flag is taken back; either is said in the notes. This module does not know
-which target has which rules.
+Targets answer 400 to a strict tool whose schema is not closed at every level, so either the schema is closed
+(`close_strict`) or the strict flag is set to false; the notes report both. This module does not know which target has
+which rules.
 
-`resolve_name` concludes the name of a call whose name never came from the tools that were offered. One tool was offered:
-that one. Several: the only one whose schema the finished arguments satisfy. An operator may choose the positional rule
-instead: the n-th call is the n-th tool. Otherwise there is no answer, and the caller says so. `satisfies` is a small check,
-not a validator: it knows the keywords that distinguish tools and ignores the others.
+`resolve_name` finds the name of a call whose name never came, among the offered tools. If one tool was offered, it is that
+tool; if several, the only tool whose schema the finished arguments satisfy. An operator may choose the positional rule
+instead: the n-th call is the n-th tool. Otherwise the result is None, and the caller reports that. `satisfies` is a small
+check, not a validator: it knows the keywords that distinguish tools and ignores the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,18 +26,18 @@ from dragoman.errors import MalformedJson
 from dragoman.model.request import Tool
 
 EMPTY_SCHEMA = Raw(b'{"type":"object","properties":{}}')
-"""The schema of a tool without arguments, and of one whose schema cannot be used."""
+"""The schema of a tool without arguments, and of a tool whose schema is unusable."""
 
-# Deeper sub-schemas are left as they are. Real ones end at ten or so; this keeps recursion far from Python's limit.
+# Deeper sub-schemas stay unchanged. Real schemas end at ten or so; this keeps recursion far from Python's limit.
 MAX_DEPTH = 64
-# JSON nested deeper than this is no schema, and writing it again could exceed Python's recursion limit.
+# JSON nested deeper than this is not a real schema, and encoding it could exceed Python's recursion limit.
 MAX_NESTING = 200
-# References may double a schema at every level. No target takes a schema of this many characters; past it they stay.
+# References may double a schema at every level. No target accepts a schema of this many characters; further references stay.
 MAX_INLINED = 262_144
 
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 
-# Where sub-schemas stand: as the value itself, in a list, or under names that are not keywords.
+# Keywords that hold sub-schemas: as the value itself, in a list, or under names that are not keywords.
 _ONE = frozenset(
     {
         "additionalItems",
@@ -58,24 +58,24 @@ _MANY = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 _NAMED = frozenset(
     {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
 )
-# Here everybody writes `true` and `false`; in other places validators stumble over boolean schemas.
+# Keywords for which `true` and `false` are common; elsewhere some validators fail on boolean schemas.
 _BOOLEAN = frozenset(
     {"additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties"}
 )
-# Keywords whose null is a value and not an absence.
+# Keywords for which null is a value.
 _NULLABLE = frozenset({"const", "default", "example"})
-# A schema with none of these says nothing about its value, which strict targets refuse.
+# A schema with none of these keywords does not restrict its value; strict targets refuse such a schema.
 _SHAPES = frozenset({"$ref", "allOf", "anyOf", "const", "enum", "oneOf", "type"})
 
 _Schema = dict[str, object]
 
 
 class SchemaRules(Struct, frozen=True, cache_hash=True):
-    """What one target asks of a schema.
+    """The rules of one target for schemas.
 
-    drop: keywords it refuses. require_object: the top must be an object with properties. close_strict: make a strict
-    schema closed where that is possible instead of taking the flag back. inline_refs: it knows no `$ref`.
-    not_strict: keywords it refuses in strict schemas only; one of them takes the flag back.
+    drop: keywords that it refuses. require_object: the top must be an object with properties. close_strict: close a
+    strict schema, if possible, instead of setting the strict flag to false. inline_refs: the target does not know `$ref`.
+    not_strict: keywords that it refuses in strict schemas only; each of them sets the flag to false.
     """
 
     drop: frozenset[str] = frozenset({"$schema", "$id", "$comment", "ref"})
@@ -91,10 +91,10 @@ DEFAULT_RULES = SchemaRules()
 def fix_schema(
     schema: Raw | None, rules: SchemaRules = DEFAULT_RULES, *, strict: bool | None = None
 ) -> tuple[Raw, bool | None, tuple[str, ...]]:
-    """The schema to send, the strict flag to send with it, and what was changed.
+    """The schema to send, the strict flag to send with it, and notes about the changes.
 
-    The flag comes back as it came, or False where it was true and cannot be kept: some targets take a missing flag
-    for true.
+    The flag stays unchanged, or becomes False if it was true and the schema cannot be strict. (Some targets treat a
+    missing flag as true.)
     """
     notes: list[str] = []
     fixed = _read(schema, notes)
@@ -107,7 +107,7 @@ def fix_schema(
         fixed = _close(fixed, notes)
     out = schema if schema is not None and not notes else raw(fixed)
     if schema is None:
-        notes.clear()  # a tool without a schema loses nothing by getting an empty one
+        notes.clear()  # an empty schema for a tool without one is no change to report
     if strict:
         reason = _why_not_strict(fixed, rules)
         if reason:
@@ -140,7 +140,7 @@ def _read(schema: Raw | None, notes: list[str]) -> _Schema:
 def _fix(
     schema: _Schema, rules: SchemaRules, notes: list[str], where: str = "", depth: int = 0
 ) -> _Schema:
-    """Drop and rewrite keywords here and in every schema below."""
+    """Drop and rewrite keywords in this schema and in every sub-schema."""
     out: _Schema = {}
     for key, value in schema.items():
         if key in rules.drop:
@@ -166,7 +166,7 @@ def _fix(
 
 
 def _spell_type(value: object) -> object:
-    """Google's spelling (`OBJECT`) as JSON Schema's; anything else as it is."""
+    """Google's spelling of a type (`OBJECT`) as JSON Schema's; any other value unchanged."""
     if isinstance(value, str):
         return value.lower() if value.lower() in _TYPES else value
     if isinstance(value, list):
@@ -189,9 +189,9 @@ def _as_object(schema: _Schema, notes: list[str]) -> _Schema:
 
 
 def _close(schema: _Schema, notes: list[str], where: str = "", depth: int = 0) -> _Schema:
-    """Close every object that does not say it is open: no other properties, all of them required.
+    """Close every object that is not explicitly open: no other properties, and all properties required.
 
-    A property that was optional becomes nullable, so that a model can still leave it out.
+    An optional property becomes nullable, so that a model can still omit its value.
     """
     out = dict(schema)
     properties = out.get("properties")
@@ -234,7 +234,7 @@ def _nullable(value: object) -> object:
 
 
 def _why_not_strict(schema: _Schema, rules: SchemaRules) -> str:
-    """Why a target would refuse the schema as strict; empty if it would not."""
+    """The reason why a target would refuse the schema as strict; empty if it would accept it."""
     waiting: list[tuple[str, _Schema]] = [("", schema)]
     while waiting:
         where, here = waiting.pop()
@@ -271,7 +271,7 @@ def _required(schema: _Schema) -> set[str]:
 
 
 def _below(schema: _Schema) -> Iterator[tuple[str, str, object]]:
-    """The sub-schemas of one schema: their keyword, their path from here, themselves."""
+    """The sub-schemas of one schema: (keyword, path from this schema, sub-schema)."""
     for key, value in schema.items():
         if key in _MANY and isinstance(value, list):
             for index, item in enumerate(cast("list[object]", value)):
@@ -284,7 +284,7 @@ def _below(schema: _Schema) -> Iterator[tuple[str, str, object]]:
 
 
 def _map(schema: _Schema, visit: Callable[[object, str, str], object]) -> _Schema:
-    """The schema with each sub-schema replaced by `visit(sub-schema, its keyword, its path from here)`."""
+    """The schema with each sub-schema replaced by `visit(sub-schema, keyword, path from this schema)`."""
     new = {step: visit(value, key, step) for key, step, value in _below(schema)}
     out: _Schema = {}
     for key, value in schema.items():
@@ -298,7 +298,7 @@ def _map(schema: _Schema, visit: Callable[[object, str, str], object]) -> _Schem
 
 
 def _measure(value: object) -> tuple[int, int]:
-    """About how many characters a value takes to write, and how deeply it is nested."""
+    """The approximate number of characters of a value's JSON, and how deeply the value is nested."""
     size = deepest = 0
     waiting: list[tuple[object, int]] = [(value, 0)]
     while waiting:
@@ -315,7 +315,7 @@ def _measure(value: object) -> tuple[int, int]:
 
 
 class _Inliner:
-    """Replaces local references by what they refer to. A recursive one, or one too many, stays with its target."""
+    """Replaces local references by their targets. Recursive references, and those beyond the size limit, stay."""
 
     def __init__(self, root: _Schema, notes: list[str]) -> None:
         self._root = root
@@ -367,7 +367,7 @@ class _Inliner:
 
 
 def resolve(document: object, reference: str) -> object:
-    """What a local `$ref` (`#`, `#/$defs/Name`) points at; None if it points outside the document or at nothing."""
+    """The target of a local `$ref` (`#`, `#/$defs/Name`); None if it is outside the document or does not exist."""
     if not reference.startswith("#"):
         return None
     path = reference[1:]
@@ -386,10 +386,10 @@ def resolve(document: object, reference: str) -> object:
     return here
 
 
-# A schema may refer to itself, and alternatives multiply: past MAX_DEPTH and this nothing is satisfied.
+# A schema may refer to itself, and alternatives multiply: a check that exceeds this or MAX_DEPTH fails.
 MAX_STEPS = 10_000
 
-# Tools that providers run are never called by name through a client's call.
+# Providers run these tools: a client's call never names them.
 _PROVIDER_KINDS = frozenset(
     {
         "web_search",
@@ -410,7 +410,7 @@ def resolve_name(
     position: int,
     rule: Literal["schema", "positional"] = "schema",
 ) -> str | None:
-    """The name of the tool that a nameless call means. `position` counts the calls of the answer before it."""
+    """The name of the tool that a nameless call means, or None. `position`: the number of earlier calls in the answer."""
     callable_tools = [tool for tool in tools if tool.kind not in _PROVIDER_KINDS and tool.name]
     if len(callable_tools) == 1:
         return callable_tools[0].name
@@ -422,13 +422,14 @@ def resolve_name(
 
 
 def satisfies(schema: object, value: object) -> bool:
-    """Whether a plain JSON value satisfies a plain JSON schema, as far as the known keywords go."""
+    """Whether a plain JSON value satisfies the known keywords of a plain JSON schema."""
     return _Check(schema).satisfies(schema, value, 0)
 
 
 def without_nulls(schema: object, value: object) -> object:
-    """The value less every null of an optional member that may not be null. Models write one for what they do not give:
-    strict modes have them name all members.
+    """The value without the nulls of optional members that may not be null.
+
+    Models write null for members that they want to omit: strict modes make them name all members.
     """
     return _Check(schema).without_nulls(schema, value, 0)
 
@@ -448,7 +449,7 @@ def _fits(tool: Tool, arguments: str) -> bool:
 
 
 class _Check:
-    """One check: what references refer to, and how many steps it may still take."""
+    """One check: the document for references, and the number of steps left."""
 
     def __init__(self, root: object) -> None:
         self._root = root
@@ -498,7 +499,7 @@ class _Check:
             or name in needed
             or name not in named
             or self.satisfies(named[name], None, depth + 1)
-            or self._steps < 0  # it could not be decided
+            or self._steps < 0  # undecided: out of steps
         }
 
     def _combines(self, schema: _Schema, value: object, depth: int) -> bool:

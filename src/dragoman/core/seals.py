@@ -1,10 +1,10 @@
-"""Seals (signatures, encrypted reasoning) in the one opaque string that a wire has for them.
+"""Packs seals (signatures, encrypted reasoning) into the one opaque string that a dialect has for them, and unpacks them.
 
-A provider's own seal travels as the very string it came as. Seals of another family, or several at once, ride in an
-envelope, `dgm1.` + base64url of JSON, so that a client of any dialect carries them back to us unknowing. What is
-inside goes back only to its own family: `split_family` says which.
+A single seal of the dialect's own kind is sent as the string that was received. Seals of another family, or several at
+once, are sent in an envelope, `dgm1.` + base64url of JSON, which any client sends back unchanged. Each seal goes only to
+the provider family that made it (`split_family`).
 
-Nothing here raises, and no message ever shows a seal.
+No function here raises, and no message ever shows a seal.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -40,7 +40,7 @@ def seals_from_encrypted(text: str | None) -> tuple[Seal, ...]:
 def seal_to_signature(seals: Iterable[Seal], item_id: str | None = None) -> str | None:
     """The string for Anthropic's `signature`; None without seals.
 
-    `item_id` is the item they were made for: a block has no place for it, and OpenAI wants it back with its seal.
+    `item_id` is the id of the sealed item: a Messages block has no field for it, and OpenAI requires it with the seal.
     """
     bound = [
         Seal(seal.kind, seal.data, seal.item_id or item_id) if seal.kind == "encrypted" else seal
@@ -67,7 +67,7 @@ def _pack(seals: tuple[Seal, ...], native: SealKind) -> str | None:
     if not seals:
         return None
     only = seals[0]
-    # A native seal that is empty or looks like our envelope would not come back as itself.
+    # A native seal that is empty or begins like the envelope would not be unpacked as itself.
     if len(seals) == 1 and only.kind == native and only.data and not only.data.startswith(ENVELOPE):
         return only.data
     content = dumps(

@@ -1,16 +1,16 @@
-"""Values that nobody outside may read, and what hides them in a text: exactly these values, wherever they stand.
+"""Secret values, and the functions that hide them in texts.
 
-    credentials   keys, tokens, passwords: hidden from `MIN_CREDENTIAL` characters on
-    others        values of headers, variables, arguments and queries, which may be secret: from `MIN_OTHER` on
+    credentials   keys, tokens, passwords: hidden if they have at least `MIN_CREDENTIAL` characters
+    others        values of headers, variables, arguments and queries, which may be secret: at least `MIN_OTHER`
 
-A value is found as it is and as the ways of writing text escape it, character by character: JSON (`\\u0026`, `\\/`), HTML
-(`&amp;`), addresses (`%26`). A credential is found in base64 too, as HTTP's basic authentication has it. A short value
-is hidden only where it stands alone: `test` is not hidden in `latest`.
+`Secrets` finds a value unescaped and escaped, character by character: JSON (`\\u0026`, `\\/`), HTML (`&amp;`), addresses
+(`%26`). It also finds a credential in base64, the form of HTTP's basic authentication. A short value is hidden only
+as a whole word: `test` is not hidden in `latest`.
 
-Beside the known values, `redact` hides what looks like a credential or a seal, by names and by shapes, for log lines and debug
-output only; what is served is never changed so. It errs on the side of hiding.
+`redact` hides text that looks like a credential or a seal, by names and by shapes. It is for log lines and debug output
+only, never for answers, and may hide too much.
 
-The search is linear, but it is one over the whole text: it is for errors and log lines, not for answers.
+The search takes linear time but scans the whole text: use it for errors and log lines, not for answers.
 """
 
 import re
@@ -27,11 +27,11 @@ from dragoman.model.outcome import ErrorInfo
 
 HIDDEN = "[redacted]"
 
-# Keys of local servers are words such as `none`; shorter ones protect nothing, and hiding them would garble every text.
+# Keys of local servers are words such as `none`; shorter keys protect nothing, and hiding them would garble every text.
 MIN_CREDENTIAL = 4
 # `true`, `debug`, `json` and other words that settings consist of are shorter.
 MIN_OTHER = 8
-# Below this a value may be a part of an ordinary word.
+# Characters. A shorter value may be part of an ordinary word.
 _LONG = 16
 
 _NAMED = {'"': "&quot;", "&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -49,14 +49,14 @@ _ESCAPES = {
 
 
 class Secrets:
-    """Values to hide. Made once for a configuration, used for every error."""
+    """Values to hide. Built once per configuration and used for every error."""
 
     __slots__ = ("_pattern", "credentials", "others")
 
     def __init__(self, credentials: Iterable[str] = (), others: Iterable[str] = ()) -> None:
         self.credentials = frozenset(each for each in credentials if len(each) >= MIN_CREDENTIAL)
         self.others = frozenset(each for each in others if len(each) >= MIN_OTHER)
-        # The longest first: one may be the beginning of another.
+        # The longest first: one value may be the beginning of another.
         forms = sorted(self._forms(), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(_pattern_of, forms))) if forms else None
 
@@ -67,11 +67,11 @@ class Secrets:
         return Secrets(self.credentials | more.credentials, self.others | more.others)
 
     def hide(self, text: str) -> str:
-        """The text with `HIDDEN` in the place of every one of them."""
+        """The text with every secret replaced by `HIDDEN`."""
         return text if self._pattern is None else self._pattern.sub(HIDDEN, text)
 
     def hide_bytes(self, data: bytes) -> bytes:
-        """The same for bytes that are mostly text; all other bytes stay as they are."""
+        """`hide` for bytes that are mostly text; bytes that are not UTF-8 stay unchanged."""
         if self._pattern is None:
             return data
         text = data.decode("utf-8", "surrogateescape")
@@ -79,7 +79,7 @@ class Secrets:
         return data if hidden == text else hidden.encode("utf-8", "surrogateescape")
 
     def hide_error(self, error: ErrorInfo) -> ErrorInfo:
-        """The same error; what the upstream said of it is still JSON."""
+        """The error without secrets; `raw` is still JSON."""
         if self._pattern is None:
             return error
         raw = None if error.raw is None else Raw(self.hide_bytes(bytes(error.raw)))
@@ -104,7 +104,7 @@ NO_SECRETS = Secrets()
 
 
 def header_credentials(value: str) -> Iterator[str]:
-    """What a header's value lets in with: `Bearer x` is `x`, `Basic …` the pair in it and its password."""
+    """The credentials in a header's value: `x` for `Bearer x`; for `Basic …` also the decoded pair and its password."""
     scheme, space, rest = value.partition(" ")
     if not space:
         return
@@ -119,7 +119,7 @@ def header_credentials(value: str) -> Iterator[str]:
 
 
 def url_credentials(url: str) -> Iterator[str]:
-    """What an address lets in with: its password, or a user name that stands in the place of one; as written and as meant."""
+    """The credentials in an address: its password, or its user name if it has no password; percent-encoded and decoded."""
     try:
         parts = urlsplit(url)
     except ValueError:  # such an address is refused elsewhere
@@ -133,10 +133,10 @@ def url_credentials(url: str) -> Iterator[str]:
 
 
 def url_others(url: str, *, has_path: bool = False) -> Iterator[str]:
-    """What else an address holds that may be secret: its user, the values of its query and fragment, and its path.
+    """Other parts of an address that may be secret: its user, its fragment, the values of its query, and long path parts.
 
-    Of the path only long parts that are no known words: a short one is the name of something, which errors have to say.
-    has_path: its path is a database or a file, and counts not at all.
+    Short parts of the path are names that error messages need.
+    has_path: the path is a database or a file, and none of it is secret.
     """
     try:
         parts = urlsplit(url)
@@ -158,15 +158,15 @@ def _pattern_of(value: str) -> str:
 
 
 def _letter(letter: str) -> str:
-    """One character in any of the ways it may be written in."""
+    """A pattern for one character in all its escaped forms."""
     code = ord(letter)
     if letter.isascii() and letter.isalnum():
-        return letter  # nobody escapes these
+        return letter  # these are never escaped
     forms = [re.escape(letter)]
     if letter in _ESCAPES:
         forms.insert(0, rf"\\{re.escape(_ESCAPES[letter])}")
     if letter == " ":
-        forms.append(r"\+")  # of a query
+        forms.append(r"\+")  # in a query
     if letter in _NAMED:
         forms.append(_NAMED[letter])
     if code < 0x80:
@@ -182,8 +182,8 @@ def _letter(letter: str) -> str:
 
 # --- by names and shapes -----------------------------------------------------------------------------------------------
 
-# Members of JSON (or of a Python dict's repr, or of a query) whose values nobody may read: credentials, and the seals
-# that providers put around reasoning. A cut value has no closing quote; `<key>` in our own messages is none.
+# Members of JSON (or of a Python dict's repr, or of a query) whose values are secret: credentials, and the seals of
+# reasoning. A cut value has no closing quote; `<key>` in our own messages is not a secret.
 _HIDDEN_NAMES = (
     r"(?:api[_-]?key|x-api-key|authorization|proxy-authorization|access[_-]?token|refresh[_-]?token|id[_-]?token"
     r"|client[_-]?secret|password|secret|token|cookie|signature|thought_?signature|encrypted_content"
@@ -206,7 +206,7 @@ _SECRET_SHAPE = re.compile(
 
 
 def clean(text: str, limit: int) -> str:
-    """One line of printable text of at most `limit` characters: what is not printable is escaped, what is too long cut."""
+    """One line of at most `limit` characters: cuts the rest and escapes characters that are not printable."""
     if len(text) > limit:
         text = text[:limit] + "…"
     if text.isprintable():
@@ -219,12 +219,12 @@ def _escaped(letter: str) -> str:
 
 
 def redact(text: str) -> str:
-    """The text with everything hidden that looks like a credential or a seal."""
+    """The text with everything that looks like a credential or a seal hidden."""
     return _SECRET_SHAPE.sub(HIDDEN, _SECRET_MEMBER.sub(rf"\1{HIDDEN}", text))
 
 
 def redact_json(value: object, name: str = "") -> object:
-    """A value of JSON with the same hidden, still JSON: what is hidden is a string. `name`: of the member it is."""
+    """`redact` for a JSON value; the result is still JSON. `name`: the name of the member that has the value."""
     if isinstance(value, str):
         return HIDDEN if _SECRET_NAME.fullmatch(name) else _redact_string(value)
     if isinstance(value, dict):
@@ -236,7 +236,7 @@ def redact_json(value: object, name: str = "") -> object:
 
 
 def _redact_string(text: str) -> str:
-    """As `redact`. The text may be JSON itself, such as the arguments of a call, and stays so."""
+    """Like `redact`, but text that is JSON itself, such as the arguments of a call, stays JSON."""
     return _SECRET_SHAPE.sub(HIDDEN, _SECRET_MEMBER.sub(_hide_member, text))
 
 

@@ -1,16 +1,17 @@
-"""One part at a time: takes parts that overlap apart, without delaying the first.
+"""Orders events so that the parts of a choice do not overlap, without delaying the first part.
 
 Several clients merge or mis-parse deltas that alternate between two calls, and Messages blocks must not overlap at all.
 In each choice the first open part is LIVE and its events pass at once. A part that starts meanwhile is HELD: its events
-wait. When the live part ends, the held ones follow in the order they started; the first that is still open goes live.
+wait. When the live part ends, the held parts follow in the order in which they started; the first that is still open
+becomes live.
 
     PartStarted --nothing live in its choice--> LIVE --PartEnded--> gone, and the next held part follows
         '-------another part is live----------> HELD --its turn, still open--> LIVE
-                                                 '-----its turn, already ended--> given whole, gone
+                                                 '-----its turn, already ended--> emitted whole, gone
 
-Choices do not wait for each other. The output is grammatical: where a part of another choice overtakes a held one the
-parts are numbered anew. A grammatical input has ended every part before its choice's Finished and before Failed, so
-nothing is held by then. Holding keeps no more text than the decoder, which keeps every part until it ends.
+Choices do not wait for each other. The output is grammatical: if a part of another choice overtakes a held part, the
+parts are renumbered. A grammatical input ends every part before its choice's Finished and before Failed, so nothing is
+held by then. Held events need no more memory than the decoder, which keeps every part until it ends.
 """
 
 from collections import deque
@@ -39,13 +40,13 @@ _AboutPart = Delta | Progress | Noticed | PartEnded
 PASSING: frozenset[type[Event]] = frozenset(
     (*get_args(Delta), Progress, UsageReported, LimitsReported, Noticed, Started)
 )
-"""What needs no thought while a Serializer is idle: everything but the events that open or end something."""
+"""The events that an idle Serializer passes unchanged: all but those that start or end a part, a choice or the answer."""
 
 
 class Serializer:
-    """Stands in front of an encoder. Give it every event of one answer; write what it gives back.
+    """Reorders the events of one answer for an encoder: feed it every event and write the events that it returns.
 
-    While `is_idle`, it gives events of the classes in `PASSING` back as they are: a caller in a hurry need not ask.
+    While `is_idle`, it returns events of the classes in `PASSING` unchanged, so a caller may skip the call for speed.
     """
 
     __slots__ = ("_choice", "_count", "_held", "_live", "_numbers", "_waiting", "is_idle")
@@ -68,7 +69,7 @@ class Serializer:
         if self.is_idle and type(event) in PASSING:
             return (event,)
         match event:
-            # Those that an idle Serializer is asked about come first: a case costs as much as all before it.
+            # The cases that an idle Serializer reaches come first: a case costs as much as all cases before it.
             case PartStarted():
                 return self._start(event)
             case PartEnded():
@@ -111,7 +112,7 @@ class Serializer:
         return tuple(out)
 
     def _release(self, choice: int, waiting: deque[PartStarted], out: list[Event]) -> None:
-        """Give held parts until one is still open; that one goes live."""
+        """Emit held parts up to and including the first that is still open, which becomes live."""
         while waiting and choice not in self._live:
             start = waiting.popleft()
             out.append(self._announce(start))

@@ -1,7 +1,7 @@
-"""What the writer of an answer notes for the store: how it began, what it says, and how it ends.
+"""Notes for the store: how an answer began, its events, and how it ended.
 
-Encoders and the relay note it while they write, so that nobody reads what they wrote. The frames that end a stream wait
-until the answer is stored; if it cannot be stored, `AnswerEnd.fail` encodes a failure in their place.
+Encoders and the relay take these notes while they write, so that the store need not parse their output. The frames that
+end a stream are held until the answer is stored; if storing fails, `AnswerEnd.fail` encodes a failure in their place.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ from dragoman.model.parts import Call, Part, Result
 
 TerminalStatus = Literal["completed", "incomplete", "failed", "cancelled"]
 
-# A part is whole in the event that ends it: its deltas are not needed.
+# The deltas are not needed: PartEnded has the whole part.
 _KEPT: frozenset[type[Event]] = frozenset(
     {Started, PartStarted, PartEnded, Finished, UsageReported, Completed, Failed}
 )
@@ -36,9 +36,9 @@ _KEPT: frozenset[type[Event]] = frozenset(
 class AnswerEnd(Struct, frozen=True, kw_only=True, gc=False):
     """How an answer ended.
 
-    body: the whole answer as a body, which is what a later GET returns. open_calls: the ids of the calls whose results the
-    client owes. items: the ids of its items. frames: those that end a stream. fail: encodes a failure to be sent in their
-    place; None where they say a failure already.
+    body: the whole answer as a body, which a later GET returns. open_calls: the ids of the calls that wait for results of
+    the client. items: the ids of the answer's items. frames: the frames that end a stream. fail: encodes a failure to send
+    in their place; None if the frames report a failure already.
     """
 
     id: str
@@ -51,11 +51,11 @@ class AnswerEnd(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoreNotes:
-    """Of one answer of one upstream.
+    """The notes of one answer of one upstream.
 
-    `response_id`: what was sent at the beginning. Where we wrote the answer, `opening` makes the object that was sent with
-    it, and `end` is how the answer ended. Where it was relayed, both stand in the upstream's own frames: `first_frame` and
-    `last_frame`.
+    `response_id`: the id that was sent at the beginning. For an encoded answer, `opening` builds the response object that
+    was sent with the id, and `end` describes the end. For a relayed answer, the upstream's own frames hold both:
+    `first_frame` and `last_frame`.
     """
 
     __slots__ = (
@@ -72,17 +72,17 @@ class StoreNotes:
         self._outcome: Outcome | None = None
 
     def begin(self, response_id: str, opening: Callable[[], bytes]) -> None:
-        """An encoder has begun the answer. It may also go on with one that was relayed so far."""
+        """An encoder has begun the answer, or continues an answer that was relayed so far."""
         if not self.response_id:
             self.response_id = response_id
             self.opening = opening
 
     def take(self, events: Iterable[Event]) -> None:
-        """Events of a stream have been written."""
+        """Note events of a stream that have been written."""
         self._events += [event for event in events if type(event) in _KEPT]
 
     def take_frame(self, raw: bytes, events: Sequence[Event]) -> None:
-        """A frame of the upstream's was passed on, with these events."""
+        """Note a frame of the upstream that was relayed, with its events."""
         self.take(events)
         for event in events:
             if isinstance(event, Started):
@@ -92,15 +92,15 @@ class StoreNotes:
                 self.last_frame = raw
 
     def take_body(self, outcome: Outcome) -> None:
-        """A body of the upstream's is passed on."""
+        """Note a body of the upstream that is relayed."""
         self._outcome = outcome
 
     def outcome(self) -> Outcome:
-        """What was taken amounts to."""
+        """The whole answer, from the noted events or body."""
         return fold(self._events) if self._outcome is None else self._outcome
 
     def hide(self, hide: Callable[[bytes], bytes]) -> None:
-        """Remove secrets from the end, as from what is sent."""
+        """Remove secrets from the noted end, as from the bytes that are sent."""
         self.last_frame = hide(self.last_frame)
         end = self.end
         if end is not None:
@@ -131,6 +131,6 @@ def open_calls(parts: Iterable[Part]) -> list[Call]:
 
 
 def open_call_ids(outcome: Outcome) -> tuple[str, ...]:
-    """The ids of such calls of an answer."""
+    """The ids of the open calls in choice 0 of an answer."""
     parts = [part for choice in outcome.choices if choice.index == 0 for part in choice.parts]
     return tuple([call.call_id for call in open_calls(parts)])

@@ -1,8 +1,8 @@
 """Halves of a character: a surrogate pair whose two escapes arrive in different deltas.
 
-A server that cuts its text by UTF-16 units sends `"\\ud83d"` and then `"\\ude00"`. The first half has no UTF-8 and must
-not be emitted; it waits for the other. A half whose partner never comes is U+FFFD; in a call's input it is a fault. Only text in which a decoder met a
-surrogate needs these functions: JSON readers refuse such text on their fast path, so other deltas never come here.
+A server that cuts its text by UTF-16 units sends `"\\ud83d"` and then `"\\ude00"`. UTF-8 cannot encode the first half, so
+it is held until the second arrives. A half that stays alone becomes U+FFFD; in a call's input it is an error. Only text
+with a surrogate needs these functions: fast JSON decoders refuse such text, so other deltas never come here.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _SLICE = 65_536  # characters
 def join_halves(held: str, text: str) -> tuple[str, str]:
     """The text that can be emitted, and the half to hold for the next call (empty if none).
 
-    `held` is what the call before gave back. At the end of the part, emit `replace_lone(held)`.
+    `held` is the half that the previous call returned. At the end of the part, emit `replace_lone(held)`.
     """
     whole = held + text
     if whole and _is_first_half(whole[-1]):
@@ -25,7 +25,7 @@ def join_halves(held: str, text: str) -> tuple[str, str]:
 
 
 def join_exactly(held: str, text: str) -> tuple[str, str]:
-    """The same for a call's input, where nothing may stand for what was sent.
+    """`join_halves` for a call's input, in which U+FFFD may not replace anything.
 
     Raises:
         MalformedJson: a half has no other half.
@@ -47,7 +47,7 @@ def _is_first_half(character: str) -> bool:
 
 
 def replace_lone(text: str) -> str:
-    """The text with its surrogate pairs made characters and every lone half made U+FFFD."""
+    """The text with each surrogate pair as one character and each lone half as U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ def _replaced(text: str) -> str:
 
 
 def _slices(text: str) -> Iterator[str]:
-    """Pieces of a text that cut no pair in two. Each lone half takes the decoder half a microsecond, all of them in one call."""
+    """Slices of a text that cut no pair in two. A lone half costs half a microsecond: slices keep each call short."""
     start = 0
     while start < len(text):
         end = start + _SLICE

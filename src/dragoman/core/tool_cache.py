@@ -1,8 +1,8 @@
-"""Tools that were read before: clients send the same list with every request of a session, up to hundreds of kilobytes.
+"""Caches for tools: clients send the same list with every request of a session, up to hundreds of kilobytes.
 
-`remembered` keeps what a reader made of the same bytes; `CachedTools` is a tuple of tools that remembers what was made of it in
-turn (names, the list as a target is sent it). Both only save work: whatever comes out equals what would have been made
-anew, so it must be a function of the bytes, the tools and the key alone, and nobody may change it.
+`remembered` caches the result of a reader by the bytes it read; `CachedTools` is a tuple of tools that caches values derived
+from it (names, the encoded list for a target). Both only save work, so a cached value must depend on the bytes, the tools
+and the key alone, and must never be changed.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -16,12 +16,12 @@ from dragoman.model.request import Tool
 
 T = TypeVar("T")
 
-# Distinct lists of tools in use at a time: agents at work, with their subagents. With the next constant this bounds what
-# the sources take to 16 MiB in each dialect.
+# Distinct lists of tools in use at a time: agents and their subagents. With the next constant this bounds the cached
+# bytes to 16 MiB in each dialect.
 MAX_LISTS = 64
-# Coding agents send 60 to 100 KiB, with many MCP servers twice that. Longer lists are read each time.
+# Bytes. Coding agents send 60 to 100 KiB, with many MCP servers twice that. Longer lists are not cached.
 MAX_SOURCE = 262_144
-# A list is written for a handful of targets; a caller whose keys never repeat must not fill the memory.
+# A list is encoded for a handful of targets; a caller whose keys never repeat must not fill the memory.
 MAX_MADE = 32
 
 
@@ -29,7 +29,7 @@ _NOTHING = object()
 
 
 class CachedTools(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slot with a value
-    """A tuple of tools, equal to the plain one. `made` is for `made_of` alone."""
+    """A tuple of tools, equal to the plain tuple. Only `made_of` uses `made`."""
 
     made: dict[Hashable, object]
 
@@ -38,11 +38,11 @@ class CachedTools(tuple[Tool, ...]):  # noqa: SLOT001 -- a tuple can have no slo
 
 
 def remembered(read: Callable[[Raw], T]) -> Callable[[Raw], T]:
-    """The same reader, which looks at the same bytes once. What it raises is raised each time."""
+    """A reader that caches its results by the bytes. Exceptions are not cached."""
 
     @lru_cache(MAX_LISTS)
     def recall(source: bytes) -> T:
-        # From a copy: what is kept must not hold on to the whole request that it came in.
+        # From a copy: a cached value must not keep the whole request alive.
         return read(Raw(source))
 
     def look_up(value: Raw) -> T:
@@ -55,7 +55,7 @@ def remembered(read: Callable[[Raw], T]) -> Callable[[Raw], T]:
 def written_once(
     tools: tuple[Tool, ...], key: Hashable, book: LossBook, write: Callable[[LossBook], T]
 ) -> T:
-    """What `write` makes of the tools, made once for each key and policy; its losses are noted each time."""
+    """The result of `write`, cached for each key and policy; its losses are recorded in `book` each time."""
 
     def make() -> tuple[T, tuple[Loss, ...]]:
         fresh = book.fresh()
@@ -67,7 +67,7 @@ def written_once(
 
 
 def made_of(tools: tuple[Tool, ...], key: Hashable, make: Callable[[], T]) -> T:
-    """What `make` makes of the tools, made once for each key where they are `CachedTools`."""
+    """The result of `make`, cached for each key if the tools are `CachedTools`."""
     if not isinstance(tools, CachedTools):
         return make()
     made = tools.made

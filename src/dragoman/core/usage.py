@@ -1,4 +1,4 @@
-"""What answers cost: reports of usage and of limits merged, answers added up, and the tally of one for a log line and counters."""
+"""Merges reports of usage and limits, adds up the usage of answers, and counts one answer for its log line and metrics."""
 
 from collections.abc import Iterable
 
@@ -19,16 +19,16 @@ from dragoman.model.parts import Call, Extra
 NOTED: frozenset[type[Event]] = frozenset(
     {Started, PartEnded, Finished, UsageReported, LimitsReported, Failed}
 )
-"""The events that change a tally; a caller in a hurry need not offer the others."""
+"""The events that change a tally; a caller may skip all others for speed."""
 
 _COUNTS = tuple(field.name for field in structs.fields(Usage) if field.name != "extra")
 
-# A log line names the calls of an answer; one with more than this is counted and not spelled out.
+# A log line names at most this many calls of an answer; further calls are only counted.
 MAX_NAMES = 32
 
 
 class Tally:
-    """What one answer amounted to, without its content: calls, finish, tokens. Give it every event, or every event of a class in `NOTED`."""
+    """A summary of one answer without its content: calls, finish, tokens. `note` every event, or those in `NOTED`."""
 
     __slots__ = ("call_count", "error", "finish", "limits", "model", "names", "started", "usage")
 
@@ -91,7 +91,7 @@ def tally_whole(outcome: Outcome) -> Tally:
 
 
 def merge_usage(old: Usage | None, new: Usage) -> Usage:
-    """Two reports of one answer: what the later one states replaces what the earlier one said."""
+    """Merge two reports of one answer: counts that the later report states replace earlier ones."""
     if old is None:
         return new
     stated = {name: value for name, value in structs.asdict(new).items() if value is not None}
@@ -102,7 +102,7 @@ def merge_usage(old: Usage | None, new: Usage) -> Usage:
 
 
 def add_usage(total: Usage, usage: Usage | None) -> Usage:
-    """Two answers together. A count that neither states stays unstated; what one dialect adds of its own is left out."""
+    """Add the usage of two answers. A count that neither states stays None; `extra` is omitted."""
     if usage is None:
         return total
     sums: dict[str, int | None] = {}
@@ -114,7 +114,7 @@ def add_usage(total: Usage, usage: Usage | None) -> Usage:
 
 
 def token_count(usage: Usage | None) -> int:
-    """Input and output together, as far as they are known."""
+    """The sum of input and output tokens, as far as they are known."""
     if usage is None:
         return 0
     if usage.total is not None:
@@ -123,7 +123,7 @@ def token_count(usage: Usage | None) -> int:
 
 
 def merge_limits(known: Limits | None, report: Limits) -> Limits:
-    """What is known after a report: it replaces the windows that it names, and what it says of credits."""
+    """Merge a report into the known limits: it replaces the windows that it names and the credit fields that it states."""
     if known is None:
         return report
     named = {window.name for window in report.windows}

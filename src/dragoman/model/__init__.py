@@ -1,1 +1,1 @@
-"""The vocabulary: frozen values, no behaviour. Import from the modules below it."""
+"""The vocabulary: frozen values, no behaviour. Import from the modules of this package."""

@@ -1,15 +1,15 @@
-"""The events of an answer: the one vocabulary between every decoder and every encoder.
+"""The events of an answer: decoders emit them, encoders read them.
 
 The grammar (`core.grammar` holds it as a table):
 
     Noticed* Started body Finished+ (UsageReported | LimitsReported | Noticed)* Completed
     body:  per part  PartStarted delta* PartEnded; parts may interleave; UsageReported, LimitsReported, Progress and
-           Noticed may stand anywhere in it
+           Noticed may stand anywhere in the body
     Failed may replace the rest at any point, also before Started; nothing follows Completed or Failed
 
-`part` is a dense integer in order of first appearance over the whole answer; `choice` matters only when a client
-asked for several. Deltas are increments on every wire. For text, reasoning and tool input the joined deltas equal
-the value that `PartEnded` carries, unless it says `amended`.
+`part` numbers the parts of the whole answer 0, 1, 2, … in order of first appearance; `choice` matters only when a
+client asked for several choices. Every delta is an increment. For text, reasoning and tool input the joined deltas
+equal the value of `PartEnded`, unless `amended` is set.
 """
 
 from typing import Literal
@@ -57,7 +57,7 @@ class Started(Struct, frozen=True, gc=False, tag_field="event", tag="started"):
 class PartStarted(Struct, frozen=True, gc=False, tag_field="event", tag="part_started"):
     """`header` is the part as known so far: kind, ids and names set, content empty, status `in_progress`.
 
-    A part that cannot stream (Opaque, Result, Media known whole) may come whole in its header.
+    The header of a part that cannot stream (Opaque, Result, Media known whole) may already hold the whole part.
     """
 
     part: int
@@ -90,7 +90,7 @@ class InputDelta(Struct, frozen=True, gc=False, tag_field="event", tag="input_de
 
 
 class OutputDelta(Struct, frozen=True, gc=False, tag_field="event", tag="output_delta"):
-    """An increment of what a provider-run tool printed."""
+    """An increment of the output of a tool that the provider runs."""
 
     part: int
     text: str
@@ -116,7 +116,7 @@ class SealAdded(Struct, frozen=True, gc=False, tag_field="event", tag="seal_adde
 
 
 class Progress(Struct, frozen=True, gc=False, tag_field="event", tag="progress"):
-    """The provider says where it is: `stage` is its own word. `part` is None for the answer as a whole."""
+    """The provider reports its progress. `stage` is the provider's own word; `part` is None for the answer as a whole."""
 
     stage: str
     part: int | None = None
@@ -124,7 +124,7 @@ class Progress(Struct, frozen=True, gc=False, tag_field="event", tag="progress")
 
 
 class PartEnded(Struct, frozen=True, gc=False, tag_field="event", tag="part_ended"):
-    """The complete part; authoritative. `amended`: the value is not the join of the deltas that were emitted."""
+    """The complete part; authoritative. `amended`: the value differs from the joined deltas that were emitted."""
 
     part: int
     value: Part
@@ -140,7 +140,7 @@ class LimitsReported(Struct, frozen=True, gc=False, tag_field="event", tag="limi
 
 
 class Finished(Struct, frozen=True, gc=False, tag_field="event", tag="finished"):
-    """A choice is over. `inferred`: the provider did not say so, we concluded it. `native` is its own word."""
+    """A choice has ended. `inferred`: the decoder concluded it, the provider did not say so. `native`: its own word."""
 
     reason: FinishReason
     choice: int = 0
@@ -159,7 +159,7 @@ class Completed(Struct, frozen=True, gc=False, tag_field="event", tag="completed
 
 
 class Noticed(Struct, frozen=True, gc=False, tag_field="event", tag="noticed"):
-    """A frame, or fields of one, with no meaning here. Only an encoder of the same dialect may write it back."""
+    """A frame, or fields of one, that the vocabulary does not cover. Only an encoder of the same dialect writes it back."""
 
     kind: NoticeKind
     dialect: Dialect | None = None
@@ -172,7 +172,7 @@ class Noticed(Struct, frozen=True, gc=False, tag_field="event", tag="noticed"):
 Delta = (
     TextDelta | ReasoningDelta | InputDelta | OutputDelta | MediaDelta | AnnotationAdded | SealAdded
 )
-"""What a part grows by."""
+"""The events that add content to an open part."""
 
 Event = (
     Started

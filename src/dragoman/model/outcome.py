@@ -1,4 +1,4 @@
-"""What an answer amounts to, and the words for how it ended, what it cost and what went wrong."""
+"""A whole answer (`Outcome`), and the types for its end, its usage, its limits and its errors."""
 
 from typing import Literal
 
@@ -59,7 +59,7 @@ LossAction = Literal["refuse", "carry", "drop"]
 
 
 class Usage(Struct, frozen=True, gc=False, kw_only=True):
-    """Token counts. `input` includes cached and cache-write tokens; a later report replaces what it states."""
+    """Token counts. `input` includes cached and cache-write tokens; a later report replaces the counts that it states."""
 
     input: int | None = None
     output: int | None = None
@@ -91,7 +91,7 @@ class Limits(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True):
-    """One error, in no dialect. `raw` is the provider's own error object, exact in `dialect` only."""
+    """One error, independent of dialects. `raw` is the provider's error object, exact in `dialect` only."""
 
     kind: ErrorKind
     message: str
@@ -121,7 +121,7 @@ class Loss(Struct, frozen=True, gc=False):
 
 
 class Repair(Struct, frozen=True, gc=False):
-    """A change made to a conversation so that a strict peer accepts it, by a named rule."""
+    """A change to a conversation, by a named rule, so that a strict upstream accepts the conversation."""
 
     rule: str
     where: str
@@ -137,7 +137,7 @@ class Choice(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, gc=False, kw_only=True):
-    """A whole answer: what `core.fold.fold` makes of any event sequence, streamed or not."""
+    """A whole answer: `core.fold.fold` builds it from the events, streamed or not."""
 
     response_id: str = ""
     model: str = ""

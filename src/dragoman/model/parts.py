@@ -1,13 +1,13 @@
-"""What a message is made of: the parts of an answer and of a conversation.
+"""The parts of an answer and of a conversation.
 
-Parts are frozen values without behaviour. A part may carry
+Parts are frozen values without behaviour. A part may have
 
-- `item_id`, the native id of the item it came from (parts that share one belong to one native item);
-- `extra`, the fields of its own dialect that have no home here; only an encoder of that dialect writes them back;
+- `item_id`, the native id of the item that it was decoded from (parts with the same `item_id` belong to one item);
+- `extra`, the fields of its own dialect that the vocabulary lacks; only an encoder of that dialect writes them back;
 - `cache`, a cache breakpoint (`cache_control`), which crosses dialects.
 
-Opaque JSON is `Raw`, the bytes as they came. As JSON a part leaves out what has its default: a default that changes
-changes what was stored before.
+Opaque JSON is `Raw`: the bytes as received. The JSON of a part omits fields that have their default value; to change
+a default would change the meaning of stored parts.
 """
 
 from typing import Literal, assert_never
@@ -73,7 +73,7 @@ CLIENT_KINDS: frozenset[CallKind] = frozenset(
         "memory",
     }
 )
-"""Built-in kinds that the client runs itself; with a schema of their own they can be offered as functions."""
+"""Built-in kinds that the client runs itself; each has a schema and can be offered as a function."""
 
 Executor = Literal["client", "provider", "gateway"]
 PartStatus = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -82,18 +82,18 @@ SealKind = Literal["signature", "redacted", "encrypted", "thought"]
 
 
 class Extra(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Fields one dialect has and the vocabulary has not. Other dialects' encoders must not look inside."""
+    """Fields of one dialect that the vocabulary lacks. Encoders of other dialects must not read them."""
 
     dialect: Dialect
     fields: dict[str, Raw]
 
 
 class Seal(Struct, frozen=True, gc=False, omit_defaults=True):
-    """An opaque proof that must go back, unchanged, to the provider family that made it. Never logged.
+    """A signature or encrypted reasoning that must go back, unchanged, to the provider family that made it. Never logged.
 
     `signature` and `redacted` are Anthropic's (thinking signature, redacted thinking), `encrypted` is OpenAI's
     encrypted reasoning, `thought` is Google's thought signature as Chat servers carry it (`extra_content`, JSON text).
-    `item_id` is the item it was made for, where it travels without that item: OpenAI verifies the two together.
+    `item_id` is the id of the sealed item, set where the seal is sent without that item: OpenAI verifies both together.
     """
 
     kind: SealKind
@@ -102,7 +102,7 @@ class Seal(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Annotation(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A citation on text. `raw` is exact in its own dialect; the other fields are what crosses dialects."""
+    """A citation on text. `raw` is exact in its own dialect; the other fields cross dialects."""
 
     dialect: Dialect
     raw: Raw
@@ -116,7 +116,7 @@ class Annotation(Struct, frozen=True, gc=False, omit_defaults=True):
 class Text(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="text"
 ):
-    """Words of the model, or of a message, with their citations."""
+    """Text of the model, or of a message, with its citations."""
 
     text: str = ""
     annotations: tuple[Annotation, ...] = ()
@@ -131,7 +131,7 @@ class Text(
 class Refusal(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="refusal"
 ):
-    """Words of the model where it says that it will not."""
+    """Text with which the model refuses the request."""
 
     text: str = ""
     logprobs: Raw | None = None
@@ -150,7 +150,7 @@ class Reasoning(
     tag_field="part",
     tag="reasoning",
 ):
-    """A model's thinking. Dialects that do not distinguish summaries from the thoughts themselves use `summary`."""
+    """The reasoning of a model. Dialects that do not distinguish summaries from the reasoning itself use `summary`."""
 
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
@@ -166,9 +166,9 @@ class Call(
 ):
     """A request to run a tool.
 
-    `input` is source text, never parsed on the way through: JSON for functions, free text for `custom`, the JSON of
-    the native action for the structured kinds (shell, computer, apply_patch, searches). `call_id` pairs it with its
-    result; `item_id` is only the item's identity. `status` is `completed` only when the protocol closed the call.
+    `input` is source text that the gateway passes on without parsing: JSON for functions, free text for `custom`, the
+    JSON of the native action for the structured kinds (shell, computer, apply_patch, searches). `call_id` pairs the
+    call with its result; `item_id` only identifies the item. `status` is `completed` only if the protocol closed the call.
     """
 
     call_id: str
@@ -187,7 +187,7 @@ class Call(
 class Media(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="media"
 ):
-    """An image, sound or file: exactly one of `data` (base64), `url` and `file_id` in a well-formed value."""
+    """An image, sound or file. A well-formed value has exactly one of `data` (base64), `url` and `file_id`."""
 
     kind: MediaKind
     media_type: str | None = None
@@ -206,7 +206,7 @@ class Media(
 class Opaque(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="opaque"
 ):
-    """An item, block or content part of one dialect that has no meaning here, whole."""
+    """A whole item, block or content part of one dialect that the vocabulary does not cover."""
 
     dialect: Dialect
     type: str
@@ -217,7 +217,7 @@ class Opaque(
 class Result(
     Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True, tag_field="part", tag="result"
 ):
-    """What a tool returned. `call_id` names the call; `kind` is the kind of that call where the wire says it."""
+    """The result of a tool call. `call_id` names the call; `kind` is the kind of the call where the wire states it."""
 
     call_id: str
     content: "tuple[Text | Media | Opaque, ...]" = ()
@@ -235,7 +235,7 @@ Part = Text | Refusal | Reasoning | Call | Result | Media | Opaque
 
 
 def part_size(part: Part) -> int:
-    """About how many characters a part holds, without writing it: its texts, input, data and seals."""
+    """The approximate number of characters in a part (texts, input, data, seals), without encoding it."""
     match part:
         case Text() | Refusal():
             return len(part.text)

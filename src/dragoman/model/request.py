@@ -1,9 +1,9 @@
-"""What a client asks for, in no dialect.
+"""A client's request, independent of dialects.
 
-A conversation is a tuple of turns. Calls are parts of assistant turns, results are parts of `tool` turns; a request
-decoder makes one turn per native message or item and never merges, an encoder merges and splits as its wire needs
-(after `core.pairing` has put calls and results in order). Everything without a home rides in `extra`, tagged with its
-dialect.
+A conversation is a tuple of turns. Calls are parts of assistant turns, results are parts of `tool` turns. A request
+decoder makes one turn per native message or item and never merges turns; an encoder merges and splits turns as its
+dialect requires (after `core.pairing` has put calls and results in order). Fields that the vocabulary lacks are in
+`extra`, tagged with their dialect.
 """
 
 from typing import Literal
@@ -33,7 +33,7 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolKind = CallKind
 ChoiceMode = Literal["auto", "none", "required", "tool", "allowed"]
 Effort = str
-"""none, minimal, low, medium, high, xhigh, max or whatever a provider adds next; passed on as it came."""
+"""none, minimal, low, medium, high, xhigh, max or any later word of a provider; passed on unchanged."""
 
 
 class Turn(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -57,9 +57,9 @@ class Grammar(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Tool(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A tool the client offers, or asks the provider to run.
+    """A tool that the client offers, or asks the provider to run.
 
-    `schema` is the JSON schema of a function's input as it came. Built-in kinds keep their whole wire object in
+    `schema` is the JSON schema of a function's input, as received. Built-in kinds have their whole wire object in
     `extra`, and `variant` holds the wire type (`web_search_20250305`, `computer_use_preview`, …). `place` is `input`
     for tools declared inside the conversation (Responses `additional_tools`, `tool_search_output`).
     """
@@ -78,9 +78,9 @@ class Tool(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 
 
 class Namespace(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A group of tools, as Codex sends its MCP servers. Its members are Tools that carry its name.
+    """A group of tools; Codex sends each MCP server as one. Its members are Tools with this name as `namespace`.
 
-    `place` is `input` for one declared inside the conversation, as with Tool.
+    `place` is `input` for a namespace that is declared inside the conversation, as for a Tool.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Namespace(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ToolRef(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Which tool is meant."""
+    """A reference to a tool."""
 
     name: str
     kind: ToolKind = "function"
@@ -98,7 +98,7 @@ class ToolRef(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """`tool`: exactly that tool. `allowed`: any of `allowed`, freely or (`required`) at least one of them."""
+    """Mode `tool`: the model must call `tool`. Mode `allowed`: it may call those in `allowed`; if `required`, at least one."""
 
     mode: ChoiceMode = "auto"
     tool: ToolRef | None = None
@@ -108,7 +108,7 @@ class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True
 
 
 class ReasoningSettings(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """How much a model should think: by effort (OpenAI), by budget of tokens (Anthropic), or not at all."""
+    """How much a model should reason: by effort (OpenAI), by a budget of tokens (Anthropic), or not at all."""
 
     enabled: bool | None = None
     effort: Effort | None = None
@@ -119,7 +119,7 @@ class ReasoningSettings(Struct, frozen=True, gc=False, omit_defaults=True, kw_on
 
 
 class ResponseFormat(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """The shape the answer's text must have."""
+    """The format that the text of the answer must have."""
 
     kind: Literal["text", "json_object", "json_schema", "other"] = "text"
     name: str | None = None
@@ -130,7 +130,7 @@ class ResponseFormat(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=
 
 
 class Request(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """All that a client asks for: the conversation, the tools, and how to answer. None means: not said."""
+    """A client's whole request: the conversation, the tools and the settings of the answer. None: the client did not say."""
 
     model: str = ""
     turns: tuple[Turn, ...] = ()

@@ -224,7 +224,7 @@ def test_a_retry_policy_that_cannot_work_is_refused(retry: RetrySettings, line: 
         ),
         (
             {"also": ("codex",)},
-            'upstreams.a.also: expected of "chat", "responses", "messages"; got "codex"',
+            'upstreams.a.also: expected any of "chat", "responses", "messages"; got "codex"',
         ),
         (
             {"headers": {"x-a": "one\r\nx-b: two"}},
@@ -240,7 +240,7 @@ def test_a_retry_policy_that_cannot_work_is_refused(retry: RetrySettings, line: 
         ),
         (
             {"headers": {"Host": "a"}},
-            "upstreams.a.headers.Host: expected another header; this one is made for each connection",
+            "upstreams.a.headers.Host: expected another header; the gateway sets this one for each connection",
         ),
         ({"idle_timeout": 0.0}, "upstreams.a.idle_timeout: expected more than 0, got 0.0"),
         ({"max_connections": 0}, "upstreams.a.max_connections: expected more than 0, got 0"),
@@ -331,7 +331,7 @@ def test_another_port_or_host_is_not_the_gateway_itself(base_url: str) -> None:
         ),
         (
             Route(model="*", upstream="local", fallback=("local",)),
-            "routes[0].fallback[0]: 'local' has been tried by then; each place once",
+            "routes[0].fallback[0]: 'local' is in this route already; name each upstream once",
         ),
         (
             Route(model=" ", upstream="local"),

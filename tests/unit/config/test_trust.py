@@ -280,7 +280,7 @@ def test_a_record_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -
     write(folder, MCP)
     (tmp_path / "file").write_text("", encoding="utf-8")
     environ = {"XDG_STATE_HOME": str(tmp_path / "file")}
-    with pytest.raises(ConfigError, match="expected to remember what is trusted"):
+    with pytest.raises(ConfigError, match="expected to write the record of trusted files"):
         Trusted(environ).add(found(environ))
 
 
