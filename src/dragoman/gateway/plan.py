@@ -169,9 +169,7 @@ def without_hosted_text(
     settings = target.settings
     if settings.text_calls != _AUTO or settings.prompted_tools is not None:
         return planned
-    pairs = zip(
-        request.tools, planned.tools, strict=True
-    )  # both have the same tools in the same order, under different names
+    pairs = zip(request.tools, planned.tools, strict=True)  # the same tools under both names
     names = frozenset(tool.name for own, tool in pairs if is_hosted(own))
     return structs.replace(planned, structured=names)
 

@@ -108,9 +108,7 @@ class AnswerMerger:
         self._rules = rules
         self._serializer = Serializer()
         self._count = 0  # parts of the merged answer so far
-        self._numbers: dict[
-            int, int
-        ] = {}  # from the part numbers of this turn to those of the merged answer
+        self._numbers: dict[int, int] = {}  # merged part numbers, by those of this turn
         self._hosted: dict[int, _OpenCall] = {}  # incomplete calls of this turn
         self._running: list[_OpenCall] = []
         self._early: list[CallSettled] = []  # results of calls whose last event has not come yet
