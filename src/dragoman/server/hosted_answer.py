@@ -309,7 +309,9 @@ class HostedAnswer:
             )
         if run.reason != "max_time":
             return run
-        message = f"tools that the gateway runs took longer than an answer may: {settings.max_seconds:g} s"
+        message = (
+            f"the hosted tools exceeded the time limit of an answer: {settings.max_seconds:g} s"
+        )
         return structs.replace(run, error=ErrorInfo(kind="timeout", message=message))
 
     async def _finish(self, events: Sequence[Event]) -> None:

@@ -149,7 +149,7 @@ class AnswerMerger:
             case "max_turns" | "max_tokens" | "no_progress":
                 return self._finish(Finished("length", inferred=True), run.total)
             case "max_time":
-                message = "the tools that are run in the gateway took longer than an answer may"
+                message = "the hosted tools exceeded the time limit of an answer"
                 return self.fail(run.error or ErrorInfo(kind="timeout", message=message))
             case "cancelled":
                 message = "the answer was cancelled"

@@ -242,7 +242,7 @@ class Child:
             self.write(decline(message.method, message.id))
 
     def _on_limits(self, message: Message) -> None:
-        """Pass the account's limits to the turns that are being answered."""
+        """Keep the account's latest limits, and pass them to all turns."""
         if has_limits(message.line):
             self.limits = message.line
             for turn in tuple(self.turns.values()):

@@ -1,7 +1,7 @@
 """Keeps one child running: starts it, watches it, and replaces it when it dies.
 
-The first restart comes at once, because a crash may be an accident; later restarts wait twice as long each time. The failures of
-a child that has lived long enough are forgotten.
+The first restart comes at once, because a crash may be an accident; later restarts wait twice as long each time. The
+failures of a child that has lived long enough are forgotten.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class Supervisor:
         self._child: Child | None = None
         self._problem: UpstreamError | None = None
         self._resting_until: float | None = None
-        self._failures = 0  # failures in a row
+        self._failures = 0  # in total
         self._changed = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
