@@ -23,7 +23,7 @@ class ClientHeaders(Mapping[str, str]):
             return iter(())
         return iter(
             b"\n".join(self._raw).decode("latin-1").split("\n")
-        )  # no header name contains one
+        )  # no header name has a line end
 
     def __len__(self) -> int:
         return len(self._raw)

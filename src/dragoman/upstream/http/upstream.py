@@ -43,9 +43,7 @@ class HttpUpstream:
     def __init__(self, name: str, settings: UpstreamSettings, *, key: str | None) -> None:
         kind = settings.kind
         if kind == "rehearsal" or kind == "chatgpt-codex" or kind == "codex":  # noqa: PLR1714 -- narrows the type
-            raise ConfigError(
-                f"upstreams.{name}.kind: expected a kind of plain HTTP upstream, got {kind}"
-            )
+            raise ConfigError(f"upstreams.{name}: {kind} is not a plain HTTP upstream")
         self.name = name
         self._settings = settings
         self._kind: Dialect = kind
