@@ -545,5 +545,5 @@ def _without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, He
     if error.retry_after is None or error.retry_after <= _LONGEST_CODEX_WAIT:
         return error, limits
     kept = tuple(pair for pair in limits if not pair[0].startswith(b"retry-after"))
-    message = f"{error.message} (try again in {error.retry_after:.0f} s)"
+    message = f"{error.message} (to be tried again in {error.retry_after:.0f} s)"
     return structs.replace(error, message=message, retry_after=None, raw=None), kept
