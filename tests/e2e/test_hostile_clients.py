@@ -354,7 +354,8 @@ def test_running_out_of_file_handles_is_logged_and_survived(tmp_path: Path) -> N
         for client in clients:
             client.close()
         wait_until(
-            lambda: "there are file handles again" in served.log.read_text(encoding="utf-8"), 15.0
+            lambda: "file handles are available again" in served.log.read_text(encoding="utf-8"),
+            15.0,
         )
         assert served.ask("/healthz")[0] == 200
         body = {"model": "rehearsal", "messages": [{"role": "user", "content": "hi"}]}

@@ -1,6 +1,6 @@
-"""An upstream's reply, read to events, or written to the client: streams as streams, bodies as bodies, each as the other.
+"""Decodes an upstream's reply to events, or writes it to the client, as a stream or as a body whichever the upstream sent.
 
-An error that comes before the first byte was forwarded is returned, so that another upstream may be tried. A later error is
+An error before the first forwarded byte is returned, so that the caller may try another upstream. A later error is
 written into the stream, in the client's dialect.
 """
 
@@ -50,15 +50,15 @@ from dragoman.offload import LARGE, offload
 from dragoman.sse import encode_comment
 from dragoman.upstream.base import Reply
 
-# Of a stream, whether it is passed on or collected for a client that asked for a body. Long answers with twenty alternatives
-# beside each token come near it.
+# The limit of a stream, passed on or collected for a client that asked for a body. Long answers with twenty alternatives
+# beside each token come near this limit.
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-_LONG_ENOUGH = 64  # what `reply.is_stream` looks at
-_NOTHING_WRITTEN = Tally()  # never changed: an answer that is written has a tally of its own
+_LONG_ENOUGH = 64  # how many bytes `reply.is_stream` looks at
+_NOTHING_WRITTEN = Tally()  # never changed: each answer that is written gets its own tally
 
 
 Pending = Callable[[], Awaitable[None]] | None
-"""The rest of a write that the client holds up by not reading, to be awaited before the next one; None: it is done."""
+"""The rest of a write that waits for a slow client; the caller awaits it before the next write. None: the write is done."""
 
 
 async def settle(pending: Pending) -> None:
@@ -68,9 +68,9 @@ async def settle(pending: Pending) -> None:
 
 
 class ClientWriter(Protocol):
-    """Whoever the answer is written to, once.
+    """The receiver of one answer.
 
-    started, finished: whether the first and the last byte were written. keep_alive: makes what may be written into a silence.
+    started, finished: whether the first and the last byte were written. keep_alive: returns the bytes for a silent stream.
     """
 
     started: bool
@@ -83,7 +83,7 @@ class ClientWriter(Protocol):
         ...
 
     def finish(self, data: bytes = b"") -> Pending:
-        """End a stream, after these last frames."""
+        """Write the last frames of a stream, and end the stream."""
         ...
 
     def respond(self, status: int, body: bytes) -> Pending:
@@ -92,7 +92,7 @@ class ClientWriter(Protocol):
 
 
 class AnswerReader:
-    """Reads one answer to events with the names of the client's request, whether it comes as a stream or as a body."""
+    """Decodes one answer, stream or body, to events that have the tool names of the client's request."""
 
     __slots__ = ("_decoder", "_plan", "_problems", "_restore")
 
@@ -100,46 +100,46 @@ class AnswerReader:
         self._plan = plan
         self._decoder = make_decoder(plan.dialect, plan.decode)
         self._restore = _restore_by(plan)
-        self._problems: tuple[Problem, ...] = ()  # of a body
+        self._problems: tuple[Problem, ...] = ()  # of an answer that is a body
 
     @property
     def is_over(self) -> bool:
-        """Whether the stream has ended: what the upstream sends after that means nothing."""
+        """Whether the stream has ended; the reader ignores later bytes."""
         return self._decoder.is_over
 
     @property
     def waiting(self) -> int:
-        """How many bytes wait for the end of their frame."""
+        """How many bytes of an incomplete frame are buffered."""
         return self._decoder.waiting
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Those of the answer, and of calls that the model wrote as text."""
+        """The problems of the answer, and those of calls that the model wrote as text."""
         return self._plan.with_written((*self._decoder.problems, *self._problems))
 
     def feed(self, data: bytes) -> Sequence[Event]:
-        """The next bytes of a stream."""
+        """Decode the next bytes of a stream."""
         return self._restore(self._decoder.events(data))
 
     def close(self) -> Sequence[Event]:
-        """The stream has ended; if it was cut, the last event is Failed."""
+        """End the stream. If the stream was cut, the last event is Failed."""
         return self._restore([event for step in self._decoder.close() for event in step.events])
 
     def fail(self, error: ErrorInfo) -> Sequence[Event]:
-        """The stream broke off."""
+        """End a stream that broke off with an error."""
         return self._restore(self._decoder.fail(error))
 
     def body(self, data: bytes) -> Sequence[Event]:
-        """A whole answer that is no stream."""
+        """Decode a whole answer that is not a stream."""
         step = upstream_codec(self._plan.dialect).read_body(data, self._plan.decode)
         self._problems = step.problems
         return self._restore(step.events)
 
 
 class AnswerWriter:
-    """Writes one reply to the client. `tally`, `problems` and `losses` are what the log needs of it.
+    """Writes one reply to the client. The log reads `tally`, `problems` and `losses`.
 
-    secrets: the upstream's; they are removed from its errors, and from answers that end with an error.
+    secrets: the upstream's secrets; removed from its errors, and from answers that end with an error.
     """
 
     __slots__ = (
@@ -171,7 +171,7 @@ class AnswerWriter:
         self.tally = _NOTHING_WRITTEN
         self.problems: tuple[Problem, ...] = ()
         self.losses: tuple[Loss, ...] = ()
-        # A stream says itself where it ends; the end of the reply may still be due then.
+        # After the last event of a stream, the end of the HTTP body may still have to be read.
         self.is_stream = False
         self.obsidian = plan.obsidian  # may end the answer before the upstream does
         self._plan = plan
@@ -179,38 +179,38 @@ class AnswerWriter:
         self._on_body = on_body
         self._secrets = secrets
         self._interpreter: Interpreter | None = None
-        # What the last read of a stream left for `_write_stream`, which waits for its end.
+        # State that the last read of a stream leaves for `_write_stream`, which waits for the end of `forward`.
         self._is_done = False
         self._last = b""
         self._pending: Pending = None
-        self._rest: list[bytes] = []  # of a read that is too large for one step
-        self._waiting = 0  # bytes of a frame that has no end yet
+        self._rest: list[bytes] = []  # pieces of a read that is too large for one step
+        self._waiting = 0  # buffered bytes of an incomplete frame
         self._error: Exception | None = None
 
     @property
     def unstored(self) -> ErrorInfo | None:
-        """Why the client was sent a failure in place of the end."""
+        """Why the answer could not be stored: the client was sent a failure in place of the end."""
         return None if self._plan.keeper is None else self._plan.keeper.problem
 
     def all_problems(self) -> tuple[Problem, ...]:
-        """Those of the answer, and of calls that the model wrote as text: why a block stayed text."""
+        """The problems of the answer, and those of calls that the model wrote as text (why a block stayed text)."""
         return self._plan.with_written(self.problems)
 
     async def write(self, reply: Reply) -> ErrorInfo | None:
-        """Write the whole answer. An error is returned if nothing has been forwarded when it comes."""
+        """Write the whole answer. Returns an error that comes before anything was forwarded."""
         client = self._client
         obsidian = self._plan.obsidian
         if obsidian is not None:
             reply = PatientReply(reply, obsidian, self._plan.grace)
         if self._plan.wants_stream:
             client.keep_alive = _comment
-        # The whole answer, if it has arrived already. Its pieces are joined only if they must be.
+        # The whole answer, if it has arrived already. The pieces are joined only where one byte string is needed.
         pieces = reply.take_pieces()
         try:
             first = _beginning(pieces) if pieces else await reply.read()
         except GatewayError as error:
             return await self._give_up(self._error_info(error))
-        # JSON opens with a brace, and no stream does, whatever the content type says.
+        # JSON begins with a brace and a stream never does, whatever the content type says.
         if first[:1] != b"{":
             self.is_stream = is_stream(reply.headers.get("content-type", ""), first)
         if self.is_stream:
@@ -235,7 +235,7 @@ class AnswerWriter:
         return failed
 
     async def fail(self, error: ErrorInfo) -> None:
-        """End an answer that has begun with a failure, after closing its open parts."""
+        """Write a failure into an answer that has begun, after closing its open parts."""
         if self._interpreter is not None and not self._client.finished:
             pending, self._pending = self._pending, None
             await settle(pending)
@@ -252,7 +252,7 @@ class AnswerWriter:
         tally = self.tally = interpreter.tally
         try:
             is_taken = not pieces[0] or self._take(pieces)
-            pieces.clear()  # the caller holds the list until the end
+            pieces.clear()  # the caller keeps a reference to the list until the end
             if not is_taken:
                 await self._catch_up()
             while not self._is_done:
@@ -278,17 +278,17 @@ class AnswerWriter:
         return None
 
     def _take(self, pieces: list[bytes]) -> bool:
-        """Write what one read of a stream means, at once. False: `_catch_up` has something to do."""
+        """Write the output of one read of a stream at once. False: `_catch_up` must be awaited."""
         interpreter = self._interpreter
         if interpreter is None:
             return False
         if not is_one_step(pieces, self._waiting):
-            self._rest = pieces.copy()  # they are the caller's
+            self._rest = pieces.copy()  # the list belongs to the caller
             return False
         try:
             return self._pass(interpreter, self._feed(pieces))
         except Exception as error:
-            # The event loop, which calls this, could do nothing with it: `_catch_up` raises it again.
+            # The event loop calls `_take` and could not handle the exception: `_catch_up` raises it again.
             self._error = error
             return False
 
@@ -307,7 +307,7 @@ class AnswerWriter:
             await asyncio.sleep(0)
 
     async def _feed_large(self, pieces: list[bytes], size: int) -> bytes:
-        """Read a large frame in a thread. Nobody else may use the interpreter meanwhile."""
+        """Decode a large frame in a thread. No keep-alive may use the interpreter meanwhile."""
         client = self._client
         keep_alive, client.keep_alive = client.keep_alive, None
         try:
@@ -339,9 +339,9 @@ class AnswerWriter:
         return self._pending is None
 
     async def _store_end(self) -> bytes:
-        """Store the answer before its end is written. Returns the end: a failure if it could not be stored."""
+        """Store the answer before its end is written. Returns the bytes of the end: a failure if storing failed."""
         output, keeper, notes = self._last, self._plan.keeper, self._plan.encode.notes
-        if self.tally.error is not None:  # the upstream wrote the frame
+        if self.tally.error is not None:  # the upstream wrote the text of the error
             output = self._last = self._secrets.hide_bytes(output)
             if notes is not None:
                 notes.hide(self._secrets.hide_bytes)
@@ -359,7 +359,7 @@ class AnswerWriter:
         return answer if body is answer.body else structs.replace(answer, body=body)
 
     def _choose_id(self, first: bytes) -> None:
-        """Give the response our id if the upstream gave it one that it has used before."""
+        """Give the response our id if the upstream repeats an id that it has used before."""
         plan = self._plan
         if plan.renamed is None or plan.keeper is None:
             return
@@ -368,7 +368,7 @@ class AnswerWriter:
             self._plan = plan.renamed()
 
     async def _catch_up(self) -> None:
-        """Do what the last read left to be done."""
+        """Finish the work that the last read left: raise its error, await its write, feed the rest."""
         if self._error is not None:
             raise self._error
         pending, self._pending = self._pending, None
@@ -459,7 +459,7 @@ class AnswerWriter:
         return answer if obsidian is None else completed(answer, obsidian)
 
     def _without_secrets(self, answer: TranslatedBody) -> TranslatedBody:
-        """An answer that is an error, or ends with one, without the upstream's secrets."""
+        """The answer without the upstream's secrets, if the answer is an error or ends with one."""
         error = self.tally.error
         if error is None and answer.error is None:
             return answer
@@ -483,7 +483,7 @@ class AnswerWriter:
         return None
 
     async def _give_up(self, error: ErrorInfo) -> ErrorInfo | None:
-        """Return an error that came before anything was read, or write it, if a keep-alive has begun the stream."""
+        """Return an error that came before any event; if a keep-alive has begun the stream, write the error into it."""
         if not self._client.started:
             return error
         self._interpreter = _interpreter(self._plan)
@@ -520,18 +520,18 @@ def _interpreter(plan: AnswerPlan) -> Interpreter:
 
 
 def failed_stream(dialect: Dialect, error: ErrorInfo, model: str) -> bytes:
-    """A stream that consists of a failure."""
+    """A stream that contains only a failure."""
     encoder = make_encoder(dialect, EncodeContext(model=model))
     return encoder.encode(Failed(error)) + encoder.close()
 
 
 def _comment() -> bytes:
-    """A keep-alive before the upstream's first byte: it is no event in any dialect."""
+    """A keep-alive before the upstream's first byte: a comment is no event in any dialect."""
     return encode_comment("keep-alive")
 
 
 def _beginning(pieces: list[bytes]) -> bytes:
-    """Enough of an answer to see whether it is a stream."""
+    """The first bytes of an answer, enough to see whether it is a stream."""
     return pieces[0] if len(pieces[0]) >= _LONG_ENOUGH else b"".join(pieces)
 
 

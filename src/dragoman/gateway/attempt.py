@@ -1,8 +1,8 @@
 """The attempt loop: ask one upstream after another until one answers, or the policy gives up.
 
-It has three callers. The HTTP exchange writes the answer to its client. Hosted tools and the agent ask by `UpstreamModel`,
-which gives the engine the events of the answer. `upstream.retry` decides what follows a failed attempt. An attempt fails only
-while nothing of its answer has been forwarded; after that the answer may break off, but nobody asks again.
+It has three callers. The HTTP exchange writes the answer to its client. Hosted tools and the agent use `UpstreamModel`,
+which gives the engine the events of the answer. `upstream.retry` decides what follows a failed attempt. An attempt can fail
+only while nothing of its answer has been forwarded; after that the answer may break off, but no upstream is asked again.
 """
 
 import asyncio
@@ -62,12 +62,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# An error body is a few hundred bytes; a proxy's error page some kilobytes.
+# An error body has a few hundred bytes; a proxy's error page has some kilobytes.
 MAX_ERROR_BYTES = 1024 * 1024
 
 
 class AttemptFailed(Exception):
-    """One upstream gave no answer, and nothing was forwarded. `error` is for the client, `failure` for the policy."""
+    """One upstream gave no answer, and nothing was forwarded. `error` is for the client, `failure` for the retry policy."""
 
     def __init__(self, error: ErrorInfo, failure: Failure | None = None) -> None:
         super().__init__(error.message)
@@ -76,7 +76,7 @@ class AttemptFailed(Exception):
 
 
 class AttemptObserver:
-    """Is called with what happens in the attempts, for a log and for counters. This one ignores everything."""
+    """Receives the events of the attempts, for a log and for counters. This base class ignores all of them."""
 
     __slots__ = ()
 
@@ -84,20 +84,20 @@ class AttemptObserver:
         """An attempt begins."""
 
     def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
-        """The request is planned, and is sent next."""
+        """The request is planned, and will be sent next."""
 
     def failed(self, target: AttemptTarget, error: ErrorInfo, decision: Decision) -> None:
-        """The attempt failed; `decision` follows."""
+        """The attempt failed; `decision` is what happens next."""
 
     def replied(self, target: AttemptTarget, reply: Reply) -> None:
         """The upstream replied, perhaps with an error."""
 
     def ended(self, target: AttemptTarget, problems: Sequence[Problem]) -> None:
-        """The answer is over, complete or not."""
+        """The answer has ended, complete or not."""
 
 
 class Sender(Struct, frozen=True, kw_only=True):
-    """Who asks: what the upstreams learn of it. See `upstream.base.UpstreamRequest`."""
+    """What upstreams learn about the caller. See `upstream.base.UpstreamRequest`."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     client_key: str | None = None
@@ -107,7 +107,7 @@ class Sender(Struct, frozen=True, kw_only=True):
 def upstream_request(
     request: PlannedRequest, target: AttemptTarget, sender: Sender, *, stream: bool
 ) -> UpstreamRequest:
-    """The planned request as the upstream takes it."""
+    """The planned request in the form that `Upstream.send` takes."""
     return UpstreamRequest(
         dialect=target.dialect,
         body=request.encoded.body,
@@ -127,10 +127,10 @@ async def try_targets(
     *,
     is_forwarded: Callable[[], bool] = lambda: False,
 ) -> T:
-    """The result of the first attempt that succeeds.
+    """Returns the result of the first attempt that succeeds.
 
-    attempt: asks one upstream once, and raises `AttemptFailed` if there is no answer.
-    is_forwarded: whether something was sent to the client all the same, such as a keep-alive.
+    attempt: asks one upstream once; raises `AttemptFailed` if there is no answer.
+    is_forwarded: whether the client was sent something nevertheless, such as a keep-alive.
 
     Raises:
         ToldError: the error of the last attempt, if the policy gives up.
@@ -165,7 +165,7 @@ async def try_targets(
 async def send(
     upstream: Upstream, target: AttemptTarget, request: UpstreamRequest, observer: AttemptObserver
 ) -> Reply:
-    """The upstream's reply, if its status is a success. The caller closes it.
+    """Send a request; return the reply if its status is a success. The caller closes the reply.
 
     Raises:
         AttemptFailed: the upstream could not be reached, or replied with an error.
@@ -188,18 +188,18 @@ async def send(
 
 
 def no_reply(error: GatewayError, secrets: Secrets, request_id: str = "") -> ErrorInfo:
-    """The error for a client whose upstream could not be reached. Only the log says where the upstream is."""
+    """The error for the client when an upstream could not be reached. Only the log names the upstream's address."""
     if error.detail:
         logger.warning("%s%s", f"request {request_id}: " if request_id else "", error.whole)
     return secrets.hide_error(error_info(error))
 
 
 async def _read_error(reply: Reply, dialect: Dialect, secrets: Secrets) -> AttemptFailed:
-    """The error of a reply whose status is one, without the upstream's secrets: clients read its message."""
+    """The error of a reply with an error status, without the upstream's secrets, because clients read the message."""
     try:
         data = await read_whole(reply, MAX_ERROR_BYTES)
     except GatewayError:
-        data = b""  # an error whose body was cut is still that error
+        data = b""  # without its body, the status still says which error it is
     info = upstream_codec(dialect).decode_error(secrets.hide_bytes(data), reply.status)
     info = secrets.hide_error(info)
     failure = failure_of(reply.status, reply.headers, kind=info.kind, now=time.time())
@@ -209,23 +209,23 @@ async def _read_error(reply: Reply, dialect: Dialect, secrets: Secrets) -> Attem
 
 
 Prepare = Callable[[Request, AttemptTarget], Awaitable[Request]]
-"""Completes the request for one upstream; returns the very same request where nothing is missing."""
+"""Completes the request for one upstream; returns the same object where nothing is missing."""
 
 _NO_SENDER = Sender()
 
 
 class UpstreamModel:
-    """An `engine.run.Model` over upstreams.
+    """An `engine.run.Model` that asks upstreams.
 
-    A request whose `stream` is False is sent as one that wants a body; any other asks for a stream.
-    client_dialect: the dialect in which an upstream is asked that speaks several. is_hosted: see `plan.without_hosted_text`.
+    A request whose `stream` is False asks for a body; any other asks for a stream.
+    client_dialect: the dialect for an upstream that speaks several. is_hosted: see `plan.without_hosted_text`.
     """
 
     def __init__(
         self,
         upstreams: Upstreams,
         *,
-        client_dialect: Dialect = "responses",  # it can say most of what the vocabulary has
+        client_dialect: Dialect = "responses",  # it can express the most
         sender: Sender = _NO_SENDER,
         observer: AttemptObserver | None = None,
         prepare: Prepare | None = None,
@@ -241,7 +241,7 @@ class UpstreamModel:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """A model with upstreams of its own, to be closed; for programs without a gateway.
+        """A model with its own upstreams, for programs without a gateway. The caller closes it.
 
         Raises:
             ConfigError: the environment variable that should hold a key is not set.
@@ -255,7 +255,7 @@ class UpstreamModel:
         await self.close()
 
     async def close(self) -> None:
-        """End the upstreams' connections. Only where they are this model's own."""
+        """Close the upstreams' connections. Call this only if no other object uses the upstreams."""
         await self._upstreams.close()
 
     @asynccontextmanager
@@ -263,7 +263,7 @@ class UpstreamModel:
         """See `engine.run.Model`.
 
         Raises:
-            RequestRefused: no route takes the model, or the request has something that the upstream cannot take.
+            RequestRefused: no route takes the model, or the upstream's dialect cannot express the request.
             ToldError: the error of the last upstream that was asked.
         """
         self._requests += 1
@@ -282,7 +282,7 @@ class UpstreamModel:
             request = await self._prepare(request, target)
         upstream = self._upstreams.by_name[target.upstream]
         if isinstance(upstream, Supervised):
-            upstream.start()  # which does nothing if it runs
+            upstream.start()  # does nothing if the upstream is running
         stream = request.stream is not False or target.settings.always_stream
         request = structs.replace(request, stream=stream)
         asked = ClientRequest(b"", request, is_rebuilt=True)
@@ -290,7 +290,7 @@ class UpstreamModel:
         self._observer.sent(target, planned)
         sender = self._sender
         sent = upstream_request(planned, target, sender, stream=stream)
-        # Ids are minted from the seed: those of one conversation must not be minted twice.
+        # Ids are minted from the seed, and must differ within one conversation.
         seed = f"{sender.request_id or f'run_{getrandbits(64):016x}'}.{self._requests}"
         if self._is_hosted is not None:
             planned = without_hosted_text(planned, request, target, self._is_hosted)
@@ -307,7 +307,7 @@ class UpstreamModel:
 
 
 class EventStream:
-    """An answer while it arrives: an iterator over the events of its reads."""
+    """An answer while it arrives: an iterator that returns the events of one read at a time."""
 
     __slots__ = ("_first", "_is_done", "_is_over", "_reader", "_reply", "_secrets", "target")
 
@@ -320,7 +320,7 @@ class EventStream:
         self._reader = reader
         self._first: Sequence[Event] = ()
         self._is_over = False
-        self._is_done = False  # nothing more is due of the reply
+        self._is_done = False  # nothing more of the reply has to be read
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -343,7 +343,7 @@ class EventStream:
         """Wait for the first events.
 
         Raises:
-            AttemptFailed: an error came in place of an answer.
+            AttemptFailed: the upstream sent an error in place of an answer.
         """
         reply = self._reply
         try:
@@ -365,7 +365,7 @@ class EventStream:
             raise AttemptFailed(first.error)
 
     async def leave(self) -> None:
-        """End the exchange. The connection may be used again only if the answer has ended by itself."""
+        """Release the reply. Its connection is reused only if the answer has ended by itself."""
         if self._is_over and not self._is_done:
             await let_go(self._reply)
         else:
@@ -397,7 +397,7 @@ class EventStream:
         return self._without_secrets(events) if self._is_over else events
 
     def _without_secrets(self, events: Sequence[Event]) -> Sequence[Event]:
-        """The last events of an answer: an error among them must not quote the upstream's secrets."""
+        """The last events of an answer, without the upstream's secrets in their errors."""
         hide = self._secrets.hide_error
         return [
             structs.replace(event, error=hide(event.error)) if isinstance(event, Failed) else event

@@ -1,8 +1,8 @@
-"""An answer under the Obsidian policy may end before the upstream's answer does.
+"""Ends an answer under the Obsidian policy before the upstream's answer ends.
 
-PatientReply         the reply; once the turn is to stop, it waits for further calls only for the grace period
-ObsidianInterpreter  an answer that is streamed
-ObsidianCollector    an answer that is collected for a body
+PatientReply         the reply; once the turn should stop, it waits for further calls only for the grace period
+ObsidianInterpreter  writes the answer as a stream
+ObsidianCollector    collects the answer for a body
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CUT = ErrorInfo(kind="cancelled", message="the answer was ended after its calls
 
 
 class PatientReply(Reply):
-    """A reply that ends when the grace period is over. grace: seconds from the last call to the end."""
+    """A reply that ends when the grace period is over. grace: seconds to wait after the last call."""
 
     __slots__ = ("_deadline", "_grace", "_obsidian", "_reply", "_sent", "headers", "status")
 

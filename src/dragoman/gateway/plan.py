@@ -1,6 +1,6 @@
-"""What one attempt sends, and how its answer is read and encoded. Pure.
+"""Plans the request of one attempt, and how its answer is read and encoded. Pure.
 
-The plan follows from the client's request, and from the upstream's settings and limits (`targets`). Callers act on it.
+The plan depends on the client's request, and on the upstream's settings and limits (`targets`). Callers carry it out.
 """
 
 from collections.abc import Callable
@@ -41,9 +41,9 @@ Profile = Literal["default", "required_action"]
 
 
 class ClientRequest(Struct, frozen=True, gc=False):
-    """A client's request: the body as it came, and what it means.
+    """A client's request: the body as received, and the request decoded from it.
 
-    is_rebuilt: the request differs from the body, as with the history that the store added, and is encoded for every upstream.
+    is_rebuilt: the request differs from the body (the store added history, for example), so it is encoded for every upstream.
     """
 
     body: bytes
@@ -52,12 +52,12 @@ class ClientRequest(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes. A large one is better encoded in a thread."""
+        """The approximate size in bytes. A large request should be encoded in a thread."""
         return len(self.body) or weigh_request(self.request)
 
 
 class PlannedRequest(Struct, frozen=True, gc=False):
-    """The request that goes to the upstream, and the names by which it knows the tools, in the request or in the prompt.
+    """The request for the upstream, and the names under which the upstream knows the tools, in the request or in the prompt.
 
     structured: names of tools whose calls are never searched for in text.
     """
@@ -72,11 +72,11 @@ class PlannedRequest(Struct, frozen=True, gc=False):
 class AnswerPlan(Struct, frozen=True, kw_only=True):
     """How an answer is read, and encoded for the client.
 
-    `stage`: what changes it on the way, beside its names; `written`, what of that finds calls in the text.
-    `relay`: `none` where the dialects differ or more than the text is looked at.
-    `obsidian`: the stage that may end the answer early; `grace`: the seconds it waits for further calls.
-    `keeper`: what stores it, or of it what the client cannot carry; `escrow`: the same, where it must see the events.
-    `renamed`: the plan under which it has our id, where it would pass with the upstream's.
+    `stage`: what changes the events, besides restoring names; `written`: the stage that finds calls in text, if there is one.
+    `relay`: `none` where the dialects differ, or where a stage needs more than the text.
+    `obsidian`: the stage that may end the answer early; `grace`: the seconds that it waits for further calls.
+    `keeper`: stores the answer, or only the seals that the client cannot carry; `escrow`: the latter, where it sees events.
+    `renamed`: returns the plan that gives the answer our id, for an answer that would be relayed with the upstream's id.
     """
 
     client_dialect: Dialect
@@ -96,16 +96,16 @@ class AnswerPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def scan(self) -> TextCallStage | None:
-        """The stage, where it does nothing but find calls in the text: then it need not see all of it."""
+        """The stage, if it only finds calls in text: such a stage need not see every event."""
         return self.written if self.obsidian is None else None
 
     def change(self, *, is_scanned: bool = False) -> Change | None:
-        """What happens to each event on its way. `is_scanned`: the text is looked at before."""
+        """The function that changes each event. `is_scanned`: the stage has already seen the text."""
         change = change_of(self.names, None if is_scanned else self.stage)
         return change if self.escrow is None else seen_by(self.escrow, change)
 
     def with_written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-        """These problems, and those of calls that the model wrote as text."""
+        """These problems, and the problems of calls that the model wrote as text."""
         found = () if self.written is None else self.written.problems
         if not found:
             return problems
@@ -119,7 +119,7 @@ def plan_request(asked: ClientRequest, target: AttemptTarget, *, stream: bool) -
     """The request for this upstream.
 
     Raises:
-        RequestRefused: it says what the upstream's dialect cannot, and the policy refuses to lose it.
+        RequestRefused: the upstream's dialect cannot express the request, and the policy refuses the loss.
     """
     model = target.model
     settings = target.settings
@@ -162,14 +162,14 @@ def without_hosted_text(
     target: AttemptTarget,
     is_hosted: Callable[[Tool], bool],
 ) -> PlannedRequest:
-    """The same where no text calls a tool that is run here: words that merely look like a call must run nothing.
+    """The planned request, changed so that no text calls a hosted tool: text that only looks like a call must run nothing.
 
-    Unless the operator says of the upstream that it writes its calls as text.
+    Unchanged if the operator says that the upstream writes its calls as text.
     """
     settings = target.settings
     if settings.text_calls != _AUTO or settings.prompted_tools is not None:
         return planned
-    pairs = zip(request.tools, planned.tools, strict=True)  # the same tools by other names
+    pairs = zip(request.tools, planned.tools, strict=True)  # the same tools under both names
     names = frozenset(tool.name for own, tool in pairs if is_hosted(own))
     return structs.replace(planned, structured=names)
 
@@ -177,7 +177,7 @@ def without_hosted_text(
 def _shaped(
     encoded: EncodedRequest, target: AttemptTarget, repairs: tuple[Repair, ...]
 ) -> EncodedRequest:
-    """The request as this kind of upstream takes it, where that is not all of its dialect."""
+    """The request for a kind of upstream that accepts only a part of its dialect."""
     if repairs:
         encoded = structs.replace(encoded, repairs=(*repairs, *encoded.repairs))
     if target.settings.kind != "chatgpt-codex":
@@ -204,7 +204,7 @@ def plan_answer(
     settings = target.settings
     is_translated = target.obsidian is not None or settings.prompted_tools is not None
     is_relayed = target.is_same_dialect and profile == "default" and not is_translated
-    # Who wants answers exactly as they come wants their text as it comes.
+    # `exact` promises the answer unchanged, so its text is not searched for calls.
     is_exact = is_relayed and settings.passthrough == "exact"
     names: NameMap | None = planned.names
     wants_stream = request.stream is True
@@ -213,7 +213,7 @@ def plan_answer(
     if target.obsidian is not None:
         written = stage = _stage(request, planned, target, seed)
         obsidian = _obsidian_answer(target.obsidian, request, planned, target, stage)
-        change, names = obsidian.feed, None  # it restores the names itself
+        change, names = obsidian.feed, None  # `obsidian` restores the names itself
     elif not is_exact:
         written = _stage(request, planned, target, seed)
         change = None if written is None else written.feed
@@ -228,7 +228,7 @@ def plan_answer(
             seed=seed,
         ),
         encode=EncodeContext(
-            # A client that asked for a model under another name gets that name back; else the upstream's word counts.
+            # If a route renamed the model, the client gets back its own name for it; else the name that the upstream reports.
             model=request.model if target.model != request.model else None,
             created=int(now),
             seed=seed,
@@ -267,7 +267,7 @@ def _obsidian_answer(
 def _stage(
     request: Request, planned: PlannedRequest, target: AttemptTarget, seed: str
 ) -> TextCallStage | None:
-    """What finds calls that the model writes as text, unless the operator says that it writes none."""
+    """The stage that finds calls written as text, unless the operator says that the model writes none."""
     settings = target.settings
     formats = settings.text_calls
     if settings.prompted_tools is not None:
@@ -281,7 +281,7 @@ def _stage(
     choice = request.tool_choice
     tools = planned.tools
     if choice is not None and choice.mode == "allowed" and len(tools) == len(request.tools):
-        # The allowed tools have the client's names; what the model writes has the upstream's.
+        # The allowed tools have the client's names; the model writes the upstream's names.
         allowed = {(ref.name, ref.namespace) for ref in choice.allowed}
         pairs = zip(request.tools, tools, strict=True)
         tools = tuple(tool for own, tool in pairs if (own.name, own.namespace) in allowed)
@@ -301,12 +301,12 @@ def _stage(
 
 
 def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
-    """The tools by the names the upstream knows them by."""
+    """The tools under the upstream's names for them."""
     for (space, name), wire in names.wires.items():
         if wire != name or space is not None:
             break
     else:
-        return tools  # the very tuple: what was made of it is remembered
+        return tools  # the same object, so that results cached for it are found
     offered: list[Tool] = []
     for tool in tools:
         wire = names.wire(tool.name, tool.namespace)
@@ -316,10 +316,10 @@ def _offered(tools: tuple[Tool, ...], names: NameMap) -> tuple[Tool, ...]:
 
 
 def knows_previous(continuation: Continuation, request: Request, target: AttemptTarget) -> bool:
-    """Whether the upstream knows what the request continues, and is sent the request as the client sent it.
+    """Whether the upstream knows the response that the request continues, and so gets the request as the client sent it.
 
     Raises:
-        RequestRefused: it continues what neither we nor the upstream can know.
+        RequestRefused: neither the gateway nor the upstream can know what the request continues.
     """
     if continuation.missing and not _may_keep(target.settings):
         raise item_missing(continuation.missing[0])
@@ -331,10 +331,10 @@ def knows_previous(continuation: Continuation, request: Request, target: Attempt
 
 
 def check_previous(request: Request, target: AttemptTarget) -> None:
-    """Check that a response or an item that is not ours may be the upstream's.
+    """Check that a response or an item that we did not store may be one of the upstream's.
 
     Raises:
-        RequestRefused: it cannot be.
+        RequestRefused: the upstream stores none.
     """
     if _may_keep(target.settings):
         return
@@ -350,15 +350,15 @@ def plan_kept(
 ) -> AnswerPlan:
     """The plan for an answer that is stored.
 
-    It has our id where we encode it. It must be encoded where it continues a response that the upstream does not know, since
-    the upstream would name another past; and where the upstream repeats its ids.
+    The answer has our id where we encode it. We must encode it where it continues a response that the upstream does not know,
+    because the upstream would name another previous response; and where the upstream repeats its ids.
     """
     notes = keeper.expect(target.upstream, FAMILIES.get(target.dialect, ""))
     plan = structs.replace(plan, keeper=keeper, encode=structs.replace(plan.encode, notes=notes))
     named = partial(_plan_named, plan, keeper)
     if plan.relay == "none" or (keeper.names_itself and not is_native):
         return named()
-    if target.settings.keeps_responses:  # and is asked for them by its own ids
+    if target.settings.keeps_responses:  # and clients continue them by the upstream's ids
         return plan
     return named() if keeper.is_repeating else structs.replace(plan, renamed=named)
 
@@ -371,7 +371,7 @@ def _plan_named(plan: AnswerPlan, keeper: Keeper) -> AnswerPlan:
 
 
 def plan_escrow(plan: AnswerPlan, managed: ManagedStore, owner: str) -> AnswerPlan:
-    """The plan for an answer whose client cannot carry seals, where the upstream may make some."""
+    """The plan for an answer whose client cannot carry seals, if the upstream may send seals."""
     family = FAMILIES.get(plan.dialect)
     if family is None:
         return plan

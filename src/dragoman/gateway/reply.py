@@ -1,4 +1,4 @@
-"""Reading an upstream's reply without holding up the event loop: whole bodies, streams in slices, and the end."""
+"""Reads an upstream's reply without blocking the event loop: whole bodies, streams in slices, and the end."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,21 +12,21 @@ from dragoman.upstream.base import Reply
 T = TypeVar("T")
 
 MAX_BODY_BYTES = MAX_FRAME_BYTES
-"""Largest answer that is no stream. The last frame of a stream holds the same, and is held to the same limit."""
-# Bytes and lines of a stream that are read at once: one or two hundred of the usual frames, or a thousand comments, which
-# take ten microseconds each. What is short has no more, whatever it says.
+"""The limit of an answer that is not a stream. The last frame of a stream may hold the whole answer: same limit."""
+# Bytes and lines of a stream that are decoded in one step: one or two hundred usual frames, or a thousand comments, which
+# take ten microseconds each. Up to `_SHORT` bytes the lines need not be counted.
 _SHORT = 4 * 1024
 _SLICE = 32 * 1024
 _MAX_LINES = 2048
-# A body that inflates to much more than came would otherwise be read without a pause.
+# The event loop needs a pause while a body inflates to much more than was received.
 PAUSE_EVERY = 1024 * 1024
 
-# After an answer has ended only the end of its HTTP body is due; a connection not worth the wait is cut.
+# After the last event only the end of the HTTP body is missing; if it takes longer, a new connection costs less than the wait.
 DRAIN_SECONDS = 1.0
 
 
 async def let_go(reply: Reply) -> None:
-    """After a stream that has ended: give the connection back if the upstream ends the answer, else cut it."""
+    """Release a stream that has ended: reuse the connection if the HTTP body ends soon, else close it."""
     try:
         if reply.is_over:
             return
@@ -40,10 +40,10 @@ async def let_go(reply: Reply) -> None:
 
 
 async def read_whole(reply: Reply, limit: int, first: bytes = b"") -> bytes:
-    """The rest of a reply.
+    """Read the rest of a reply; return it behind `first`.
 
     Raises:
-        FrameTooLarge: it exceeds `limit`. UpstreamError: it was cut.
+        FrameTooLarge: the reply exceeds `limit`. UpstreamError: the reply was cut.
     """
     pieces = [first]
     size = len(first)
@@ -60,18 +60,18 @@ async def read_whole(reply: Reply, limit: int, first: bytes = b"") -> bytes:
 
 
 class Reader(Protocol):
-    """What reads a stream."""
+    """A stream decoder."""
 
     @property
     def waiting(self) -> int:
-        """How many bytes wait for the end of their frame."""
+        """How many bytes of an incomplete frame are buffered."""
         ...
 
 
 async def feed_slice(reader: Reader, feed: Callable[[list[bytes]], T], pieces: list[bytes]) -> T:
-    """What `feed` makes of a slice; others get their turn before the next.
+    """Return `feed(pieces)`; other tasks run before the next slice.
 
-    A frame that came in many reads is read at once when its end comes: if it is large, in a thread.
+    A frame that came in many reads is decoded at once when it is complete; a large one is decoded in a thread.
     """
     made = await offload(reader.waiting + sum(map(len, pieces)), feed, pieces)
     await asyncio.sleep(0)
@@ -79,13 +79,13 @@ async def feed_slice(reader: Reader, feed: Callable[[list[bytes]], T], pieces: l
 
 
 def is_one_step(pieces: list[bytes], waiting: int) -> bool:
-    """Whether a read of a stream may be read at once. `waiting`: bytes of the frame that it may complete."""
+    """Whether a read of a stream may be decoded in one step. `waiting`: bytes of the frame that it may complete."""
     size = (len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))) + waiting
     return size <= _SHORT or (size <= _SLICE and _lines(b"".join(pieces)) <= _MAX_LINES)
 
 
 def slices(pieces: list[bytes]) -> Iterator[list[bytes]]:
-    """The pieces of a read in groups of which each may be read at once; a longer one is cut."""
+    """The pieces of a read in groups, each small enough for one step; a larger piece is cut."""
     group: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -114,7 +114,7 @@ def _lines(data: bytes) -> int:
 
 
 def is_stream(content_type: str, first: bytes) -> bool:
-    """By the content type where it is one of the two, else by the first byte: JSON opens with a brace."""
+    """Whether an answer is a stream: by its content type, unless it begins with a brace (JSON); else by its first bytes."""
     if content_type.startswith("text/event-stream"):
         # Some servers send a JSON error under the content type of the stream that was asked for.
         return not first[:64].lstrip().startswith(b"{")

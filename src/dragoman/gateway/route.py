@@ -1,9 +1,9 @@
-"""Which upstreams a request for a model goes to, in the order they are tried.
+"""Which upstreams a request for a model goes to, in the order of the attempts.
 
-The first route whose glob matches the client's name for the model decides: its upstream comes first, then its fallbacks in
-their order. Each upstream is asked for the route's `upstream_model` (the client's name if it has none); a fallback written
-`name=model` is asked for that model instead, because another provider seldom knows the same names. Whether a failure allows
-the next attempt is decided by `upstream.retry`.
+The first route whose glob matches the client's name for the model decides: first its upstream, then its fallbacks in
+order. Each upstream is asked for the route's `upstream_model` (without one, for the client's name); a fallback written
+`name=model` is asked for that model instead, because another provider seldom uses the same names. `upstream.retry` decides
+whether a failure allows the next attempt.
 """
 
 import os
@@ -24,14 +24,14 @@ from dragoman.upstream.base import Supervised, Upstream
 from dragoman.upstream.chatgpt_codex.credentials import auth_path
 from dragoman.upstream.rehearsal import RehearsalUpstream
 
-# Clients choose the names: a deployment uses tens of them, and whoever sends others must not fill the memory.
+# Clients choose the names. A deployment uses tens of them; a client that sends many others must not fill the memory.
 _MAX_CACHED = 1024
 _LONGEST_CACHED = 256
-# Enough to recognise a mistyped name by; GET /v1/models lists them all.
+# Enough for a client to recognise a mistyped name; GET /v1/models lists all models.
 _GLOBS_SHOWN = 20
 _LONGEST_SHOWN = 100
 _GLOB_SIGNS = frozenset("*?[")
-# Names that the vendors' own servers know.
+# Model names that the vendors' own servers have.
 _VENDOR_MODELS = (("gpt-5.5", OPENAI_HOST), ("claude-sonnet-4-5", "api.anthropic.com"))
 
 
@@ -64,7 +64,7 @@ class Router:
         raise model_not_found(model, tuple(route.model for _, route in self._routes))
 
     def servers(self, model: str) -> tuple[str, ...]:
-        """The MCP servers whose tools are offered beside those of a request for this model."""
+        """The MCP servers whose tools are added to the tools of a request for this model."""
         is_short = len(model) <= _LONGEST_CACHED
         return self._cached_servers(model) if is_short else self._find_servers(model)
 
@@ -79,7 +79,7 @@ class Router:
 
 
 class Upstreams:
-    """The upstreams of one configuration by their names, and how each is reached by clients of a dialect."""
+    """The upstreams of one configuration by name, and the targets of each model for clients of a dialect."""
 
     def __init__(self, settings: Settings) -> None:
         """
@@ -94,7 +94,7 @@ class Upstreams:
         self._cached: dict[tuple[Dialect, str], tuple[AttemptTarget, ...]] = {}
 
     def targets(self, client_dialect: Dialect, model: str) -> tuple[AttemptTarget, ...]:
-        """Where a request for a model is sent, in the order of the attempts; at least one.
+        """The targets of a request for a model, in the order of the attempts; at least one.
 
         Raises:
             RequestRefused: no route takes this model (404, code `model_not_found`).
@@ -110,7 +110,7 @@ class Upstreams:
         return targets
 
     def start(self) -> None:
-        """Start the upstreams that run beside us. Needs the running loop."""
+        """Start the upstreams that run as child processes. Requires a running event loop."""
         for upstream in self.by_name.values():
             if isinstance(upstream, Supervised):
                 upstream.start()
@@ -125,7 +125,7 @@ class Upstreams:
         return found
 
     async def close(self) -> None:
-        """End the connections to all upstreams."""
+        """Close the connections to all upstreams."""
         for upstream in self.by_name.values():
             await upstream.close()
 
@@ -151,14 +151,14 @@ class Upstreams:
 def make_upstream(
     name: str, settings: UpstreamSettings, environ: Mapping[str, str] = os.environ
 ) -> Upstream:
-    """The upstream an operator described.
+    """The upstream that these settings describe.
 
     Raises:
         ConfigError: the environment variable that should hold its key is not set.
     """
     if settings.kind == "rehearsal":
         return RehearsalUpstream(name)
-    # They need packages of the extra `server`; commands that only read routes work without it.
+    # These modules need packages of the extra `server`; commands that only read routes work without the extra.
     from dragoman.upstream.chatgpt_codex.upstream import ChatGptCodexUpstream  # noqa: PLC0415
     from dragoman.upstream.codex.upstream import CodexUpstream  # noqa: PLC0415
     from dragoman.upstream.http.upstream import HttpUpstream  # noqa: PLC0415
@@ -180,7 +180,7 @@ def make_upstream(
 
 
 def default_model(settings: Settings) -> str | None:
-    """The name of a model that an upstream of these settings is known to have; None if no such name is known."""
+    """The name of a model that an upstream of these settings surely has; None if no such name is known."""
     for route in settings.routes:
         if not _GLOB_SIGNS & set(route.model):
             return route.model
@@ -189,7 +189,7 @@ def default_model(settings: Settings) -> str | None:
         upstream = settings.upstreams.get(_first_upstream(router, name) or "")
         if upstream is not None and urlsplit(upstream.base_url).hostname == host:
             return name
-    # Names that stand for whatever the upstream has.
+    # These names mean the upstream's default model.
     for name in ("codex", "rehearsal"):
         upstream = settings.upstreams.get(_first_upstream(router, name) or "")
         if upstream is not None and upstream.kind == name:
@@ -205,7 +205,7 @@ def _first_upstream(router: Router, model: str) -> str | None:
 
 
 def model_not_found(model: str, globs: tuple[str, ...]) -> RequestRefused:
-    """The error for a model that nothing serves; `globs` are those that something does."""
+    """The error for a model that no route takes; `globs`: the models that some route takes."""
     name = model if len(model) <= _LONGEST_SHOWN else f"{model[:_LONGEST_SHOWN]}…"
     shown = ", ".join(globs[:_GLOBS_SHOWN]) or "none"
     more = len(globs) - _GLOBS_SHOWN
@@ -220,7 +220,7 @@ def model_not_found(model: str, globs: tuple[str, ...]) -> RequestRefused:
 
 
 def _routes(settings: Settings) -> tuple[Route, ...]:
-    """Without routes everything goes to the only upstream."""
+    """The configured routes; without any, one route that sends every model to the only upstream."""
     if settings.routes or len(settings.upstreams) != 1:
         return settings.routes
     return (Route(model="*", upstream=next(iter(settings.upstreams))),)

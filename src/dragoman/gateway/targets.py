@@ -1,6 +1,6 @@
-"""Where one attempt goes, and what that upstream accepts: its dialect's default, the operator's limits, those for the model.
+"""The upstream and model of one attempt, and what that upstream accepts: its dialect's defaults, then the operator's limits.
 
-Pure. `dialects.codec.Target` says what the values mean.
+Pure. `dialects.codec.Target` documents the values.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from dragoman.obsidian.policy import ObsidianPolicy
 
 _T = TypeVar("_T")
 
-# Distinct sets of limits, not models: an operator writes a handful.
+# Entries are distinct sets of limits, not models: an operator writes a handful.
 _CACHED_TARGETS = 512
 _CACHED_HOSTS = 64
 _NO_LIMITS = ModelLimits()
@@ -30,10 +30,10 @@ _CALL_KINDS: Mapping[str, CallKind] = {kind: kind for kind in get_args(CallKind)
 
 
 class AttemptTarget(Struct, frozen=True, gc=False):
-    """One upstream as clients of a dialect reach it: all that an attempt knows before its request.
+    """One upstream as clients of a dialect reach it: everything about an attempt that does not depend on the request.
 
-    upstream, model: by the names that the configuration and the upstream have for them. accepts: what the upstream takes.
-    is_obsidian: an Obsidian policy applies to every request. obsidian: the policy that applies to this one.
+    upstream: its name in the configuration. model: the upstream's name for the model. accepts: what the upstream accepts.
+    is_obsidian: an Obsidian policy applies to every request. obsidian: the policy that applies to this request.
     """
 
     client_dialect: Dialect
@@ -48,13 +48,13 @@ class AttemptTarget(Struct, frozen=True, gc=False):
 
 
 def target_of(settings: UpstreamSettings, dialect: Dialect, model: str) -> Target:
-    """What this upstream accepts in a request of `dialect` for `model` (the upstream's name for it).
+    """What this upstream accepts in a request in `dialect` for `model` (the upstream's name for it).
 
-    Of two values for the same thing the nearer one counts: the model's, then the upstream's, then what its host is
-    known for, then the dialect's.
+    The most specific value wins: the model's limits, then the upstream's, then what the upstream's host is known to
+    require, then the dialect's default.
 
     Raises:
-        ConfigError: there is no such dialect, or `builtin_tools` names no kind of tool.
+        ConfigError: there is no such dialect, or `builtin_tools` names an unknown kind of tool.
     """
     own = _NO_LIMITS
     if settings.models:

@@ -1,10 +1,9 @@
-"""Who is calling: a key in `Authorization: Bearer`, `x-api-key` or `api-key`, against the operator's keys.
+"""Identifies the caller: compares the key in `Authorization: Bearer`, `x-api-key` or `api-key` with the operator's keys.
 
-Pure. Keys are compared as SHA-256 digests, every one of them, in constant time: neither the length of a key nor how
-much of it was right can be measured by the time an answer takes. A key that was accepted is found in a dictionary the next
-time. That shows nothing either: Python hashes what came with a secret of the process, and looks at the bytes only where
-all of the hash is that of the key. Whether an address may be listened on without keys is decided where the gateway is
-configured.
+Pure. Keys are compared as SHA-256 digests, with every operator key, in constant time: response times reveal neither the
+length of a key nor how much of it was right. A key that was accepted is looked up in a dictionary the next time. The lookup
+reveals nothing either: Python hashes the received key with a secret of the process, and compares bytes only if the whole
+hash matches. The configuration decides whether the gateway may listen on an address without keys.
 """
 
 import re
@@ -19,7 +18,7 @@ from starlette.types import Send
 from dragoman.server.limits import Forbidden, Unauthorized
 from dragoman.store.contract import owner_of
 
-_CACHED_GUESTS = 256  # callers of a gateway without keys, at a time
+_CACHED_GUESTS = 256  # cached callers of a gateway without keys
 _LONGEST_CACHED = 512
 _ID_LENGTH = (
     8  # hex digits: enough to distinguish callers in a debug log, far too few to find a key by
@@ -27,11 +26,11 @@ _ID_LENGTH = (
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """One who may be served.
+    """A caller that may be served.
 
-    key: what an upstream gets that passes the caller's key on. None: the caller gave none but a key of this gateway.
-    id: distinguishes callers where a log needs it; a key cannot be found from it.
-    owner: whose state it finds in a store: everyone with the same key has the same.
+    key: for upstreams that pass the caller's key on. None: the caller sent only a key of this gateway.
+    id: distinguishes callers in the log; the key cannot be derived from it.
+    owner: the owner of the caller's stored responses; the same for all callers with the same key.
     """
 
     key: str | None = None
@@ -43,26 +42,26 @@ _ANYONE = Caller()
 
 
 class KeyRing:
-    """The operator's keys. Without any, everyone is served, and a key that is given is kept for the upstream."""
+    """The operator's keys. Without any, every caller is served, and a key that a caller sends is kept for the upstream."""
 
     __slots__ = ("_accepted", "_digests", "_guest")
 
     def __init__(self, api_keys: Iterable[str] = ()) -> None:
         keys = [key.encode("utf-8") for key in api_keys]
         self._digests = [(sha256(key).digest(), _caller(key)) for key in keys]
-        self._accepted: dict[bytes, Caller] = {}  # the operator's keys that came alone
+        self._accepted: dict[bytes, Caller] = {}  # by operator key, for requests with only that key
         self._guest = lru_cache(_CACHED_GUESTS)(_caller)
 
     @property
     def is_open(self) -> bool:
-        """Whether no key is asked for."""
+        """Whether callers need no key."""
         return not self._digests
 
     def identify(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller | None:
-        """The caller, or None if it may not be served; `refusal` says why. `headers` are ASGI's: lower-case names.
+        """The caller, or None if it may not be served; `refusal` returns the error. `headers` have lower-case names (ASGI).
 
-        A client may give one of the operator's keys in one header and its own provider key in another: then the second
-        is what goes to an upstream that passes the caller's key on.
+        A client may send one of the operator's keys in one header and its own provider key in another; the provider key then
+        goes to an upstream that passes the caller's key on.
         """
         given = _given(headers)
         if not self._digests:
@@ -81,14 +80,14 @@ class KeyRing:
                 other = other or key
         if known is None:
             return None
-        # A key of this gateway is no upstream's business.
+        # A key of this gateway must not reach an upstream.
         caller = Caller(None if other is None else _text(other), known.id, known.owner)
         if len(given) == 1:
             self._accepted[given[0]] = caller
         return caller
 
     def refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> Unauthorized:
-        """The error for a caller that `identify` does not know."""
+        """The error for a caller that `identify` does not accept."""
         came = "the key that came is not one of them" if _given(headers) else "none came"
         return Unauthorized(
             "expected one of this gateway's API keys, as `Authorization: Bearer <key>` or as `x-api-key: <key>`; "
@@ -106,7 +105,7 @@ class KeyRing:
 
 
 def _given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """The keys that came, the bearer token first: with two, it is the more deliberate one."""
+    """The keys in the headers, the bearer token first: of two keys, it is the more deliberate one."""
     given: list[bytes] = []
     for name, value in headers:
         if name == b"authorization":
@@ -125,13 +124,13 @@ def _caller(key: bytes) -> Caller:
 
 
 def _text(key: bytes) -> str:
-    # Header values are bytes; latin-1 is what the way to the upstream turns them back with.
+    # Header values are bytes; the upstream's headers are encoded as latin-1 again.
     return key.decode("latin-1")
 
 
 HeaderList = list[tuple[bytes, bytes]]
 
-# What a page may read besides the body. Rate limits have no wildcard, so the usual ones are spelled out.
+# The headers that a page may read besides the body. CORS has no wildcard for prefixes, so the usual rate limits are listed.
 EXPOSED = (
     *("x-request-id", "request-id", "x-dragoman-loss", "x-dragoman-estimate", "retry-after", "retry-after-ms"),
     *("x-should-retry", "openai-processing-ms", "x-proxy-output-mode"),
@@ -150,16 +149,16 @@ EXPOSED = (
 )  # fmt: skip
 _EXPOSE = (b"access-control-expose-headers", ", ".join(EXPOSED).encode("ascii"))
 _METHODS = (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS")
-# Chrome keeps a preflight's answer for two hours at most; a changed setting should be seen sooner.
+# Chrome caches a preflight's answer for at most two hours; a changed setting should take effect sooner.
 _MAX_AGE = (b"access-control-max-age", b"600")
 _USUAL_HEADERS = b"authorization, content-type, x-api-key, anthropic-version, anthropic-beta"
 
-# Origins come from clients: long ones are not kept.
+# Clients choose the origins: long ones are not cached.
 _LONGEST_REMEMBERED = 256
 
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
 _LOOPBACK = re.compile(rb"https?://(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
-# The last two are what containers call the machine that they run on. Nobody can register a name in .localhost or .internal.
+# Containers use the last two names for their host machine. Nobody can register a name in .localhost or .internal.
 _OWN_HOST = re.compile(
     r"(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\]|host\.(?:docker|containers)\.internal"
 )
@@ -167,7 +166,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+?)\.?(?::\d{1,5})?")
 
 
 class Cors:
-    """The origins of one configuration."""
+    """The allowed origins of one configuration."""
 
     def __init__(self, origins: Iterable[str] = ()) -> None:
         patterns = tuple(origins)
@@ -181,7 +180,7 @@ class Cors:
         return self._is_any or any(pattern.fullmatch(origin) for pattern in self._patterns)
 
     def headers(self, request_headers: Iterable[tuple[bytes, bytes]]) -> HeaderList:
-        """What every answer carries, errors too: a page cannot read the reason of a failure otherwise."""
+        """The CORS headers of every answer, errors included: without them a page cannot read why a request failed."""
         if not self.is_on:
             return []
         origin = _value(request_headers, b"origin")
@@ -189,13 +188,13 @@ class Cors:
         return list(self._known(origin) if is_short else self._answer(origin))
 
     async def preflight(self, request_headers: HeaderList, send: Send) -> None:
-        """Answer an OPTIONS request. A preflight carries no key, so none is asked for."""
+        """Answer an OPTIONS request. A preflight carries no key, so none is required."""
         headers = self.preflight_headers(request_headers)
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
     def preflight_headers(self, request_headers: HeaderList) -> HeaderList:
-        """The headers of the answer to a preflight. Without the allowing ones the browser stops there."""
+        """The headers of the answer to a preflight. Without the allowing ones the browser sends no request."""
         headers = self.headers(request_headers)
         headers.append((b"vary", b"access-control-request-headers"))
         if not any(name == b"access-control-allow-origin" for name, _ in headers):
@@ -204,7 +203,7 @@ class Cors:
         names = asked if asked and _HEADER_NAMES.fullmatch(asked) else _USUAL_HEADERS
         headers += [_METHODS, (b"access-control-allow-headers", names), _MAX_AGE]
         if _value(request_headers, b"access-control-request-private-network") == b"true":
-            # A page of the open web asks for an address in the user's own network: ours, on loopback.
+            # A page of the public web asks for an address in the user's own network, such as our loopback address.
             headers.append((b"access-control-allow-private-network", b"true"))
         return headers
 
@@ -218,7 +217,7 @@ class Cors:
 
 
 class Hosts:
-    """The names under which a gateway without keys is asked: those of this machine, and `server.allowed_hosts`."""
+    """The host names that a gateway without keys accepts: those of this machine, and `server.allowed_hosts`."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         names = [name.lower() for name in allowed]
@@ -228,13 +227,13 @@ class Hosts:
         self._known = lru_cache(maxsize=256)(self._is_allowed)
 
     def allows(self, host: bytes) -> bool:
-        """`host` is the value of the header."""
+        """Whether the gateway accepts this value of the Host header."""
         known = self._known if len(host) <= _LONGEST_REMEMBERED else self._is_allowed
         return self._is_any or known(host)
 
     def _is_allowed(self, host: bytes) -> bool:
         if not host:
-            return True  # no browser sends that
+            return True  # no browser sends such a value
         found = _HOST.fullmatch(host.decode("latin-1").lower())
         if found is None:
             return False
@@ -247,14 +246,14 @@ class Hosts:
 
 
 def check_source(cors: Cors, hosts: Hosts, request_headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Refuse what a page of another site sends to a gateway that asks for no key.
+    """Refuse requests from pages of other sites to a gateway that requires no key.
 
-    A browser sends simple requests without asking first, and only keeps the answer from the page: any site could make
-    the user's own gateway spend its keys. Pages of this machine and applications (`app://…`) are served. And a site whose
-    name is made to mean 127.0.0.1 (DNS rebinding) may even read the answers; but it still asks under its own name.
+    A browser sends simple requests without a preflight, and only hides the answer from the page: any site could make
+    the user's gateway spend the operator's keys. Pages of this machine and applications (`app://…`) are served. A site whose
+    name resolves to 127.0.0.1 (DNS rebinding) could even read the answers, but its requests carry its own name as Host.
 
     Raises:
-        Forbidden: the request comes from a web page whose origin is not configured, or is meant for another host.
+        Forbidden: the request comes from a web page whose origin is not configured, or is for another host.
     """
     host = origin = None
     for name, value in request_headers:

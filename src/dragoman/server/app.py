@@ -1,6 +1,6 @@
-"""The ASGI application: conversations by a dictionary, everything else by Starlette.
+"""The ASGI application: a dictionary dispatches conversations, Starlette everything else.
 
-`create_app(settings)` is the gateway inside any ASGI server; `run.py` is the one that `dragoman serve` starts.
+`create_app(settings)` is the gateway for any ASGI server; `run.py` is the server that `dragoman serve` starts.
 """
 
 import os
@@ -35,15 +35,15 @@ def create_app(settings: Settings | None = None) -> "App":
     """The gateway as an ASGI application. Without settings: `dragoman.toml` and the environment, as `serve` reads them.
 
     Raises:
-        ConfigError: the settings cannot work.
+        ConfigError: the settings are invalid.
     """
     return App(complete(settings) if settings is not None else load_settings(None, os.environ))
 
 
 class App:
-    """An ASGI application. `gateway` is what it serves; a program that embeds it may call `gateway.stop()`.
+    """An ASGI application. A program that embeds it may call `gateway.stop()`.
 
-    directly: who answers a POST at a path, for a server that can do without ASGI (`protocol`).
+    directly: the functions that answer a POST, by path, for a server that can do without ASGI (`http.protocol`).
     limits: how much, and how slowly, such a server lets clients send.
     """
 

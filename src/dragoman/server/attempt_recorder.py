@@ -1,4 +1,4 @@
-"""What the attempts of one request leave behind: its record, counters, and headers of the answer."""
+"""Records the attempts of one request: in its record, in counters, and in headers of the answer."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class AttemptRecorder(AttemptObserver):
-    """Of one request.
+    """The recorder of one request.
 
-    losses: those of the requests that were sent, but for failed attempts that another one followed.
+    losses: those of the requests that were sent, except failed attempts that another attempt followed.
     problems: those of the answers. error_limits: the rate limits of the last error reply.
-    headers: further headers of the answer. on_sent: is called with each request that is sent.
+    headers: further headers of the answer. on_sent: called with each request that is sent.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class AttemptRecorder(AttemptObserver):
 
     def sent(self, target: AttemptTarget, request: PlannedRequest) -> None:
         record = self._record
-        # An answer may take several requests; the same is left out of each, and counts once.
+        # An answer may take several requests; each has the same losses, which count once.
         if request.encoded.repairs:
             record.repairs = (*record.repairs, *_new(request.encoded.repairs, record.repairs))
         if request.losses:

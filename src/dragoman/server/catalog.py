@@ -1,8 +1,8 @@
-"""GET /v1/models and /v1/models/{id}: the names a client may ask for, in the shape its dialect expects.
+"""GET /v1/models and /v1/models/{id}: the model names that a client may use, in the format of its dialect.
 
-Pure functions of the settings. The list is for pickers, so it has names and no globs: those that routes spell out, those
-that an upstream's table or a route's `upstream_model` mentions and that lead there, and the rehearsal's scenarios. What
-an upstream has besides is its own to list. A single name is known if some route takes it, listed or not.
+Pure functions of the settings. The list is for pickers, so it has names and no globs: names in routes, names
+in an upstream's table or a route's `upstream_model` that are routed there, and the rehearsal's scenarios. Other models of
+an upstream are not listed. A single name is known if some route takes it, listed or not.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,21 +18,21 @@ from dragoman.upstream.rehearsal import SCENARIOS
 from dragoman.upstream.rehearsal.scenarios import find_scenario
 
 _WILD = frozenset("*?[")
-# Anthropic documents the epoch for a release date that is not known.
+# Anthropic documents the epoch for an unknown release date.
 _UNKNOWN_DATE = "1970-01-01T00:00:00Z"
-# Of Anthropic's own list; theirs is also the limit of `limit`.
+# Anthropic's own maximum of `limit`.
 _MAX_PAGE = 1000
 
 
 class ListedModel(Struct, frozen=True):
-    """A name, and the upstream that answers to it."""
+    """A model name, and the upstream that answers for it."""
 
     name: str
     upstream: str
 
 
 def dialect_of_caller(headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
-    """`messages` for Anthropic's clients, by the headers they send, `chat` for all others."""
+    """`messages` for Anthropic's clients, recognised by their headers, `chat` for all others."""
     has_key = is_anthropic = False
     for name, value in headers:
         if name in (b"anthropic-version", b"anthropic-beta"):
@@ -53,7 +53,7 @@ def known_models(settings: Settings) -> tuple[ListedModel, ...]:
         if name in found or _WILD & set(name):
             continue
         candidate = _first(router, name)
-        # A name out of an upstream's own table is only known if asking for it leads to that upstream.
+        # A name from an upstream's own table is listed only if its route leads to that upstream.
         if candidate is not None and (wanted is None or candidate == Candidate(wanted, name)):
             found[name] = ListedModel(name, candidate.upstream)
     return tuple(found.values())
@@ -83,7 +83,7 @@ def find_model(settings: Settings, dialect: str, name: str) -> bytes:
     """The body for GET /v1/models/{name}.
 
     Raises:
-        RequestRefused: nothing here takes this model (404, code `model_not_found`).
+        RequestRefused: no route takes this model (404, code `model_not_found`).
     """
     candidate = Router(settings).candidates(name)[0]
     if settings.upstreams[candidate.upstream].kind == "rehearsal":
@@ -93,7 +93,7 @@ def find_model(settings: Settings, dialect: str, name: str) -> bytes:
 
 
 def _candidates(settings: Settings) -> Iterator[tuple[str, str | None]]:
-    """Names that may be models, each with the upstream that must turn out to answer to it, if it matters."""
+    """Possible model names, each with the upstream that must answer for it, or None for any."""
     for route in settings.routes:
         yield route.model, None
     for route in settings.routes:
@@ -116,7 +116,7 @@ def _first(router: Router, name: str) -> Candidate | None:
 def _page(
     models: tuple[ListedModel, ...], query: Mapping[str, str]
 ) -> tuple[tuple[ListedModel, ...], bool]:
-    """The part of the list that is asked for, and whether it goes on in that direction."""
+    """The requested part of the list, and whether the list continues in that direction."""
     size = _limit(query.get("limit"))
     names = [model.name for model in models]
     after, before = query.get("after_id"), query.get("before_id")
@@ -129,7 +129,7 @@ def _page(
 
 
 def _limit(text: str | None) -> int:
-    # Anthropic gives 20 by default; clients that show a picker do not all ask for the rest.
+    # Anthropic returns 20 by default; not all clients with a picker ask for the rest.
     if text is None:
         return _MAX_PAGE
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MAX_PAGE):

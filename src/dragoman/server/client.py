@@ -1,7 +1,7 @@
-"""The client's end of one exchange: an answer is started once, written as it comes, and finished once.
+"""Writes the answer of one exchange to the client: it starts once, is written as it comes, and finishes once.
 
-Nothing piles up here: what is left of a step that the client holds up by not reading is returned, to be awaited before the
-next one (see `http.connection`). Knows no dialect.
+Nothing is buffered here: if a slow client holds up a write, the rest of the write is returned, and the caller awaits it before
+the next write (see `http.connection`). Knows no dialect.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from functools import partial
 from dragoman.gateway.answer import Pending, settle
 from dragoman.server.http.connection import ClientConnection, Headers
 
-# `no-transform` keeps proxies from compressing, `x-accel-buffering` keeps nginx from collecting a stream.
+# `no-transform` stops proxies from compressing; `x-accel-buffering` stops nginx from buffering a stream.
 _STREAM_HEADERS: Headers = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -20,7 +20,7 @@ _JSON = (b"content-type", b"application/json")
 
 
 class Client:
-    """Writes one response. Its headers may be added to until it starts."""
+    """Writes one response. Headers may be added until it starts."""
 
     __slots__ = (
         "_clock",
@@ -45,21 +45,21 @@ class Client:
         clock: Callable[[], float],
     ) -> None:
         self.headers = headers
-        self.reply_headers: Headers = ()  # those of the upstream's reply, if there is one
+        self.reply_headers: Headers = ()  # headers from the upstream's reply
         self.started = False
         self.finished = False
-        self.is_writing = False  # a write waits for the client to read
+        self.is_writing = False  # a write is waiting for the client to read
         self.status = 0
         self.bytes_out = 0
         self.first_write: float | None = None
         self.last_write = clock()
-        self.keep_alive: Callable[[], bytes] | None = None  # what may be written into a silence
+        self.keep_alive: Callable[[], bytes] | None = None  # returns the bytes for a silent stream
         self.on_start: Callable[[], None] | None = None
         self._connection = connection
         self._clock = clock
 
     def write(self, data: bytes) -> Pending:
-        """The next bytes of a stream: whole frames."""
+        """Write the next bytes of a stream: whole frames."""
         self.last_write = now = self._clock()
         self.bytes_out += len(data)
         if self.started:
@@ -71,7 +71,7 @@ class Client:
         return None if pending is None else partial(self._wait, pending)
 
     def finish(self, data: bytes = b"") -> Pending:
-        """The end of a stream, and what is still to be said before it."""
+        """Write the last bytes of a stream, and end it."""
         if self.finished:
             return None
         if not self.started:
@@ -82,7 +82,7 @@ class Client:
         return self._connection.finish(data)
 
     def respond(self, status: int, body: bytes, headers: Headers = ()) -> Pending:
-        """A whole answer in JSON."""
+        """Write a whole answer in JSON."""
         self.started = self.finished = True
         self.status = status
         self.first_write = self._clock()
@@ -93,7 +93,7 @@ class Client:
         return self._connection.respond(status, [_JSON, *headers, *self.headers, *more], body)
 
     async def keep_open(self) -> None:
-        """Break a silence, if the stream is one that may be written into."""
+        """Write a keep-alive, if the stream accepts one now."""
         if self.keep_alive is not None and not self.finished:
             data = self.keep_alive()
             if data:

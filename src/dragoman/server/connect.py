@@ -1,7 +1,7 @@
-"""What to paste into a client so that it uses the gateway. Text only; nothing here looks whether one is running.
+"""The configuration to paste into a client so that it uses the gateway. Text only; nothing checks that a gateway runs.
 
-Each text is valid in the language of the place it goes to (TOML, shell, Python, TypeScript), so that it can be pasted,
-or piped, as it is; what a person must know besides stands in comments.
+Each text is valid in the language of its destination (TOML, shell, Python, TypeScript), so that it can be pasted
+or piped unchanged; notes for a person are comments.
 """
 
 import shlex
@@ -19,11 +19,11 @@ KEY_VARIABLE = "DRAGOMAN_API_KEY"
 OBSIDIAN_ORIGIN = "app://obsidian.md"
 UNKNOWN_MODEL = "your-model"
 
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to connect if all of them are listened on
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - the address to connect to when listening on all
 
 
 class GatewayAccess(Struct, frozen=True, kw_only=True):
-    """url: without `/v1` and without a slash at the end. key: whose key the client must send."""
+    """url: without `/v1` and without a slash at the end. key: which key the client must send."""
 
     url: str
     model: str = UNKNOWN_MODEL
@@ -32,15 +32,15 @@ class GatewayAccess(Struct, frozen=True, kw_only=True):
 
     @property
     def placeholder(self) -> str:
-        """What stands where a key belongs. Clients insist on one even if nobody reads it."""
+        """The text in place of a key. Clients require one even if the gateway does not."""
         words = {"gateway": "YOUR-GATEWAY-KEY", "upstream": "YOUR-UPSTREAM-KEY", "none": "unused"}
         return words[self.key]
 
 
 class ClientGuide(Struct, frozen=True):
-    """One client: its name for people, the language of its text, and the text, with `$` before what is filled in.
+    """One client: its display name, the language of its text, and the text, with `$` before each placeholder.
 
-    without_obsidian, with_key: lines at its end where the gateway does not allow Obsidian's pages, and where it needs a key.
+    without_obsidian, with_key: lines added if the gateway does not allow Obsidian's pages, or if it needs a key.
     """
 
     title: str
@@ -53,7 +53,7 @@ class ClientGuide(Struct, frozen=True):
 def access_of(
     settings: Settings, url: str | None = None, model: str | None = None
 ) -> GatewayAccess:
-    """How to reach the gateway that these settings make; `url` and `model` as given, if they are."""
+    """How to reach the gateway with these settings; `url` and `model` override the settings."""
     passes_on = any(upstream.api_key == PASS_ON for upstream in settings.upstreams.values())
     origins = settings.server.cors_origins
     return GatewayAccess(
@@ -72,7 +72,7 @@ def snippet(client: str, access: GatewayAccess) -> str:
         text += guide.without_obsidian
     if access.key != "none":
         text += guide.with_key
-    # A string of JSON is one of TOML, Python and TypeScript too.
+    # A JSON string is also a valid string in TOML, Python and TypeScript.
     values = {"url": access.url, "model": access.model, "key": access.placeholder}
     quoted = {f"{name}_json": dumps(value).decode() for name, value in values.items()}
     shell = {f"{name}_shell": shlex.quote(value) for name, value in values.items()}
@@ -84,7 +84,7 @@ def snippet(client: str, access: GatewayAccess) -> str:
 
 
 def gateway_url(server: ServerSettings) -> str:
-    """Where a client on this machine finds the gateway."""
+    """The URL of the gateway for a client on this machine."""
     host = server.host.removeprefix("[").removesuffix("]")
     host = _ANYWHERE.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
@@ -194,4 +194,4 @@ console.log(text);
 """,
     ),
 }
-"""Every client that has a text, by the word for it on the command line."""
+"""Every client that has a text, by its name on the command line."""

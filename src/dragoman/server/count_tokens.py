@@ -1,6 +1,6 @@
-"""POST /v1/messages/count_tokens: the upstream's own count where it has one, an estimate elsewhere.
+"""POST /v1/messages/count_tokens: the upstream's own count where it has one, else an estimate.
 
-A count goes to the first planned upstream only: it is asked often (before each turn), and an estimate is at hand.
+Only the first upstream of the route is asked: clients count often (before each turn), and the estimate is the fallback.
 """
 
 from collections.abc import Iterable
@@ -92,7 +92,7 @@ def _decode(body: bytes, server: ServerSettings) -> Request:
 
 
 async def _estimated(request: Request, size: int) -> Response:
-    """`size`: of the body that the request was read from."""
+    """`size`: the size of the body that the request was decoded from."""
     count = await offload(size, estimate_tokens, request)
     estimated = {"x-dragoman-estimate": "true"}
     return Response(dumps({"input_tokens": count}), 200, estimated, _JSON)
@@ -110,17 +110,17 @@ TOKENS_PER_FOREIGN_CHARACTER = 1
 # Role, separators, and the ids of calls.
 TOKENS_PER_TURN = 4
 TOKENS_PER_CALL = 12
-# What Anthropic and OpenAI write around a tool, and before the first of them.
+# The text that Anthropic and OpenAI add to each tool, and before the first.
 TOKENS_PER_TOOL = 8
 TOKENS_FOR_TOOLS = 300
-# An image of the largest size that is not scaled down, as Anthropic counts it.
+# The largest image that Anthropic does not scale down, by Anthropic's count.
 TOKENS_PER_IMAGE = 1600
-# A page of a PDF has some 50 KB and counts 1,500 to 3,000 tokens.
+# A PDF page has some 50 KB and counts 1,500 to 3,000 tokens.
 BASE64_PER_TOKEN = 25
 
 
 def estimate_tokens(request: Request) -> int:
-    """The tokens of a request's conversation, tools and schema of the answer, about. At least 1."""
+    """An estimate of the tokens in a request's conversation, tools and answer schema. At least 1."""
     total = float(sum(TOKENS_PER_TURN + _parts(turn.parts) for turn in request.turns))
     if request.tools:
         total += TOKENS_FOR_TOOLS + sum(map(_tool, request.tools))

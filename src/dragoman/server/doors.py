@@ -1,6 +1,6 @@
-"""The doors: which path speaks which dialect, and what each dialect wants of HTTP beyond its bodies.
+"""The doors: which path speaks which dialect, and what each dialect requires of HTTP besides its bodies.
 
-A path is taken with and without `/v1` (SDKs disagree on whose job the prefix is) and with a trailing slash.
+A path is accepted with and without `/v1` (SDKs disagree on who adds the prefix) and with a trailing slash.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ DOORS: Mapping[str, Door] = {
 
 
 def door_of_path(path: str) -> Door:
-    """The door whose dialect fits an error about this path; Chat's where nothing shows."""
+    """The door whose dialect fits an error about this path; Chat's if the path matches none."""
     for door in DOORS.values():
         if path.startswith((door.path, door.path.removeprefix("/v1"))):
             return door

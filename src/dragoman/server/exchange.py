@@ -2,8 +2,8 @@
 
     read → decode → check → route → attempts (plan → send → write the answer) → record
 
-`gateway.plan` decides what is sent and how the answer is read, and `gateway.attempt` tries the upstreams. A client that leaves
-cancels everything, at whatever point it is; the upstream's connection is cut with it.
+`gateway.plan` plans the request and how the answer is read; `gateway.attempt` tries the upstreams. A client that leaves
+cancels everything at any point, and closes the upstream's connection.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Codex waits as long as `Retry-After` says, an hour if need be, silently; a longer wait than this is better reported as an error.
+# Codex silently waits as long as `Retry-After` says, even an hour; a longer wait than this should be an error.
 _LONGEST_CODEX_WAIT = 60
 
 
@@ -112,7 +112,7 @@ class Exchange:
         connection: ClientConnection,
         submits: str | None = None,
     ) -> None:
-        """`submits`: the response whose calls have the outputs that are sent."""
+        """`submits`: the id of the response whose call outputs the request contains."""
         self._gateway = gateway
         self._door = door
         self._connection = connection
@@ -128,7 +128,7 @@ class Exchange:
         self.record = RequestRecord(door=door.dialect, request_id=self.request_id)
         self.has_slot = False
         self.is_over = False
-        self._began = self.client.last_write  # now, that is
+        self._began = self.client.last_write  # the time of its creation
         self._watcher: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._answer: AnswerWriter | HostedAnswer | None = None
@@ -138,14 +138,14 @@ class Exchange:
         self._request: ClientRequest | None = None
         self._owner = ""
         self._submits = submits
-        # As the client sent it, for an upstream that knows the response that it continues.
+        # The request as the client sent it, for an upstream that knows the response that the request continues.
         self._native: ClientRequest | None = None
         self._continuation: Continuation | None = None
         self._keeper: Keeper | None = None
-        self._is_new = False  # it continues nothing that the store would know of
+        self._is_new = False  # the request continues no stored response
 
     async def run(self) -> None:
-        """Serve the request, whatever it is; only a cancellation from outside comes back out."""
+        """Serve the request and answer every error; only a cancellation from outside is raised."""
         gateway = self._gateway
         connection = self._connection
         self._task = connection.task()
@@ -162,7 +162,7 @@ class Exchange:
                 gateway.watch_soon(self)
             self.record.bytes_in = len(body)
             continuing = self._read(body) if len(body) < LARGE else await self._read_large(body)
-            # Streams last: nothing but `_request`, which goes with the first byte, may hold the request meanwhile.
+            # Streams last long: only `_request`, which is dropped with the first byte, may refer to the request meanwhile.
             del body
             if continuing is not None:
                 await self._continue(continuing)
@@ -197,7 +197,7 @@ class Exchange:
             self._end()
 
     def stop(self, reason: ErrorInfo) -> None:
-        """End the exchange now with `reason`. One whose end is being stored ends by itself."""
+        """End the exchange now with `reason`. An exchange whose end is being stored ends by itself."""
         if self._keeper is not None and self._keeper.is_ending:
             return
         if self._task is not None and not self.client.finished:
@@ -212,14 +212,14 @@ class Exchange:
         self._caller_key, self.record.caller, self._owner = caller.key, caller.id, caller.owner
 
     def _read(self, body: bytes) -> Awaitable[Continuation] | None:
-        """Read the request. Returns what finds the response that it continues, if it continues one."""
+        """Decode the request. Returns an awaitable that finds the response that the request continues, if there is one."""
         if self._submits is None:
             return self._note_request(body, self._decode(body))
         self._check_body(body)
         return continue_submitted(self._gateway.store, self._submits, body, self._caller())
 
     async def _read_large(self, body: bytes) -> Awaitable[Continuation] | None:
-        """The same, without holding up the others."""
+        """Decode a large request without blocking the event loop."""
         size = len(body)
         if self._submits is None:
             return self._note_request(body, await offload(size, self._decode, body))
@@ -253,7 +253,7 @@ class Exchange:
         return find_continuation(store, self._door.dialect, request, self._caller())
 
     def _is_thread(self) -> bool:
-        """Whether it asks for a thread that nobody keeps, which only its own refusal fits."""
+        """Whether the request asks for a message thread while nothing is stored; a special refusal answers it."""
         asked = self._request
         if asked is None or self._gateway.is_storing:
             return False
@@ -267,7 +267,7 @@ class Exchange:
         )
 
     async def _continue(self, continuing: Awaitable[Continuation]) -> None:
-        """Put what went before into the request, and have the answer stored."""
+        """Add the stored history to the request, and have the answer stored."""
         self._continuation = continuation = await continuing
         self._keeper = continuation.keeper
         if continuation.request is not None:
@@ -276,13 +276,13 @@ class Exchange:
             self.record.model = continuation.request.model
 
     def _forget_request(self) -> None:
-        """With the first byte out there is no other attempt, and no need to keep what it would send."""
+        """Drop the request: after the first byte there is no other attempt that would need it."""
         self._request = self._native = self._continuation = None
         self._raw_headers = []
         self._headers = {}
 
     def watch(self) -> None:
-        """Notice from now on when the client leaves."""
+        """Start to watch for the client's leaving."""
         if self._watcher is None and not self.is_over:
             self._watcher = asyncio.create_task(self._watch())
 
@@ -298,7 +298,7 @@ class Exchange:
             self._task.cancel()
 
     async def _host(self, hosted_servers: HostedServers) -> bool:
-        """Serve the request with the tools of the route's MCP servers. False: it has none, and is served as any other."""
+        """Serve the request with the tools of the route's MCP servers. False: the route has none; serve it without them."""
         gateway, asked = self._gateway, self._request
         if asked is None:
             return False
@@ -337,7 +337,7 @@ class Exchange:
 
     async def _prepare_hosted(self, request: Request, target: AttemptTarget) -> Request:
         if self._continuation is not None:
-            knows_previous(self._continuation, request, target)  # which refuses what nobody knows
+            knows_previous(self._continuation, request, target)  # refuses what neither side knows
         elif request.previous_id is not None or self._gateway.is_storing:
             return (await self._request_for(ClientRequest(b"", request), target)).request
         return request
@@ -376,7 +376,7 @@ class Exchange:
                 reply.close()
 
     async def _request_for(self, asked: ClientRequest, target: AttemptTarget) -> ClientRequest:
-        """The request for this upstream: with the history that it does not know, and with the seals that were stored for it."""
+        """The request for this upstream, with the history that it does not know and the seals that were stored for it."""
         if self._continuation is not None:
             is_known = knows_previous(self._continuation, asked.request, target)
             return self._native if is_known and self._native is not None else asked
@@ -393,7 +393,7 @@ class Exchange:
     async def _plan(
         self, asked: ClientRequest, target: AttemptTarget
     ) -> tuple[UpstreamRequest, AnswerPlan]:
-        """What is sent, and how the answer to it is read."""
+        """The request to send, and how its answer is read."""
         gateway = self._gateway
         request = asked.request
         self.record.stream = request.stream is True
@@ -426,7 +426,7 @@ class Exchange:
         )
 
     def _note_body(self, body: TranslatedBody) -> None:
-        """A body's losses are known before it is sent: they go into the header too."""
+        """Add a body's losses to the header: they are known before the body is sent."""
         if body.losses:
             losses = (*self._recorder.losses, *body.losses)
             kept = [pair for pair in self.client.reply_headers if pair[0] != LOSS_HEADER]
@@ -436,7 +436,7 @@ class Exchange:
             self.client.reply_headers = [*self.client.reply_headers, *obsidian.report().headers]
 
     async def _refuse(self, error: ErrorInfo, headers: Headers = ()) -> None:
-        """Send an error: with a status if nothing was written yet, else in the stream."""
+        """Send an error: with a status if nothing has been written, else in the stream."""
         self.record.error_kind = error.kind
         self.record.error = error.message
         client = self.client
@@ -452,7 +452,7 @@ class Exchange:
         # Codex and its app-server send this header; its value is the embedding client's name.
         if self._door.dialect == "responses" and b"originator" in self._headers:
             error, limits = _without_long_wait(error, limits)
-            # As HTTP 400 Codex does not recognise a conversation that has become too long, and does not compact it.
+            # Codex does not recognise a too long conversation by HTTP 400, and so would not compact it.
             if self.record.stream and error.kind == "context_length":
                 stream = failed_stream(self._door.dialect, error, self.record.model)
                 await settle(client.finish(stream))
@@ -462,7 +462,7 @@ class Exchange:
         await settle(client.respond(status_of(error), body, extra))
 
     async def _end_cancelled(self) -> None:
-        """End a cancelled exchange: in silence if the client left, with an error if the gateway stops."""
+        """End a cancelled exchange: silently if the client left, with an error if the gateway stops."""
         task = self._task
         if self.record.client_gone:
             if task is not None:
@@ -476,7 +476,7 @@ class Exchange:
             task.uncancel()
 
     def _end(self) -> None:
-        """Whatever became of it: it is over."""
+        """Release everything and write the record, however the exchange ended."""
         self.is_over = True
         self._connection.on_leave(None)
         if self._watcher is not None:
@@ -485,7 +485,7 @@ class Exchange:
         if self._keeper is not None:
             self._keeper.close()
         self._write_record()
-        # They know this exchange: without that they go at once, and the collector has nothing to look for.
+        # These objects refer to this exchange: breaking the cycles frees them without the garbage collector.
         self.client.on_start = self._answer = self._keeper = self._native = self._continuation = (
             None
         )
@@ -499,7 +499,7 @@ class Exchange:
             if answer.tally.limits is not None:
                 self._gateway.limits.note(record.upstream, answer.tally.limits)
         if record.error and self._caller_key:
-            # An upstream that was sent the caller's own key may quote it: to the caller, but to nobody else.
+            # An upstream may quote the caller's own key in an error. Only the caller may read it, not the log.
             record.error = record.error.replace(self._caller_key, HIDDEN)
         losses = (
             self._recorder.losses if answer is None else (*self._recorder.losses, *answer.losses)
@@ -510,7 +510,7 @@ class Exchange:
 
 
 def _note_client(record: RequestRecord, client: Client, *, began: float, now: float) -> None:
-    """Put what was written to the client, and when, into the record."""
+    """Record what was written to the client, and when."""
     record.status = client.status
     record.bytes_out = client.bytes_out
     record.duration_s = now - began
@@ -519,7 +519,7 @@ def _note_client(record: RequestRecord, client: Client, *, began: float, now: fl
 
 
 def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> None:
-    """Put the calls, the usage and the outcome of an answer into the record."""
+    """Record the calls, the usage and the outcome of an answer."""
     tally = answer.tally
     if tally.call_count:
         record.call_count = tally.call_count
@@ -541,7 +541,7 @@ def _note_answer(record: RequestRecord, answer: AnswerWriter | HostedAnswer) -> 
 
 
 def _without_long_wait(error: ErrorInfo, limits: Headers) -> tuple[ErrorInfo, Headers]:
-    """An error and its headers without a wait that Codex should not be asked for."""
+    """The error and its headers without a delay that is too long for Codex."""
     if error.retry_after is None or error.retry_after <= _LONGEST_CODEX_WAIT:
         return error, limits
     kept = tuple(pair for pair in limits if not pair[0].startswith(b"retry-after"))

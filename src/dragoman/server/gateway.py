@@ -1,7 +1,7 @@
-"""The gateway: what all exchanges share, and what lives longer than one of them.
+"""The gateway: the state that all exchanges share.
 
-One per event loop. It owns the upstreams' connections, the open exchanges, and the sweeper, the one task that breaks
-silences and, when the gateway stops, ends what is still open after the grace.
+One per event loop. It owns the upstreams' connections, the open exchanges, and the sweeper: the one task that writes
+keep-alives into silent streams. When the gateway stops, it ends exchanges that outlast the grace period.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from dragoman.upstream.base import Supervised
 
 logger = logging.getLogger(__name__)
 
-_MAX_REQUEST_ID = 128  # of a client's own; longer ones are replaced
-# Half of what a client's leaving may take to reach the upstream, with room for a busy loop.
+_MAX_REQUEST_ID = 128  # longest id of a client; longer ones are replaced
+# Half of the time in which a client's leaving must reach the upstream, with room for a busy loop.
 _UNWATCHED_SECONDS = 0.03
 _RECORDS_SECONDS = 0.05  # how late a log line may be
 _SWEEP_SECONDS = 1.0  # how late a keep-alive may be
 
 
 class Gateway:
-    """Serves doors. Created outside a loop, started by its first request or by `start`, ended by `close`."""
+    """Serves doors. Created outside an event loop, started by its first request or by `start`, ended by `close`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -72,23 +72,23 @@ class Gateway:
     def serve(
         self, door: Door, connection: ClientConnection, submits: str | None = None
     ) -> Coroutine[object, object, None]:
-        """One request at a door. `submits`: the response whose calls have the outputs that are sent."""
+        """Serve one request at a door. `submits`: the id of the response whose call outputs the request contains."""
         if self._sweeper is None:
             self.start()
         return Exchange(self, door, connection, submits).run()
 
     def _start_dump(self) -> Dump | None:
-        """Have the streams of all upstreams seen by the dump, if there is one."""
+        """Let the dump see the streams of all upstreams, if a dump is configured."""
         if self.settings.dump.path is None:
             return None
         dump = Dump(self.settings.dump)
         for name, upstream in self.upstreams.by_name.items():
-            if not isinstance(upstream, Supervised):  # which speaks JSON-RPC, not SSE
+            if not isinstance(upstream, Supervised):  # that one speaks JSON-RPC, not SSE
                 self.upstreams.by_name[name] = DumpingUpstream(upstream, dump)
         return dump
 
     def start(self) -> None:
-        """Begin to sweep, and start what runs beside us. Needs the running loop."""
+        """Start the sweeper, the store, the MCP servers and the supervised upstreams. Requires a running event loop."""
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
             self.store.start()
@@ -97,9 +97,9 @@ class Gateway:
             self.upstreams.start()
 
     def watch_soon(self, exchange: Exchange) -> None:
-        """Have an exchange watch its client unless it is over in a moment, as most small ones are.
+        """Let an exchange watch its client soon; most small exchanges end before that.
 
-        A task for each would cost them a tenth of their time; so one timer starts the watching for all that are left.
+        A watching task would cost a small exchange a tenth of its time, so one timer starts the tasks of those still open.
         """
         if not self._unwatched:
             asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_all)
@@ -111,19 +111,19 @@ class Gateway:
             exchange.watch()
 
     def note(self, record: RequestRecord) -> None:
-        """Count an exchange that is over and write its line: with others that end in the same moment, soon."""
+        """Count a finished exchange and log its line soon, together with others that end at about the same time."""
         if not self._records:
             self._flushing = asyncio.get_running_loop().call_later(_RECORDS_SECONDS, self.flush)
         self._records.append(record)
 
     def flush(self) -> None:
-        """Write what was noted, now."""
+        """Write the noted records now."""
         records, self._records = self._records, []
         if records:
             self.telemetry.record(*records)
 
     def begin(self, exchange: Exchange) -> None:
-        """An exchange is to be served, once its request has been read.
+        """Register an exchange, whose request is not read yet.
 
         Raises:
             TooManyStreams: every slot is taken.
@@ -133,7 +133,7 @@ class Gateway:
         self.telemetry.opened()
 
     def take_slot(self, exchange: Exchange) -> None:
-        """The request of an exchange is here. Until then it has no slot, so that clients that stall cannot take them all.
+        """Take a slot for an exchange whose request has been read. Clients that stall while sending thus take no slots.
 
         Raises:
             TooManyStreams: every slot is taken.
@@ -142,7 +142,7 @@ class Gateway:
         exchange.has_slot = True
 
     def forget(self, exchange: Exchange) -> None:
-        """An exchange is over, whether or not it was begun."""
+        """Remove an exchange that has ended, whether or not it was registered."""
         if exchange.has_slot:
             self.slots.release()
         if exchange in self.exchanges:
@@ -152,7 +152,7 @@ class Gateway:
             self._is_empty.set()
 
     async def stop(self) -> None:
-        """Let open exchanges finish within the grace, then end them with a failure of their own dialect."""
+        """Let open exchanges finish within the grace period, then end them with a failure in their own dialect."""
         self.is_stopping = True
         if self.exchanges:
             with suppress(TimeoutError):
@@ -162,7 +162,7 @@ class Gateway:
             exchange.stop(stopping_error())
 
     async def close(self) -> None:
-        """End the sweeper and the upstreams' connections."""
+        """End the sweeper and close the upstreams' connections."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -179,7 +179,7 @@ class Gateway:
         self.flush()
 
     def mint_request_id(self, headers: Mapping[bytes, bytes]) -> str:
-        """The client's own `x-request-id` if it is a plain one, else a new one."""
+        """The client's `x-request-id` if it is short and plain, else a new id."""
         value = headers.get(b"x-request-id")
         if value is not None and len(value) <= _MAX_REQUEST_ID and value.isascii():
             text = value.decode("ascii")
@@ -190,7 +190,7 @@ class Gateway:
     def response_headers(
         self, door: Door, request_id: str, headers: list[tuple[bytes, bytes]]
     ) -> list[tuple[bytes, bytes]]:
-        """What every response of an exchange carries."""
+        """The headers of every response of an exchange."""
         encoded = request_id.encode("ascii")
         found = [(b"x-request-id", encoded)]
         if door.request_id_header is not None:
@@ -200,10 +200,10 @@ class Gateway:
         return found
 
     def identify(self, headers: list[tuple[bytes, bytes]]) -> Caller:
-        """Who is calling.
+        """The caller.
 
         Raises:
-            Unauthorized: one without a key of the operator's. Forbidden: a web page, where no keys are asked for.
+            Unauthorized: the caller sent no key of the operator. Forbidden: a web page called a gateway without keys.
         """
         if self._is_open:
             check_source(self.cors, self._hosts, headers)
@@ -213,16 +213,16 @@ class Gateway:
         return caller
 
     def check_source(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Where no keys are asked for, any page in a browser could ask too.
+        """Refuse pages of other sites if the gateway requires no keys: any page in a browser could call it.
 
         Raises:
-            Forbidden: one of another site does.
+            Forbidden: the request comes from a page of another site.
         """
         if self._is_open:
             check_source(self.cors, self._hosts, headers)
 
     def profile(self, headers: Mapping[bytes, bytes]) -> Profile:
-        """The profile of the Responses door: the request's own header first, then the configured one."""
+        """The profile of the Responses door: the request's header wins over the configuration."""
         wanted = headers.get(b"x-dragoman-profile")
         if wanted is not None:
             return "required_action" if wanted == b"required-action" else "default"
@@ -231,7 +231,7 @@ class Gateway:
     def obsidian_policy(
         self, target: AttemptTarget, headers: Mapping[bytes, bytes]
     ) -> ObsidianPolicy | None:
-        """The Obsidian policy for a request of the Chat door; None if nobody asked for one.
+        """The Obsidian policy for a request of the Chat door; None if no policy applies.
 
         Raises:
             RequestRefused: the request asks for an unknown mode.
@@ -262,7 +262,7 @@ class Gateway:
 
 
 async def _keep_open(exchange: Exchange) -> None:
-    """One write into a silence; what goes wrong with it is the exchange's to notice, not the sweeper's."""
+    """Write one keep-alive. The exchange handles failures of its connection; none may end the sweeper."""
     try:
         await exchange.client.keep_open()
     except Exception:

@@ -1,7 +1,7 @@
-"""One HTTP request whose answer includes calls that the gateway runs.
+"""Serves one HTTP request whose answer includes calls that the gateway runs.
 
 The engine asks the model and runs the hosted tools; the answers are merged into one and written in the client's dialect.
-Nothing is repeated once something was written; before that, upstreams are tried as for any request.
+Until the first byte is written, upstreams are tried as for any request; after that nothing is repeated.
 """
 
 import logging
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Upstreams have a limit of their own for this, which an operator may set; the engine's must not come before it.
+# Upstreams have their own idle timeout, which an operator may set; the engine's timeout must not expire first.
 _IDLE_SECONDS = 24 * 3600.0
 _PING = Noticed("ping")
-_EVENT_BYTES = 64  # of a body, that an event makes at least: many are better written in a thread
+_EVENT_BYTES = 64  # the least that one event adds to a body; decides whether a thread encodes it
 
 
 class HostedRequest(Struct, frozen=True, kw_only=True):
@@ -82,11 +82,11 @@ class HostedRequest(Struct, frozen=True, kw_only=True):
 
 
 class HostedAnswer:
-    """The answer. The exchange ends and records it as an `AnswerWriter`."""
+    """The merged answer. The exchange ends and records it like an `AnswerWriter`."""
 
     def __init__(self, job: HostedRequest) -> None:
         self.tally = Tally()
-        self.is_stream = False  # no reply of an upstream is left at its end
+        self.is_stream = False  # no upstream's reply is left to be read at its end
         self.obsidian: ObsidianAnswer | None = None
         self._job = job
         self._wants_stream = job.request.stream is True
@@ -96,7 +96,7 @@ class HostedAnswer:
         self._plan: AnswerPlan | None = None
         self._encoder: SerialEncoder | None = None
         self._events: list[Event] = []  # of an answer that is written as a body
-        self._losses: tuple[Loss, ...] = ()  # of the same
+        self._losses: tuple[Loss, ...] = ()  # of an answer that is written as a body
 
     @property
     def losses(self) -> tuple[Loss, ...]:
@@ -106,12 +106,12 @@ class HostedAnswer:
 
     @property
     def unstored(self) -> ErrorInfo | None:
-        """Why the client was sent a failure in place of the end."""
+        """Why the answer could not be stored: the client was sent a failure in place of the end."""
         keeper = None if self._plan is None else self._plan.keeper
         return None if keeper is None else keeper.problem
 
     def all_problems(self) -> tuple[Problem, ...]:
-        """Those of all answers of upstreams."""
+        """The problems of all answers of upstreams."""
         return tuple(self._job.recorder.problems)
 
     async def serve(self) -> None:
@@ -140,7 +140,7 @@ class HostedAnswer:
             settings=engine_settings(settings),
             observer=self._observe,
         )
-        # Providers refuse both forms of tools in one request, and hosted tools have the newer one.
+        # Providers refuse a request with both forms of tools, and hosted tools have the newer form.
         theirs = tuple(
             structs.replace(tool, extra=None) if is_legacy(tool) else tool
             for tool in job.request.tools
@@ -155,7 +155,7 @@ class HostedAnswer:
         await self._end(merger, run)
 
     async def fail(self, error: ErrorInfo) -> None:
-        """End an answer that has begun with a failure, after closing its open parts."""
+        """Write a failure into an answer that has begun, after closing its open parts."""
         merger = self._merger
         if merger is None or self._job.client.finished:
             return
@@ -164,9 +164,9 @@ class HostedAnswer:
     # --- calls of earlier requests ------------------------------------------------------------------------------------
 
     def _recalled(self, request: Request, tools: HostedTools) -> Request:
-        """The request with the calls that the gateway ran before: those that the client sent back, or those remembered."""
+        """The request with the calls that the gateway ran earlier: those that the client sent back, or those from memory."""
         hosted_servers = self._job.hosted_servers
-        tools.tools()  # which names them
+        tools.tools()  # which gives the tools their names
         if self._job.door.dialect != "responses":
             return hosted_servers.memory.restore(self._job.owner, request, tools.is_theirs)
         if has_hosted_calls(request, hosted_servers.names):
@@ -181,7 +181,7 @@ class HostedAnswer:
     # --- plan ----------------------------------------------------------------------------------------------------------
 
     def _plan_for(self, target: AttemptTarget, planned: PlannedRequest) -> None:
-        """Plan how the answer is encoded, by the upstream that its first part comes from."""
+        """Plan how the answer is encoded; the upstream of its first part decides."""
         merger = self._merger
         if merger is None or merger.has_started:
             return
@@ -201,7 +201,7 @@ class HostedAnswer:
         elif gateway.is_storing and job.door.dialect == "chat":
             plan = plan_escrow(plan, gateway.store, job.owner)
         if job.door.dialect == "responses" and not plan.encode.response_id:
-            # The upstream's own id would name the first of several responses there.
+            # The upstream would know its own id only as the first of several responses.
             number = number_of(gateway.wall_clock(), getrandbits(NOISE_BITS))
             minted = MINTED["responses"] + number
             plan = structs.replace(plan, encode=structs.replace(plan.encode, response_id=minted))
@@ -212,7 +212,7 @@ class HostedAnswer:
         self._plan = plan
 
     def _under_policy(self, plan: AnswerPlan, policy: ObsidianPolicy) -> AnswerPlan:
-        """The policy is applied last: calls in the text have been found and names restored before."""
+        """The plan with the policy applied last, after the stages that find calls in text and restore names."""
         self.obsidian = obsidian = ObsidianAnswer(
             policy, tools=self._job.request.tools, losses=plan.encode.losses
         )
@@ -250,7 +250,7 @@ class HostedAnswer:
             self._engine.interrupt()
 
     def _changed(self, events: list[Event]) -> list[Event]:
-        """The events that the client gets, counted, and with their seals stored."""
+        """The events for the client, after the policy; counts the events and stores their seals."""
         if self.obsidian is not None:
             events = list(chain.from_iterable(map(self.obsidian.feed, events)))
         escrow = None if self._plan is None else self._plan.escrow
@@ -267,7 +267,7 @@ class HostedAnswer:
             door = self._job.door.dialect
             self._encoder = encoder = make_encoder(door, self._context())
         if self._job.door.dialect == "responses":
-            # Each answer is one part after the other already; calls that are run here stand beside them.
+            # The parts of each answer already come one after the other; hosted calls may overlap with them.
             return b"".join(map(encoder.dialect.encode, events))
         return encoder.encode_all(events)
 
@@ -277,7 +277,7 @@ class HostedAnswer:
         return self._plan.encode
 
     def _keep_alive(self) -> bytes:
-        """A keep-alive: while tools run the stream may be silent for long."""
+        """A keep-alive: the stream may be silent for long while tools run."""
         if self._encoder is None:
             return encode_comment("keep-alive")
         is_over = self._merger is None or self._merger.is_over
@@ -299,7 +299,7 @@ class HostedAnswer:
             await self._respond([*self._events, *events])
 
     def _explained(self, run: RunEnded) -> RunEnded:
-        """The end of a run, with the limit that ended it in its message."""
+        """The end of a run, with a message that names the limit that ended it."""
         settings = self._job.gateway.settings.hosted
         if run.reason in ("max_turns", "max_tokens", "no_progress"):
             request_id = self._job.record.request_id
@@ -309,7 +309,9 @@ class HostedAnswer:
             )
         if run.reason != "max_time":
             return run
-        message = f"tools that the gateway runs took longer than an answer may: {settings.max_seconds:g} s"
+        message = (
+            f"the hosted tools exceeded the time limit of an answer: {settings.max_seconds:g} s"
+        )
         return structs.replace(run, error=ErrorInfo(kind="timeout", message=message))
 
     async def _finish(self, events: Sequence[Event]) -> None:
@@ -343,9 +345,9 @@ class HostedAnswer:
 
 
 class _Choosing:
-    """A model that must call a tool only in its first answer: else it could never stop.
+    """A model for which a required tool call applies only to the first answer: otherwise it could never stop.
 
-    The hosted tools learn what each answer may call.
+    Passes the tool choice of each answer to the hosted tools.
     """
 
     def __init__(self, model: Model, tools: HostedTools) -> None:
@@ -361,7 +363,7 @@ class _Choosing:
 
 
 def relaxed(request: Request) -> Request:
-    """The request without the demand that a tool be called."""
+    """The request without the requirement that a tool be called."""
     choice = request.tool_choice
     if choice is None or not (choice.mode in ("required", "tool") or choice.required):
         return request
@@ -371,12 +373,12 @@ def relaxed(request: Request) -> Request:
 
 
 def engine_settings(hosted: HostedSettings) -> EngineSettings:
-    """How far one answer may go. What was written cannot be taken back: nothing is asked again or compacted."""
+    """The limits of one answer. Written bytes cannot be taken back, so there is no retry and no compaction."""
     return EngineSettings(
         max_turns=hosted.max_turns,
         max_seconds=hosted.max_seconds,
         max_parallel=hosted.max_parallel,
-        tool_timeout=None,  # each server has its own
+        tool_timeout=None,  # each server has its own timeout
         idle_timeout=_IDLE_SECONDS,
         retries=0,
         compaction=None,
@@ -389,7 +391,7 @@ def _merge_rules(door: Door, hosted: HostedSettings, tools: HostedTools) -> Merg
         style=style,
         whose=tools.whose,
         mint=lambda: f"{ITEM_PREFIX}{getrandbits(96):024x}",
-        # Chat has one text for the whole answer.
+        # Chat has one text for the whole answer, so its turns need a separator.
         breaks=door.dialect == "chat" and style == "hidden",
     )
 

@@ -1,16 +1,16 @@
-"""What the gateway itself refuses before an upstream is asked, each with its status, code and headers; and how much it serves.
+"""The requests that the gateway refuses before it asks an upstream, with status, code and headers; and the slots for streams.
 
     RequestRefused
       GatewayRefusal
         BodyTooLarge       413  the body, as sent or inflated, exceeds the ceiling
-        UnknownEncoding    415  a content-encoding that is not read here
-        CorruptBody        400  a body that is not what its content-encoding says
+        UnknownEncoding    415  a content-encoding that the gateway cannot decode
+        CorruptBody        400  a body that does not match its content-encoding
         HeadersTooLarge    431  the head exceeds the ceiling
-        Unauthorized       401  no key, or not one of the operator's
-        Forbidden          403  a web page of another site, which nobody allowed
-        TooManyStreams     429  every slot is taken; come back in a second
+        Unauthorized       401  no key, or none of the operator's
+        Forbidden          403  a web page of another site that the operator has not allowed
+        TooManyStreams     429  every slot is taken; the client may retry after a second
 
-The size of a body is limited where it is read (`http.bodies`). Everything here is pure but `StreamSlots`, which counts; it
+`http.bodies` limits the size of a body while reading it. Everything here is pure except `StreamSlots`, which counts and
 belongs to one event loop.
 """
 
@@ -25,7 +25,7 @@ _Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class GatewayRefusal(RequestRefused):
-    """A request the gateway does not serve. `headers` belong on the answer."""
+    """A request that the gateway does not serve. `headers` belong in the answer."""
 
     headers: _Headers = ()
 
@@ -37,7 +37,7 @@ class BodyTooLarge(GatewayRefusal):
 
 class UnknownEncoding(GatewayRefusal):
     status = 415
-    # RFC 9110 §12.5.3: a 415 for the content-encoding says in this header which ones would do.
+    # RFC 9110 §12.5.3: a 415 for the content-encoding lists the supported ones in this header.
     headers: _Headers = ((b"accept-encoding", b"gzip, deflate, br, zstd"),)
 
 
@@ -67,12 +67,12 @@ class TooManyStreams(GatewayRefusal):
     headers: _Headers = ((b"retry-after", b"1"),)
 
 
-# Behind a header's name and value: a colon, a space and a line end.
+# The colon, space and line end of a header line.
 _SEPARATORS = 4
 
 
 def check_head(headers: Collection[tuple[bytes, bytes]], limit: int, line: int) -> None:
-    """Raises HeadersTooLarge: the head of a request, its first line of `line` bytes among it, exceeds `limit` bytes."""
+    """Raises HeadersTooLarge: the head of a request, with its first line of `line` bytes, exceeds `limit` bytes."""
     size = line + sum(map(len, chain.from_iterable(headers))) + _SEPARATORS * len(headers) + 2
     if size > limit:
         raise HeadersTooLarge(
@@ -82,7 +82,7 @@ def check_head(headers: Collection[tuple[bytes, bytes]], limit: int, line: int) 
 
 
 def check_tools(request: Request, limit: int) -> None:
-    """Raises RequestRefused: the request offers more than `limit` tools, those of its namespaces included."""
+    """Raises RequestRefused: the request offers more than `limit` tools, including those of its namespaces."""
     count = len(request.tools)
     if count > limit:
         raise RequestRefused(
@@ -93,15 +93,15 @@ def check_tools(request: Request, limit: int) -> None:
 
 
 def check_json(body: bytes, *, max_depth: int, max_values: int) -> None:
-    """What is no JSON is for the decoder to refuse.
+    """Check the nesting and the number of values. Text that is not JSON passes: the decoder refuses it.
 
     Raises:
         RequestRefused: the JSON nests deeper than `max_depth`.
-        BodyTooLarge: it has more values than `max_values`.
+        BodyTooLarge: the JSON has more values than `max_values`.
     """
-    # Most requests have fewer brackets than that, counting those inside strings: one fast count shows it.
+    # Most requests have fewer brackets than `max_depth` allows, even counting those inside strings: one fast count shows that.
     opened = body.count(b"{") + body.count(b"[")
-    # A value takes two bytes, itself and what separates it from the next.
+    # A value takes at least two bytes: itself and its separator.
     if opened <= max_depth and (
         len(body) < 2 * max_values or opened + body.count(b",") < max_values
     ):

@@ -1,6 +1,6 @@
-"""The endpoints that are not conversations: models, token counts, stored responses, health, metrics, and what is not there.
+"""The endpoints that are not conversations: models, token counts, stored responses, health, metrics, and unknown paths.
 
-Errors are written in the dialect that the path, or the caller's headers, speak.
+Errors are written in the dialect that the path or the caller's headers indicate.
 """
 
 import re
@@ -36,7 +36,7 @@ _PATHS = (*DOORS, COUNT_TOKENS_PATH, "/v1/models", "/v1/limits", "/healthz", "/r
 _STORED = re.compile(r"(?:/v1)?/responses/[^/]+(?:/(input_items|cancel|submit_tool_outputs))?/?")
 _ANY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
-# Whoever asks whether we are ready wants a word, not a log.
+# A readiness probe needs a short reason, not a log.
 _MAX_PROBLEM = 400
 
 _Page = Callable[[HttpRequest], Awaitable[Response]]
@@ -45,7 +45,7 @@ _Change = Callable[[ManagedStore, str, str], Awaitable[Response]]
 
 
 class Pages:
-    """The handlers of one gateway, as routes for Starlette."""
+    """The handlers of one gateway, as Starlette routes."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -110,25 +110,25 @@ class Pages:
         return page
 
     def _owner(self, request: HttpRequest) -> str:
-        """Whose state is asked for.
+        """The owner of the stored state that the caller may read.
 
         Raises:
-            StoreMissing: none is kept here.
+            StoreMissing: this gateway stores no responses.
         """
         if not self._gateway.store.is_on:
             raise StoreMissing("responses are not stored by this gateway (store.policy)")
         return self._gateway.identify(request.scope["headers"]).owner
 
     async def _health(self, _request: HttpRequest) -> Response:
-        """Whether the process answers."""
+        """Reports that the process answers."""
         return _json(200, b'{"status":"ok"}')
 
     async def _ready(self, _request: HttpRequest) -> Response:
-        """Whether new requests are welcome: not while the gateway stops, nor if no upstream can answer."""
+        """Whether the gateway accepts new requests: not while it stops, nor if no upstream can answer."""
         if self._gateway.is_stopping:
             return _json(503, b'{"status":"stopping"}')
         problems = self._gateway.upstreams.problems()
-        # Without the store the requests that need none are served all the same.
+        # Without the store, the gateway still serves requests that do not need it.
         why_no_store = await self._gateway.store.check()
         if not problems and why_no_store is None:
             return _json(200, b'{"status":"ready"}')
@@ -157,7 +157,7 @@ class Pages:
         return await count_tokens(self._gateway, headers, body)
 
     async def _limits(self, _request: HttpRequest) -> Response:
-        """What each upstream has last said of its rate limits."""
+        """The latest rate limits that each upstream has reported."""
         return _json(200, self._gateway.limits.page())
 
     async def _metrics(self, request: HttpRequest) -> Response:
@@ -169,11 +169,11 @@ class Pages:
         return Response(text, headers={"content-type": content_type})
 
     async def _other(self, request: HttpRequest) -> Response:
-        """No such path, or not with this method."""
+        """Answers an unknown path, or a method that the path does not support."""
         path = request.url.path
         bare = path.rstrip("/")
         if bare in ("/v1/responses", "/responses") and "upgrade" in request.headers:
-            # Codex asks for a WebSocket first; on 426 it turns to HTTP at once, on anything else after seconds.
+            # Codex first asks for a WebSocket. On 426 it falls back to HTTP at once, on any other status after seconds.
             response = self._error(
                 request, _problem("expected POST: WebSockets are not served here", 426)
             )
@@ -202,7 +202,7 @@ class Pages:
         return response
 
     def _door(self, request: HttpRequest) -> Door:
-        """Whose errors the caller understands."""
+        """The door whose dialect the caller can read errors in."""
         path = request.url.path
         if "/models" in path:
             wanted = dialect_of_caller(request.scope["headers"])

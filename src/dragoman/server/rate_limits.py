@@ -1,15 +1,15 @@
-"""Rate limits of upstreams: as headers for clients, in the words of the client's vendor; and the newest, for operators.
+"""Rate limits of upstreams: as headers for clients, in the format of the client's vendor, and the latest ones for operators.
 
     OpenAI      x-ratelimit-{limit,remaining,reset}-{requests,tokens}              resets are durations: 1m2.5s
     Anthropic   anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}    resets are times: RFC 3339
     Codex       x-codex-primary-used-percent and its family                        from Responses servers only
 
-Between servers of one vendor they pass as they are. Codex's pass to every client, and are also written in the form of the
-client's vendor. `retry-after`, `retry-after-ms` and `x-should-retry` mean the same to both vendors' SDKs and pass always; Codex
-reads whole seconds only, so `retry-after` is made from the milliseconds where it is missing.
+Between servers of one vendor the headers pass unchanged. Codex's headers pass to every client, and are also written in the
+format of the client's vendor. `retry-after`, `retry-after-ms` and `x-should-retry` mean the same to both vendors' SDKs and
+always pass; Codex reads only whole seconds, so a missing `retry-after` is made from the milliseconds.
 
-`LatestLimits` has the newest report of each upstream, for `GET /v1/limits` and for Prometheus. Each worker knows what it has seen
-itself. Reading the headers of every answer would cost a twentieth of it: they are read when somebody asks, and once a second.
+`LatestLimits` has the latest report of each upstream, for `GET /v1/limits` and for Prometheus. Each worker knows only the
+reports that it received. Reading every answer's headers would cost a twentieth of it: they are read on demand and each second.
 """
 
 from collections import deque
@@ -36,15 +36,15 @@ from dragoman.upstream.rate_limits import (
 
 Headers = list[tuple[bytes, bytes]]
 _Table = Mapping[str, tuple[bytes, Callable[[str, float], str | None]]]
-"""From a header of one vendor to the name of the other's, and how the value is written there."""
+"""From a header of one vendor to the other vendor's header name, and the function that converts the value."""
 
 _RETRY = frozenset(("retry-after", "retry-after-ms", "x-should-retry"))
 _OPENAI = "x-ratelimit-"
 _ANTHROPIC = "anthropic-ratelimit-"
-# Fast and priority tiers have their own families; so has `unified`, of subscriptions, which begins as the plain one does.
+# Fast and priority tiers have their own families; so has `unified` (subscriptions), with the prefix of the ordinary one.
 _ANTHROPIC_FAMILIES = ("anthropic-ratelimit-", "anthropic-priority-", "anthropic-fast-")
 _CODEX = "x-codex-"
-# The one header of that name that is no limit; `upstream.http.headers` passes it on.
+# The only header with the prefix `x-codex-` that is no limit; `upstream.http.headers` passes it on.
 _TURN_STATE = "x-codex-turn-state"
 # Codex counts other limits in families named `x-<limit>-…` with these endings.
 _CODEX_ENDINGS = ("-used-percent", "-window-minutes", "-reset-at", "-limit-name")
@@ -74,10 +74,10 @@ def limit_headers(
     return [(name, value.encode("ascii")) for name, value in sent if _is_plain(value)]
 
 
-# The names are the same from answer to answer; most answers have none of ours, and finding that out should cost little.
+# Header names repeat from answer to answer; most answers have no limits, which should cost little to find out.
 @lru_cache(maxsize=128)
 def _found(names: tuple[str, ...]) -> list[str]:
-    """Those that concern limits. Not to be changed."""
+    """The names of headers about limits. Cached: callers must not change the list."""
     return [name for name in names if _is_ours(name)]
 
 
@@ -101,7 +101,7 @@ def _passes(name: str, door: Dialect) -> bool:
 def _shares(
     door: Dialect, values: Mapping[str, str], found: list[str], now: float
 ) -> list[tuple[bytes, str]]:
-    """Codex's limits by the client's vendor's names, unless the upstream has said something by these."""
+    """Codex's limits under the header names of the client's vendor, unless the upstream sent such headers itself."""
     limits = limits_of({name: values[name] for name in found if _is_codex(name)}, now)
     if limits is None or any(name.startswith((_OPENAI, _ANTHROPIC)) for name in found):
         return []
@@ -131,7 +131,7 @@ def _mapped(
 def _table(door: Dialect, values: Mapping[str, str]) -> _Table:
     if door == "messages":
         return _TO_ANTHROPIC
-    # Anthropic counts tokens together and apart; together is what OpenAI does, the others stand in where that is absent.
+    # Anthropic counts all tokens together, and input and output separately. OpenAI's count is the total; else a separate one.
     kinds = (kind for kind in _TO_OPENAI if f"{_ANTHROPIC}{kind}-remaining" in values)
     return _TO_OPENAI[next(kinds, "tokens")]
 
@@ -176,13 +176,13 @@ _TO_OPENAI: Mapping[str, _Table] = {
 
 
 class Snapshot(Struct, frozen=True):
-    """What is known of an upstream's limits. `at`: when it was last reported, in seconds since 1970."""
+    """The known limits of an upstream. `at`: the time of the last report, in seconds since 1970."""
 
     limits: Limits
     at: float
 
 
-# Answers whose headers wait to be read, of each upstream. Not all have all limits, but few in a row leave any out.
+# Unread answers per upstream. Not all have all limits, but few in a row leave any out.
 _WAITING = 8
 
 
@@ -196,19 +196,19 @@ class LatestLimits:
         self._waiting: dict[str, deque[tuple[Mapping[str, str], float]]] = {}
 
     def note(self, upstream: str, limits: Limits) -> None:
-        """An upstream has said something of its limits."""
+        """Note limits that an upstream reported in its answer."""
         self.settle()
         self._merge(upstream, limits, self._now())
 
     def note_headers(self, upstream: str, headers: Mapping[str, str]) -> None:
-        """The same, of an answer's headers, which need not say anything."""
+        """Note an answer's headers, which may contain limits; `settle` reads them."""
         waiting = self._waiting.get(upstream)
         if waiting is None:
             waiting = self._waiting[upstream] = deque(maxlen=_WAITING)
         waiting.append((headers, self._now()))
 
     def settle(self) -> None:
-        """Read the headers that wait."""
+        """Read the noted headers."""
         waiting, self._waiting = self._waiting, {}
         for upstream, answers in waiting.items():
             for headers, at in answers:
@@ -221,7 +221,7 @@ class LatestLimits:
         return self._snapshots.get(upstream)
 
     def page(self) -> bytes:
-        """The body for GET /v1/limits: every upstream that has said anything."""
+        """The body for GET /v1/limits: every upstream that has reported limits."""
         self.settle()
         entries = [_entry(name, snapshot) for name, snapshot in sorted(self._snapshots.items())]
         return dumps({"object": "list", "data": entries})

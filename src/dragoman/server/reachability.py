@@ -1,4 +1,4 @@
-"""Whether the upstreams of a configuration answer and take their keys, and whether the store and the MCP servers are there."""
+"""Checks that the upstreams answer and accept their keys, and that the store and the MCP servers can be reached."""
 
 import asyncio
 import os
@@ -18,15 +18,15 @@ from dragoman.gateway.hosted.servers import tokens_folder
 from dragoman.gateway.route import make_upstream
 from dragoman.store.engine_store import open_store
 
-# A person waits for it; servers that wake up for a list of models take a few seconds.
+# A person waits for the result; servers that wake up for a list of models take a few seconds.
 PATIENCE = 15.0
-# A launcher may download the server first.
+# A launcher may download the MCP server first.
 MCP_PATIENCE = 30.0
 _TOOLS_SHOWN = 12
 
 
 class Finding(Struct, frozen=True):
-    """What one upstream did. `detail` holds no key."""
+    """The result of one check. `detail` contains no key."""
 
     upstream: str
     is_ok: bool
@@ -38,8 +38,8 @@ async def check_upstreams(
     environ: Mapping[str, str],
     patience: float = PATIENCE,
 ) -> list[Finding]:
-    """Try all of them at once; one finding each, in their order."""
-    # Where it cannot be imported `serve` cannot run, whatever the upstreams are.
+    """Check all upstreams concurrently; one finding each, in their order."""
+    # If this import fails, `serve` cannot run, whatever the upstreams are.
     import_module("dragoman.upstream.http.upstream")
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -52,7 +52,7 @@ async def check_upstreams(
 async def check_store(
     settings: StoreSettings | None, environ: Mapping[str, str], patience: float = PATIENCE
 ) -> Finding | None:
-    """Open the store and close it again; None if nothing is kept. A file of the user's own is not made for that."""
+    """Open the store and close it again; None if nothing is stored. The default file is not created for the check."""
     if settings is None or settings.policy == "off":
         return None
     if settings.url == "sqlite:" and not default_store_path(environ).exists():
@@ -66,7 +66,7 @@ async def check_store(
     except TimeoutError:
         return Finding("store", is_ok=False, detail=f"no answer within {patience:g} s")
     except (ConfigError, StoreError) as error:
-        # The database's own words name the user that it refuses.
+        # The database's message names the user that it refuses.
         parts = urlsplit(settings.url)
         hidden = Secrets((*url_credentials(settings.url), parts.username or ""))
         return Finding("store", is_ok=False, detail=hidden.hide(error.whole))
@@ -76,7 +76,7 @@ async def check_store(
 async def check_mcp(
     settings: Sequence[McpServerSettings], patience: float = MCP_PATIENCE
 ) -> list[Finding]:
-    """Start all of the MCP servers, ask for their tools, and end them; one finding each, in their order."""
+    """Start all MCP servers, list their tools, and end the servers; one finding each, in their order."""
     if not settings:
         return []
     found: list[Finding] = []
@@ -123,6 +123,6 @@ async def _check_upstream(
         return Finding(name, is_ok=False, detail=f"no answer within {patience:g} s")
     finally:
         await upstream.close()
-    # What a server says of a key it refuses may repeat it, and so may what cannot be started.
+    # The server's message about a refused key may quote the key, and so may the error of a program that cannot start.
     secrets = upstream_secrets(settings, environ.get(settings.api_key_env or ""))
     return Finding(name, found.ok, secrets.hide(found.detail))

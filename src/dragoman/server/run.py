@@ -31,17 +31,17 @@ from dragoman.server.observe.metrics import forget_worker, shared_metrics
 
 logger = logging.getLogger(__name__)
 
-# After the grace the gateway ends what is open itself; this much later uvicorn cancels what is left.
+# After the grace period the gateway ends open requests itself; this many seconds later uvicorn cancels the rest.
 _LAST_RESORT = 5
 _BACKLOG = 2048
-_SLICES = 10  # ticks in which all connections are looked at
-# Seconds that a thread may compute while the event loop wants to go on. It wants to several times for each small request
-# that comes meanwhile, so Python's own 5 ms would make such a request take three times as long.
+_SLICES = 10  # ticks in which all connections are checked once
+# Seconds that a thread may compute while the event loop is ready to run. The loop becomes ready several times for each
+# small request, so Python's default of 5 ms would make such a request take three times as long.
 _SWITCH_INTERVAL = 0.001
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server; its shutdown gives the gateway its grace before connections are cut."""
+    """uvicorn's server; its shutdown waits for the gateway's grace period before connections are cut."""
 
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
@@ -52,7 +52,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """As uvicorn does, but a signal that has ended the server is done with: the process exits with 0."""
+        """As in uvicorn, but the signal that ended the server is not raised again: the process exits with 0."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -64,7 +64,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: look at the times of a tenth of the connections, so that many of them hold up nobody long."""
+        """Ten times a second: check the times of a tenth of the connections, so that no check blocks the loop for long."""
         if not self._to_check:
             self._to_check = list(self.server_state.connections)
             self._slice = len(self._to_check) // _SLICES + 1
@@ -78,9 +78,9 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _check_handles(self) -> None:
-        """Log when there are no file handles left, and when there are again.
+        """Log when the process has run out of file handles, and when handles are available again.
 
-        uvloop closes the connections that it has no handle for, without a word.
+        uvloop silently closes connections for which it has no handle.
         """
         was_out, self._is_out_of_handles = self._is_out_of_handles, not _has_handle()
         if self._is_out_of_handles and not was_out:
@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
                 len(self.server_state.connections),
             )
         elif was_out and not self._is_out_of_handles:
-            logger.warning("there are file handles again")
+            logger.warning("file handles are available again")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         gateway = self._app.gateway
@@ -127,12 +127,12 @@ def make_server(app: App, settings: Settings) -> Server:
 
 
 def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> int:
-    """Serve until a signal ends it. The exit code.
+    """Serve until a signal ends the server. Returns the exit code.
 
-    announce: called with the address once it is listened on.
+    announce: called with the address once the server listens.
 
     Raises:
-        ConfigError: the address cannot be listened on.
+        ConfigError: the server cannot listen on the address.
     """
     listener = _listen(settings.server.host, settings.server.port)
     with listener:
@@ -147,14 +147,14 @@ def serve(settings: Settings, announce: Callable[[str], None] | None = None) -> 
 
 
 def _serve_socket(settings: Settings, listener: socket.socket) -> None:
-    """One process's share: all of it, or that of a worker."""
+    """Serve in this process: the only one, or a worker."""
     configure_logging(settings.log, secrets=secrets_of(settings, os.environ))
     _raise_handles()
     for warning in (*warnings_of(settings), *plain_http(settings)):
         logger.warning("%s", warning)
     app = create_app(settings)
-    # What was made until now lives for ever: collections need not look at it. The small objects of streams die by
-    # themselves; the default of 700 new ones would start a collection several times per request.
+    # Objects made until now live for ever, so collections need not visit them. Reference counts free the small objects of
+    # streams; the default of 700 new objects would start a collection several times per request.
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
@@ -171,13 +171,13 @@ def _has_handle() -> bool:
 
 
 def _raise_handles() -> None:
-    """As many open files as the system lets us have: the usual 1,024 are fewer than `max_streams`, and a stream needs two."""
+    """Raise the limit of open files as far as allowed: the usual 1,024 are below `max_streams`, and a stream needs two."""
     if sys.platform == "win32":
         return
-    import resource  # noqa: PLC0415 - there is none on Windows
+    import resource  # noqa: PLC0415 - not available on Windows
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS allows fewer than it says
+    with suppress(ValueError, OSError):  # macOS allows fewer than it reports
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -203,15 +203,15 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 _POLL_SECONDS = 0.2
-# A worker that fails younger than this cannot start: starting it again would go on for ever. (One that a signal ended, or
-# that was asked to end, has an exit code of zero or below.)
+# A worker that fails sooner cannot start, and restarting it would never end. (A worker that a signal ended, or that was
+# asked to end, has an exit code of zero or below.)
 _MIN_LIFE_SECONDS = 2.0
 
 Work = Callable[[socket.socket], None]
 
 
 def stop_signals() -> tuple[int, ...]:
-    """The signals that end a gateway. SIGHUP (the terminal is gone) unless whoever started it had it ignored, like `nohup`."""
+    """The signals that end a gateway. SIGHUP (the terminal has closed) only if it is not ignored, as `nohup` makes it."""
     numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
     hangup: int | None = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
@@ -220,9 +220,9 @@ def stop_signals() -> tuple[int, ...]:
 
 
 def supervise(work: Work, listener: socket.socket, count: int) -> int:
-    """Run `work(listener)` in `count` processes until a signal ends it. The exit code.
+    """Run `work(listener)` in `count` processes until a signal ends them. Returns the exit code.
 
-    `work` is sent to fresh processes, so it must be picklable; it ends by itself on SIGTERM.
+    `work` is sent to new processes, so it must be picklable; it must end on SIGTERM.
     """
     context = multiprocessing.get_context("spawn")
     stopped = False
@@ -260,7 +260,7 @@ def supervise(work: Work, listener: socket.socket, count: int) -> int:
 
 
 def _run_worker(work: Work, listener: socket.socket) -> None:
-    """The whole of a worker process."""
+    """The main function of a worker process."""
     threading.Thread(target=_stop_with_parent, name="parent-watch", daemon=True).start()
     work(listener)
 

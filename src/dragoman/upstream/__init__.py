@@ -1,1 +1,1 @@
-"""Upstreams: where requests go. HTTP servers of three dialects, and the embedded rehearsal model."""
+"""Upstreams: HTTP servers of three dialects, Codex, and the embedded rehearsal model."""

@@ -1,6 +1,6 @@
-"""What the gateway knows of an upstream: it takes a request body of a dialect and replies with bytes of the same.
+"""The interface of an upstream: it takes a request body in a dialect and replies with bytes in the same dialect.
 
-Nothing here knows HTTP, a dialect's fields or a client. `http.py` speaks to servers, `rehearsal/` answers by itself.
+Nothing here knows HTTP, a dialect's fields or a client. `http/` talks to servers, `rehearsal/` answers by itself.
 """
 
 from abc import ABC, abstractmethod
@@ -14,10 +14,10 @@ from dragoman.model.parts import Dialect
 
 
 class UpstreamRequest(Struct, frozen=True, kw_only=True):
-    """One attempt. `body` is in `dialect`, ready to be sent; `model` is the name the upstream knows.
+    """One attempt. `body` is in `dialect`, ready to be sent; `model` is the upstream's name for the model.
 
-    headers: the client's, lower-case, all of them; an upstream passes on only what its dialect's servers understand.
-    client_key: what the caller authenticated with, for upstreams that pass it on.
+    headers: all headers of the client, in lower case; an upstream passes on only those that servers of its dialect understand.
+    client_key: the caller's key, for upstreams that pass it on.
     operation: `generate`, or `count_tokens` (Messages only).
     """
 
@@ -32,7 +32,7 @@ class UpstreamRequest(Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(Struct, frozen=True):
-    """What a look at an upstream found. `status` is None when nothing answered."""
+    """The result of checking an upstream. `status` is None when nothing answered."""
 
     ok: bool
     status: int | None
@@ -40,11 +40,11 @@ class CheckResult(Struct, frozen=True):
 
 
 Take = Callable[[list[bytes]], bool]
-"""Takes one read of an answer, in the pieces it came in. False: it wants no more for now. It may not raise."""
+"""Takes the pieces of one read of an answer. False: it wants no more for now. It must not raise."""
 
 
 class Reply(ABC):
-    """An upstream's answer while it arrives. Whoever got it closes it, however the exchange ends.
+    """An upstream's answer while it arrives. The receiver closes it, however the exchange ends.
 
     Header names are in lower case.
     """
@@ -56,11 +56,11 @@ class Reply(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known that the answer was read to its end."""
+        """Whether the answer is known to be read to its end."""
         return False
 
     def take_pieces(self) -> list[bytes]:
-        """The whole answer in the pieces it came in, if all of it has arrived; otherwise nothing."""
+        """The pieces of the whole answer, if all of it has arrived; otherwise an empty list."""
         return []
 
     @abstractmethod
@@ -84,18 +84,18 @@ class Reply(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give the connection back if the answer was read whole, else cut it, at once. May be called twice."""
+        """Reuse the connection if the answer was read whole, else cut it at once. May be called twice."""
 
 
 class Upstream(Protocol):
-    """A place requests are sent to. Lives as long as the gateway."""
+    """A server or program that answers requests. Lives as long as the gateway."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def secrets(self) -> Secrets:
-        """What it is sent to be let in, and where it is: clients do not read of either in its errors."""
+        """Its credentials and its address, which clients must not see in its errors."""
         ...
 
     def dialect_for(self, door: Dialect) -> Dialect:
@@ -103,15 +103,15 @@ class Upstream(Protocol):
         ...
 
     def send(self, request: UpstreamRequest) -> Coroutine[object, object, Reply]:
-        """The reply, as soon as its status and headers are known, whatever the status.
+        """Send a request; return the reply, whatever its status, as soon as status and headers are known.
 
         Raises:
-            UpstreamError: there is none: kind `upstream` (cannot connect), `timeout` (connect, first byte).
+            UpstreamError: there is no reply: kind `upstream` (cannot connect), `timeout` (connect, first byte).
         """
         ...
 
     async def check(self) -> CheckResult:
-        """Whether it can be reached and takes its key, found out by the cheapest request there is."""
+        """Whether the upstream can be reached and accepts its key, by the cheapest request there is."""
         ...
 
     async def close(self) -> None: ...
@@ -119,13 +119,13 @@ class Upstream(Protocol):
 
 @runtime_checkable
 class Supervised(Protocol):
-    """An upstream that is kept running here, and may be down."""
+    """An upstream that runs as a child process, and may be down."""
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot answer now; None if it can, or has not been tried."""
+        """Why the upstream cannot answer now; None if it can, or has not been tried."""
         ...
 
     def start(self) -> None:
-        """Get it running before somebody asks. Needs the running loop."""
+        """Start the upstream before the first request. Requires a running event loop."""
         ...

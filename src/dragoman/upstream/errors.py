@@ -1,7 +1,7 @@
-"""The ways in which a server can fail to answer, as errors: one place for their words, kinds and statuses.
+"""Errors for a server that does not answer: their messages, kinds and statuses in one place.
 
-Messages name the upstream as its operator does and say which time ran out. Clients read them: they quote no header and no
-query, and no address. What the system says of a failure names addresses, and goes into `detail`, for the operator's log.
+Messages use the operator's name of the upstream and say which timeout expired. Clients read them, so they quote no header, no
+query and no address. The system's error messages contain addresses, so they go into `detail`, for the operator's log.
 """
 
 import os
@@ -13,9 +13,9 @@ from dragoman.errors import UpstreamError
 from dragoman.model.outcome import ErrorInfo
 
 CONNECTIONS_TAKEN = "connections_taken"
-"""The code of an error for want of a free connection."""
+"""The code of an error when no connection was free."""
 
-# When a client may come back after it waited for a free connection in vain: they become free one by one.
+# When a client may retry after waiting for a free connection: connections become free one by one.
 RETRY_AFTER_SECONDS = 1.0
 
 
@@ -65,16 +65,16 @@ def not_http(name: str, cause: str) -> UpstreamError:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a connection failed, without the address that it was to or the name that a certificate was expected to have."""
+    """Why a connection failed, without the server's address and without the host name expected in its certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "its certificate is not accepted"
     if isinstance(error, ssl.SSLError):
-        reason: object = getattr(error, "reason", None)  # which not all have
+        reason: object = getattr(error, "reason", None)  # not every SSLError has one
         return f"TLS failed ({reason})" if reason else "TLS failed"
     if not isinstance(error, OSError):
         return type(error).__name__
     if isinstance(error, socket.gaierror):
-        return str(error.strerror)  # the system's words for it, without the name
+        return str(error.strerror)  # the system's message, without the name
     return os.strerror(error.errno) if error.errno else "no connection could be made"
 
 

@@ -1,10 +1,10 @@
-"""Rate limits in the headers of an upstream's reply: read as values, and written for clients where they are shares of a window.
+"""Rate limits in the headers of an upstream's reply: decodes them, and encodes those that are shares of a window for clients.
 
-    OpenAI, Anthropic   counts: so many requests or tokens, so many of them left, until then
-    Codex, Anthropic's  shares: so much of the last five hours, or of the week, is used
+    OpenAI, Anthropic   counts: a limit of requests or tokens, the remaining number, and the reset time
+    Codex, Anthropic's  shares: the used part of the last five hours, or of the week
     subscriptions
 
-Pure, and forgiving: a value that cannot be read is None. A share has no count. OpenAI's headers have no other form, so a share
+Pure and lenient: a value that cannot be read is None. A share has no count. OpenAI's headers have only counts, so a share
 is written there in hundredths; Anthropic has a family of headers for subscriptions, which Claude Code reads.
 """
 
@@ -26,7 +26,7 @@ _UNIFIED = "anthropic-ratelimit-unified-"
 _UTILIZATION = "-utilization"
 _ALL = 100.0
 
-# The windows that subscriptions of both vendors have: Anthropic's names for them, by their minutes.
+# The windows of both vendors' subscriptions: Anthropic's names, by the length in minutes.
 _UNIFIED_NAMES: Mapping[int, tuple[str, str]] = {
     300: ("5h", "five_hour"),
     10080: ("7d", "seven_day"),
@@ -40,11 +40,11 @@ _DURATION = re.compile(
     r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
 )
 _UNIT_SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
-_LONGEST = 64  # a longer value is none of ours
+_LONGEST = 64  # longer values are ignored
 
 
 def limits_of(headers: Mapping[str, str], now: float) -> Limits | None:
-    """The limits in an answer's headers, None if there are none. Names are in lower case."""
+    """The limits in an answer's headers; None without any. Names are in lower case."""
     windows = (*_codex(headers, now), *_openai(headers, now), *_anthropic(headers))
     has_credits = _FLAGS.get(headers.get("x-codex-credits-has-credits", "").lower())
     unlimited = _FLAGS.get(headers.get("x-codex-credits-unlimited", "").lower())
@@ -55,7 +55,7 @@ def limits_of(headers: Mapping[str, str], now: float) -> Limits | None:
 
 
 def share_headers(door: Dialect, limits: Limits, now: float) -> list[tuple[bytes, bytes]]:
-    """Limits that are shares of a window, as headers of the vendor whose dialect the client speaks."""
+    """Limits that are shares of a window, as headers of the client's vendor."""
     windows = [window for window in limits.windows if _is_share(window)]
     if not windows:
         return []
@@ -78,7 +78,7 @@ def _codex(headers: Mapping[str, str], now: float) -> Iterator[LimitWindow]:
         wait = _whole(headers.get(f"{stem}-reset-after-seconds"))
         if resets_at is None and wait is not None:
             resets_at = int(now) + wait
-        # A window of nothing but zeros is how the backend says that there is none.
+        # The backend sends only zeros for a window that does not exist.
         if used is None or not family or not (used or minutes or resets_at is not None):
             continue
         prefix = "" if family == _CODEX_FAMILY else f"{family.replace('-', '_')}/"
@@ -151,7 +151,7 @@ def _used(window: LimitWindow) -> float:
 
 
 def _hundredths(windows: Iterable[LimitWindow], now: float) -> Iterator[tuple[str, str]]:
-    """The window that is nearest to its end, as if it had a hundred requests."""
+    """The window with the largest used share, as if its limit were a hundred requests."""
     window = max(windows, key=_used)
     left = max(0, floor(_ALL - _used(window)))
     yield f"{_OPENAI}limit-requests", "100"
@@ -189,7 +189,7 @@ def _status(window: LimitWindow) -> str:
 
 @lru_cache(maxsize=256)
 def seconds_of(text: str) -> float | None:
-    """`1m2.5s`, `6ms`, `2d`, or bare seconds."""
+    """Seconds from `1m2.5s`, `6ms`, `2d`, or a bare number."""
     if not text or len(text) > _LONGEST:
         return None
     match = _DURATION.fullmatch(text)
@@ -205,7 +205,7 @@ def seconds_of(text: str) -> float | None:
 
 @lru_cache(maxsize=256)
 def moment_of(text: str) -> float | None:
-    """RFC 3339, as seconds since 1970."""
+    """Seconds since 1970 from an RFC 3339 time."""
     if not text or len(text) > _LONGEST:
         return None
     try:
@@ -217,13 +217,13 @@ def moment_of(text: str) -> float | None:
 
 @lru_cache(maxsize=64)
 def time_text(second: int) -> str:
-    """RFC 3339, in whole seconds: the same values are written again and again."""
+    """An RFC 3339 time in whole seconds. Cached, because values repeat."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def duration_text(seconds: float) -> str:
-    """As OpenAI writes it: `12ms`, `1.5s`, `6m0s`, `1h0m3s`. Never too early, but for what a float cannot hold."""
+    """A duration as OpenAI writes it: `12ms`, `1.5s`, `6m0s`, `1h0m3s`. Rounded up, except for float errors."""
     milliseconds = ceil(round(seconds * 1000, 2))
     if milliseconds < 1000:
         return f"{milliseconds}ms"

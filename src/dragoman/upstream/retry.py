@@ -1,15 +1,15 @@
-"""What to do when an attempt failed: try again, go to the next upstream, or report the error to the client. Pure.
+"""Decides what follows a failed attempt: retry, the next upstream, or an error for the client. Pure.
 
-Nothing here waits, draws a random number or reads a clock: the caller passes what it drew and read, and does what is
-decided. Nothing is repeated once a byte of an answer has been forwarded.
+Nothing here waits, draws a random number or reads a clock: the caller passes these values in, and carries out the
+decision. Nothing is repeated once a byte of an answer has been forwarded.
 
-Three verdicts, by the status of the answer or, where there was none, by the kind of the failure:
+The status of the answer or, without an answer, the kind of the failure selects one of three verdicts:
 
-- *again*: the same request may well succeed soon. Tried up to `attempts` times, then the next upstream's turn.
-- *elsewhere*: this upstream will not serve it, another may: a missing key, an unknown model, a used-up quota.
-- *never*: the request itself is at fault; every upstream would be asked in vain.
+- *again*: the same request may succeed soon. It is tried up to `attempts` times, then at the next upstream.
+- *elsewhere*: this upstream will not serve the request, another may: a missing key, an unknown model, a used-up quota.
+- *never*: the request itself is wrong; every upstream would refuse it.
 
-Switched off (`enabled = false`) it neither repeats nor falls back: the client sees what the first attempt brought.
+With `enabled = false` there is neither retry nor fallback: the client sees the result of the first attempt.
 `attempts = 1` keeps the fallbacks and drops the repeats.
 """
 
@@ -38,17 +38,17 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Retry(Struct, frozen=True):
-    """The same upstream again, after so many seconds."""
+    """Ask the same upstream again, after this many seconds."""
 
     after: float
 
 
 class Fallback(Struct, frozen=True):
-    """The next upstream, at once."""
+    """Ask the next upstream at once."""
 
 
 class GiveUp(Struct, frozen=True):
-    """Tell the client."""
+    """Report the error to the client."""
 
 
 Decision = Retry | Fallback | GiveUp
@@ -66,26 +66,26 @@ _OF_STATUS: Mapping[int, _Verdict] = {
     403: _Verdict.ELSEWHERE,
     404: _Verdict.ELSEWHERE,
     408: _Verdict.AGAIN,
-    409: _Verdict.AGAIN,  # both vendors' SDKs repeat it: a lock that was not to be had in time
+    409: _Verdict.AGAIN,  # both vendors' SDKs repeat it: the server could not get a lock in time
     425: _Verdict.AGAIN,
     429: _Verdict.AGAIN,
     500: _Verdict.AGAIN,
     502: _Verdict.AGAIN,
     503: _Verdict.AGAIN,
     504: _Verdict.AGAIN,
-    # Cloudflare, which stands in front of most providers: the origin is down, slow or unreachable.
+    # From Cloudflare, which most providers use: the origin is down, slow or unreachable.
     **dict.fromkeys(range(520, 525), _Verdict.AGAIN),
     529: _Verdict.AGAIN,  # Anthropic: overloaded
 }
 
-# Kinds that a body reports and that mean the same whatever the status: OpenAI's used-up quota is a 429 like any other.
+# Error kinds in a body that mean the same with any status: OpenAI's used-up quota has status 429 like a rate limit.
 _OF_REPORTED_KIND: Mapping[ErrorKind, _Verdict] = {
     "quota": _Verdict.ELSEWHERE,
     "context_length": _Verdict.NEVER,
     "content_policy": _Verdict.NEVER,
 }
 
-# Where no status was received. A time that ran out is not waited for again: the second wait would be as long.
+# Without a status. After a timeout there is no retry: the second wait would be as long.
 _OF_SILENCE: Mapping[ErrorKind, _Verdict] = {
     "upstream": _Verdict.AGAIN,
     "truncated": _Verdict.AGAIN,
@@ -111,7 +111,7 @@ def decide(
 ) -> Decision:
     """What to do after the `attempt`-th try (from 1) of one upstream failed.
 
-    forwarded: a byte of the answer has gone to the client. jitter: a random fraction from 0 up to 1.
+    forwarded: a byte of the answer has been sent to the client. jitter: a random number in [0, 1).
     """
     if forwarded or not settings.enabled:
         return GiveUp()
@@ -139,14 +139,14 @@ def failure_of(status: int, headers: Mapping[str, str], *, kind: ErrorKind, now:
 
 
 def failure_without_answer(error: ErrorInfo) -> Failure:
-    """An attempt that brought no status, or a stream that failed before anything was forwarded."""
-    # Whoever has waited for a connection in vain would wait as long again.
+    """The failure of an attempt without a status, or of a stream that failed before anything was forwarded."""
+    # A retry after waiting for a free connection would wait as long again.
     is_waited = error.code == CONNECTIONS_TAKEN
     return Failure(kind=error.kind, should_retry=False if is_waited else None)
 
 
 def retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
-    """The seconds an upstream asks to be left alone: `retry-after-ms`, else `retry-after` as seconds or as a date."""
+    """The delay in seconds that an upstream asks for: `retry-after-ms`, else `retry-after` as seconds or as a date."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
@@ -179,7 +179,7 @@ def _verdict(failure: Failure) -> _Verdict:
 
 
 def _delay(settings: RetrySettings, attempt: int, jitter: float) -> float:
-    """Doubled each time; between half and all of it, so that clients that failed together do not return together."""
+    """The delay doubles each time; jitter picks from half to all of it, so that clients do not return all at once."""
     # The exponent is bounded: 2.0 ** 1024 raises, and no delay that long is ever used.
     whole = min(settings.max_delay, settings.base_delay * 2.0 ** min(attempt - 1, 60))
     return whole * (0.5 + 0.5 * jitter)

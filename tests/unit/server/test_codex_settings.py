@@ -75,5 +75,5 @@ def test_banner_and_snippets_know_it() -> None:
 
 def test_it_is_supervised_and_has_no_address_to_send_to() -> None:
     assert isinstance(CodexUpstream("codex", CODEX), Supervised)
-    with pytest.raises(ConfigError, match="not sent to as it is"):
+    with pytest.raises(ConfigError, match="is not a plain HTTP upstream"):
         HttpUpstream("codex", CODEX, key=None)

@@ -1,8 +1,8 @@
-"""The items of calls that a gateway ran, in a conversation that a Responses client sends back. Pure.
+"""Restores calls that the gateway ran, from the items that a Responses client sends back. Pure.
 
-For the upstream each item becomes a call of a function and its result, so the conversation is complete in every dialect.
-Calls that stand together stay together, with their results after them: a provider takes the calls of one answer in one
-message only.
+Each item becomes a function call and its result for the upstream, so the conversation is complete in every dialect.
+Adjacent calls stay together, with their results after them, because a provider accepts the calls of one answer only in one
+message.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,16 +16,16 @@ from dragoman.model.parts import Call, Part, Result, Text
 from dragoman.model.request import Request, Turn
 
 ITEM_PREFIX = "mcp_dgm"
-"""The prefix of the ids of our items. The vendor's ids go on with digits after `mcp_`."""
+"""The prefix of our item ids. The vendor's ids continue with digits after `mcp_`."""
 
 
 def plain_name(tool: ServerTool) -> str:
-    """The name for a tool that is not offered any more."""
+    """The name for a tool that is no longer offered."""
     return flat_name(tool.tool, tool.server or None)
 
 
 def is_ours(call: Call, servers: frozenset[str]) -> bool:
-    """Whether a gateway ran the call: by its id or, where a client left that out, by its server's name."""
+    """Whether a gateway ran the call: decided by its id or, where a client left the id out, by its server's name."""
     if call.kind != "mcp" or call.executor == "client":
         return False
     if call.item_id is not None:
@@ -34,7 +34,7 @@ def is_ours(call: Call, servers: frozenset[str]) -> bool:
 
 
 def has_hosted_calls(request: Request, servers: frozenset[str]) -> bool:
-    """Whether there is anything to restore."""
+    """Whether the request has items of calls that the gateway ran."""
     return any(
         isinstance(part, Call) and part.kind == "mcp" and is_ours(part, servers)
         for turn in request.turns
@@ -46,7 +46,7 @@ def has_hosted_calls(request: Request, servers: frozenset[str]) -> bool:
 def restore_calls(
     request: Request, servers: frozenset[str], name_of: Callable[[ServerTool], str]
 ) -> Request:
-    """The request with a call and a result for each item of ours. `name_of`: the name of a tool for the model."""
+    """The request with a call and a result in place of each item of ours. `name_of` returns a tool's name for the model."""
     turns = tuple(_Restorer(servers, name_of).run(request.turns))
     return structs.replace(request, turns=turns)
 
@@ -55,7 +55,7 @@ class _Restorer:
     def __init__(self, servers: frozenset[str], name_of: Callable[[ServerTool], str]) -> None:
         self._servers = servers
         self._name_of = name_of
-        self._results: list[Part] = []  # of calls that stand before what comes next
+        self._results: list[Part] = []  # of the calls before the next part
         self._count = 0
 
     def run(self, turns: tuple[Turn, ...]) -> Iterator[Turn]:
@@ -68,7 +68,7 @@ class _Restorer:
         yield from self._flush()
 
     def _split(self, turn: Turn) -> Iterator[Turn]:
-        """The turn, split where results stand between its parts."""
+        """The turn, split where results belong between its parts."""
         said: list[Part] = []
         is_split = False
         for part in turn.parts:

@@ -1,9 +1,9 @@
-"""Calls that the gateway ran, and their results, remembered for Chat and Messages clients, which cannot send them back.
+"""Stores calls that the gateway ran, and their results, for Chat and Messages clients, which cannot send them back.
 
-Such a client sends back only the text and its own calls, and the model would not know what the tools returned. So the
-gateway keeps the turns behind an answer and puts them in the place of what the client sends. The key is what the user said
-before the answer, and the first of the client's calls in it or else its text. The turns are kept in this process only, as
-long as there is room; without them the conversation is shorter, but valid.
+Such a client sends back only the text and its own calls, so the model would not see what the tools returned. The
+gateway therefore stores the turns of an answer and puts them in place of the client's version. The key consists of the
+user's text before the answer, and the first of the client's calls in the answer or, without calls, its text. The turns are
+stored in this process only, within a size limit; without them the conversation is shorter, but valid.
 """
 
 from collections import OrderedDict
@@ -17,9 +17,9 @@ from dragoman.model.request import Request, Turn
 from dragoman.state.escrow import escrow_key
 
 MAX_CHARACTERS = 64 * 1024 * 1024
-"""Of all that is remembered: some thousand answers with long results."""
+"""The limit for all stored answers: some thousand answers with long results."""
 MAX_ANSWER = 4 * 1024 * 1024
-"""Of one answer: a conversation with more than that in one turn fits into no model."""
+"""The limit for one answer: a conversation with more in one turn fits into no model."""
 
 _Key = tuple[str, str]
 
@@ -30,7 +30,7 @@ class _Remembered(Struct, frozen=True):
 
 
 class Memory:
-    """Of one gateway. `is_own` says whether a call is the client's."""
+    """The stored answers of one gateway. `is_own` returns whether a call is the client's."""
 
     def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
         self._max = max_characters
@@ -46,7 +46,7 @@ class Memory:
         text: str,
         is_own: Callable[[Call], bool],
     ) -> None:
-        """Keep the turns of an answer to these turns. The client got this text of it, and its own calls."""
+        """Store the turns of `answer`, the answer to the turns `asked`. The client received `text` and its own calls."""
         hosted = any(
             isinstance(part, Call) and part.executor == "client" and not is_own(part)
             for turn in answer
@@ -72,7 +72,7 @@ class Memory:
             self._forget(next(iter(self._kept)))
 
     def restore(self, owner: str, request: Request, is_own: Callable[[Call], bool]) -> Request:
-        """The request with what is remembered of its answers; the very same if that is nothing."""
+        """The request with its answers replaced by the stored turns; the same object if none is stored."""
         if not self._kept:
             return request
         turns: list[Turn] = []
@@ -97,7 +97,7 @@ class Memory:
         if kept is None:
             return None
         self._kept.move_to_end(key)
-        # The client's calls as it has them: where a model has used an id twice, it knows the first.
+        # Take the ids of the client's calls: where a model used an id twice, the client knows only the first.
         theirs = iter(own)
         turns: list[Turn] = []
         for each in kept.turns:
@@ -120,7 +120,7 @@ class Memory:
 
 
 class _Past:
-    """What the user has said so far: the same words may be the answer to many questions."""
+    """A digest of the user's text so far: the same answer may follow many questions, so its text alone is no key."""
 
     def __init__(self) -> None:
         self._said = blake2b(digest_size=16)
@@ -130,7 +130,7 @@ class _Past:
             self._said.update(_text(turn).encode("utf-8", "surrogatepass") + b"\0")
 
     def key_of(self, own: Sequence[Call], text: str) -> str:
-        """What an answer is known by that comes next."""
+        """The key of an answer that follows the turns noted so far."""
         answer = escrow_key(own[0]) if own else text.strip()
         digest = self._said.copy()
         digest.update(b"call " if own else b"text ")

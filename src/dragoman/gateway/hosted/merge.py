@@ -1,13 +1,13 @@
-"""Several answers of a model, and the calls that were run between them, merged into one answer. Pure.
+"""Merges several answers of a model, and the calls that were run between them, into one answer. Pure.
 
     answers of the model   Started parts Finished Completed | Started parts … Finished Completed | …
     the merged answer      Started parts                      parts …                 Finished Usage Completed
 
-Parts are numbered over the whole answer, usage is the sum, and the finish reason is that of the last answer. The client's
-own calls pass as they come. Calls that the gateway runs appear in one of three styles:
+Parts are numbered across the merged answer, usage is the sum, and the finish reason is that of the last answer. The client's
+own calls pass unchanged. Calls that the gateway runs appear in one of three styles:
 
-    items    as calls of their own, open until the result has come; other parts go on meanwhile
-    note     as a line of text when the call is over
+    items    as call items of their own, open until the result has come; other parts continue meanwhile
+    note     as a line of text when the call has ended
     hidden   not at all
 """
 
@@ -63,8 +63,8 @@ _NO_USAGE = Usage()
 class MergeRules(Struct, frozen=True, kw_only=True):
     """How answers are merged.
 
-    whose: the hosted tool that a call is for, None for a tool of the client. mint: makes an id for an item.
-    breaks: texts of different turns are kept apart by an empty line.
+    whose: returns the hosted tool of a call, or None for a tool of the client. mint: returns an id for an item.
+    breaks: separates texts of different turns with an empty line.
     """
 
     style: Style
@@ -74,7 +74,7 @@ class MergeRules(Struct, frozen=True, kw_only=True):
 
 
 class HostedCall(Struct, frozen=True):
-    """A call that the gateway ran. `server` is empty where there was no such tool."""
+    """A call that the gateway ran. `server` is empty if there was no such tool."""
 
     server: str
     tool: str
@@ -86,7 +86,7 @@ class HostedCall(Struct, frozen=True):
 
 
 class _OpenCall:
-    """A call until its result has come. `item` is part `number` of the merged answer, in the style `items`."""
+    """A call until its result has come. In the style `items`, `item` is the part with this `number` in the merged answer."""
 
     __slots__ = ("call", "item", "number", "tool")
 
@@ -107,14 +107,14 @@ class AnswerMerger:
         self.is_over = False
         self._rules = rules
         self._serializer = Serializer()
-        self._count = 0  # parts so far
-        self._numbers: dict[int, int] = {}  # of the parts of this turn
-        self._hosted: dict[int, _OpenCall] = {}  # calls of this turn, not complete yet
+        self._count = 0  # parts of the merged answer so far
+        self._numbers: dict[int, int] = {}  # merged part numbers, by those of this turn
+        self._hosted: dict[int, _OpenCall] = {}  # incomplete calls of this turn
         self._running: list[_OpenCall] = []
-        self._early: list[CallSettled] = []  # results of calls that are not complete here yet
+        self._early: list[CallSettled] = []  # results of calls whose last event has not come yet
         self._open: dict[int, tuple[Part, list[Delta]]] = {}
         self._broken: set[int] = set()  # texts that begin with a break
-        self._texts: dict[int, str] = {}  # by their numbers
+        self._texts: dict[int, str] = {}  # by part number
         self._has_text = False
         self._needs_break = False
         self._finished: Finished | None = None
@@ -126,7 +126,7 @@ class AnswerMerger:
         return "".join(self._texts[number] for number in sorted(self._texts))
 
     def feed(self, event: EngineEvent) -> list[Event]:
-        """The events that the client gets for an event of the engine."""
+        """The events for the client that follow from one event of the engine."""
         match event:
             case ModelSpoke(event=said):
                 return [out for each in self._serializer.feed(said) for out in self._merge(each)]
@@ -139,7 +139,7 @@ class AnswerMerger:
                 return []
 
     def end(self, run: RunEnded) -> list[Event]:
-        """The last events."""
+        """The last events of the merged answer."""
         match run.reason:
             case "answered" | "handed_over" as reason:
                 is_owed = reason == "handed_over"
@@ -149,7 +149,7 @@ class AnswerMerger:
             case "max_turns" | "max_tokens" | "no_progress":
                 return self._finish(Finished("length", inferred=True), run.total)
             case "max_time":
-                message = "the tools that are run in the gateway took longer than an answer may"
+                message = "the hosted tools exceeded the time limit of an answer"
                 return self.fail(run.error or ErrorInfo(kind="timeout", message=message))
             case "cancelled":
                 message = "the answer was cancelled"
@@ -159,7 +159,7 @@ class AnswerMerger:
                 return self.fail(run.error or ErrorInfo(kind="server", message=message))
 
     def fail(self, error: ErrorInfo) -> list[Event]:
-        """The last events of an answer that fails now: open parts are closed. None if it was over."""
+        """The last events of an answer that fails now; open parts are closed. Empty if the answer has ended already."""
         if self.is_over:
             return []
         self.error = error
@@ -203,7 +203,7 @@ class AnswerMerger:
             case Progress() | Noticed():
                 return self._mention(event)
             case UsageReported() | Failed():
-                pass  # the end of the run has the sum, and the reason
+                pass  # `end` emits the sum of the usage, and the finish reason
         return ()
 
     def _open_answer(self, event: Started) -> Sequence[Event]:
@@ -273,7 +273,7 @@ class AnswerMerger:
         self._open[number] = (header, [])
         return number
 
-    # --- calls that are run here -----------------------------------------------------------------------------------
+    # --- calls that the gateway runs -------------------------------------------------------------------------------
 
     def _start_hosted(self, part: int, call: Call, tool: ServerTool) -> Sequence[Event]:
         self._hosted[part] = hosted = _OpenCall(call, tool)
@@ -284,7 +284,7 @@ class AnswerMerger:
         return (PartStarted(hosted.number, hosted.item), Progress("in_progress", hosted.number))
 
     def _run(self, hosted: _OpenCall, call: Call) -> Sequence[Event]:
-        """The call is complete: its result comes next."""
+        """Note that a call is complete and runs; emit its result if that has come already."""
         hosted.call = call
         events: list[Event] = []
         if hosted.item is not None:
@@ -311,7 +311,7 @@ class AnswerMerger:
         return []
 
     def _settled_one(self, call: Call) -> _OpenCall | None:
-        """The running call that is meant. Its id may differ where the model has used an id twice."""
+        """The running call that the engine settled. Its id may differ where the model used an id twice."""
         for hosted in self._running:
             if hosted.call.call_id == call.call_id:
                 return hosted
@@ -346,7 +346,7 @@ class AnswerMerger:
         return [*events, Completed(extra)]
 
     def _close(self, *, is_failed: bool = True) -> list[Event]:
-        """The ends of open parts: incomplete; or failed, for a call whose result is not awaited any more."""
+        """The ends of open parts. They are incomplete, except calls whose result will not come: these are failed."""
         events: list[Event] = []
         for number, (header, deltas) in self._open.items():
             value = join_part(header, deltas)

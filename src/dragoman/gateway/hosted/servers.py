@@ -1,7 +1,7 @@
-"""The MCP servers of a configuration, kept running as long as the gateway.
+"""The MCP servers of a configuration, which run as long as the gateway.
 
-There is no person here: a server that wants a login gets a token by client credentials, or the one that `dragoman run` of the
-same user has obtained; what it asks of a person is declined.
+No person can log in here: a server that wants a login gets a token by client credentials, or the token that `dragoman run` of
+the same user has obtained. Questions of a server to a person are declined.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ logger = logging.getLogger(__name__)
 
 
 def tokens_folder(environ: Mapping[str, str]) -> Path:
-    """Where the access tokens for MCP servers are kept, in the user's state directory."""
+    """The folder of the access tokens for MCP servers, in the user's state directory."""
     return state_folder(environ) / "mcp"
 
 
 class HostedServers:
-    """Created outside a loop, started with the gateway, ended by `close`."""
+    """The running MCP servers. Created outside an event loop, started with the gateway, ended by `close`."""
 
     def __init__(self, settings: Sequence[McpServerSettings]) -> None:
         """
         Raises:
-            ConfigError: the settings cannot work.
+            ConfigError: the settings are invalid.
         """
         self.memory = Memory()
         self._servers = McpServers(settings, tokens=tokens_folder(os.environ))
@@ -40,12 +40,12 @@ class HostedServers:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the servers, all at once. Needs the running loop."""
+        """Start all servers concurrently. Requires a running event loop."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._live())
 
     async def source(self, names: Collection[str]) -> SelectedServers:
-        """The tools of these servers, when each has been started or has failed to."""
+        """The tools of these servers, once every server has started or has failed to start."""
         self.start()
         await self._is_ready.wait()
         return self._servers.selected(names)
@@ -57,15 +57,15 @@ class HostedServers:
             await self._task
 
     async def _live(self) -> None:
-        # One task enters and leaves: what the servers run in belongs to it.
+        # The same task must enter and leave the context: the servers' task group belongs to that task.
         try:
             async with self._servers:
                 self._is_ready.set()
                 await self._is_ending.wait()
         except ConfigError as error:
-            logger.error("MCP servers cannot be started: %s", error.message)  # noqa: TRY400 - its words say it all
+            logger.error("MCP servers cannot be started: %s", error.message)  # noqa: TRY400 - the message says why
         except Exception:
-            # The gateway goes on without them.
+            # The gateway continues without hosted tools.
             logger.exception("the MCP servers failed")
         finally:
             self._is_ready.set()

@@ -1,7 +1,7 @@
 """The tools of MCP servers beside the client's own: their names, and who runs a call. Pure.
 
-A tool `read` of the server `files` is offered as the function `files__read`. Where the client has a tool of that name the
-client's keeps the name, and ours is called `files__read_2`.
+A tool `read` of the server `files` is offered as the function `files__read`. If the client has a tool of that name, the
+client's tool keeps the name and the hosted tool is called `files__read_2`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from dragoman.model.request import ToolChoice
 
 
 class HostedTools:
-    """The hosted tools of one request: a `ToolSource`, which the engine asks before each turn."""
+    """The hosted tools of one request: a `ToolSource` that the engine queries before each turn."""
 
     def __init__(self, source: ToolSource, theirs: Iterable[Declaration]) -> None:
         """`source`: tools whose namespaces are the names of their servers."""
@@ -31,12 +31,12 @@ class HostedTools:
             if tool.kind in CLIENT_KINDS:
                 self._their_kinds.add(tool.kind)
         self.choice: ToolChoice | None = None
-        """What the model may call in the answer that is being given."""
-        self._by_name: dict[str, ServerTool] = {}  # by the name that was offered
+        """The tool choice of the current answer."""
+        self._by_name: dict[str, ServerTool] = {}  # by the offered name
         self._names: dict[ServerTool, str] = {}
 
     def tools(self) -> Sequence[Tool]:
-        """Those there are now, each by one name as long as the request is served."""
+        """The tools available now. A tool keeps its name as long as the request is served."""
         found: dict[str, Tool] = {}
         for tool in self._source.tools():
             declaration = tool.offer.declaration
@@ -45,7 +45,7 @@ class HostedTools:
         return tuple(found.values())
 
     def name_of(self, tool: ServerTool) -> str:
-        """The name by which the model knows a tool."""
+        """The name under which the model is offered a tool."""
         name = self._names.get(tool)
         if name is None:
             name = self._free_name(flat_name(tool.tool, tool.server))
@@ -54,9 +54,9 @@ class HostedTools:
         return name
 
     def whose(self, call: Call) -> ServerTool | None:
-        """The tool here that a call is for; None: it is the client's.
+        """The hosted tool of a call; None: the client runs the call.
 
-        A call of a tool that nobody has is answered here too: the model gets an error. The returned tool names no server.
+        The gateway also answers a call of an unknown tool, with an error for the model; the returned tool then has no server.
         """
         spoken = spoken_name(call.name, call.namespace)
         tool = self._by_name.get(spoken)
@@ -67,11 +67,11 @@ class HostedTools:
         return ServerTool("", call.name)
 
     def is_ours(self, tool: Declaration) -> bool:
-        """Whether a tool of a request is run here."""
+        """Whether the gateway runs this tool of a request."""
         return spoken_name(tool.name, tool.namespace) in self._by_name
 
     def _refusal(self, name: str) -> str | None:
-        """Why a tool may not be called now, for the model to read. A model may call what it was not offered."""
+        """Why a tool may not be called now, in a message for the model. A model may call a tool that it was not offered."""
         choice = self.choice
         if choice is None or choice.mode in ("auto", "required"):
             return None
@@ -83,7 +83,7 @@ class HostedTools:
         return f"{name} was not run: this request allows other tools only."
 
     def is_theirs(self, call: Call) -> bool:
-        """Whether a call is the client's to run."""
+        """Whether the client runs a call."""
         return self.whose(call) is None
 
     def _free_name(self, name: str) -> str:
@@ -97,7 +97,7 @@ class HostedTools:
 
 
 class _Offered:
-    """A tool by the name that it is offered under."""
+    """A tool under the name that the model is offered."""
 
     __slots__ = ("_name", "_offer", "_refusal", "_tool")
 

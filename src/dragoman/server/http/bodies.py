@@ -1,8 +1,8 @@
 """Request bodies: read from ASGI messages and inflated, never beyond a ceiling.
 
-Knows nothing of JSON or dialects. The ceiling holds for what comes over the wire and, separately, for what it inflates
-to (`inflating`), so that a bomb costs no more memory than an honest body of the largest size. While a large body is
-inflated the event loop gets its turn between blocks.
+Knows nothing of JSON or dialects. The ceiling applies to the received bytes and, separately, to the inflated bytes
+(`inflate`), so that a decompression bomb costs no more memory than a valid body of the largest size. While a large body
+is inflated, other tasks run between blocks.
 """
 
 import zlib
@@ -25,15 +25,15 @@ from dragoman.server.limits import BodyTooLarge, CorruptBody, UnknownEncoding
 
 Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
 
-# Inflating runs at some 300 MB/s: a pause per megabyte lets other streams have the loop every 3 ms.
+# Inflating runs at some 300 MB/s: with a pause per megabyte other streams get the event loop every 3 ms.
 PAUSE_EVERY = 1024 * 1024
 
-# Nobody needs more than two; each one more multiplies what a bomb of a few bytes costs.
+# Real clients use at most two; each further encoding multiplies the cost of a small decompression bomb.
 MAX_ENCODINGS = 4
 
 
 class ClientGone(GatewayError):
-    """The client closed the connection before its request was complete. Nobody is left to be answered."""
+    """The client closed the connection before its request was complete, so there is no client to answer."""
 
     kind = "cancelled"
     status = 499
@@ -46,13 +46,13 @@ async def read_body(
     *,
     whole: bytes | None = None,
 ) -> bytes:
-    """The whole body, inflated. `headers` are ASGI's: lower-case names. `whole`: it was received already.
+    """The whole body, inflated. `headers` have lower-case names (ASGI). `whole`: the body, if it was received already.
 
     Raises:
-        BodyTooLarge: it exceeds `limit` bytes, as announced, as sent or as inflated.
-        UnknownEncoding: a content-encoding that is not read here.
-        CorruptBody: the bytes are not what the content-encoding says.
-        ClientGone: the client left in the middle of it.
+        BodyTooLarge: the body exceeds `limit` bytes, as announced, as sent or as inflated.
+        UnknownEncoding: a content-encoding that the gateway cannot decode.
+        CorruptBody: the bytes do not match the content-encoding.
+        ClientGone: the client left before the body was complete.
     """
     encoding = b""
     for name, value in headers:
@@ -76,7 +76,7 @@ async def read_body(
 
 
 def _check_length(value: bytes, limit: int) -> None:
-    # The server refuses what is no number; longer than 19 digits is too large whatever they are.
+    # The HTTP server refuses a value that is no number; more than 19 digits are too large in any case.
     if value.isdigit() and (len(value) > 19 or int(value) > limit):
         announced = value[:20].decode("ascii")
         raise too_large(limit, f"content-length announces {announced}")
@@ -106,7 +106,7 @@ async def _read_rest(receive: Receive, first: bytes, limit: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _steps(header: bytes) -> tuple[str, ...]:
-    """The encodings of a body, in the order they must be undone."""
+    """The encodings of a body, in the order in which they must be undone."""
     names = [name.strip().lower() for name in header.decode("latin-1").split(",")]
     applied = [name for name in names if name not in ("", "identity")]
     for name in applied:
@@ -135,12 +135,12 @@ async def _inflate(encoding: str, data: bytes, limit: int) -> bytes:
     return b"".join(blocks)
 
 
-# One step of inflating. zlib keeps to it exactly; brotli and zstd may exceed it, by a megabyte or two at most.
+# The output of one step. zlib keeps to it exactly; brotli and zstd may exceed it, by a megabyte or two at most.
 BLOCK = 256 * 1024
 
 SLICE = 16 * 1024
 
-# What one call of zstd gives out is bounded by its input only, and 4 bytes may say "128 KiB of the same byte".
+# Only its input limits what one call of zstd returns, and 4 bytes may mean "128 KiB of the same byte".
 ZSTD_SLICE = 64
 
 # RFC 9659: no window above 8 MiB in a content-coding, so that a frame of ten bytes cannot claim 128 MiB.
@@ -152,7 +152,7 @@ MAX_MEMBERS = 256
 
 
 class _Damaged(Exception):
-    """The data is not what it should be. The decompressors' own exceptions are reported in the same way."""
+    """The data is damaged. The decompressors' own exceptions are reported in the same way."""
 
 
 class _BrotliDecompressor(Protocol):
@@ -162,7 +162,7 @@ class _BrotliDecompressor(Protocol):
 
 
 class _Brotli(Protocol):
-    """The module `brotli`, which has no types of its own."""
+    """The module `brotli`, which has no type annotations."""
 
     error: type[Exception]
 
@@ -210,7 +210,7 @@ def inflate(encoding: str, data: bytes, limit: int) -> Iterator[bytes]:
 
 
 def too_large(limit: int, came: str) -> BodyTooLarge:
-    """The refusal of a body above the ceiling."""
+    """The error for a body above the ceiling."""
     return BodyTooLarge(
         f"expected a request body of at most {limit} bytes (server.max_body_bytes); {came}",
         code="request_too_large",
@@ -218,7 +218,7 @@ def too_large(limit: int, came: str) -> BodyTooLarge:
 
 
 def _zlib_stream(data: bytes, start: int, wbits: int) -> Generator[bytes, None, int]:
-    """One zlib stream; returns where it ends."""
+    """Inflate one zlib stream; returns where it ends."""
     inflater = zlib.decompressobj(wbits)
     while not inflater.eof:
         piece = data[start : start + SLICE]
@@ -228,7 +228,7 @@ def _zlib_stream(data: bytes, start: int, wbits: int) -> Generator[bytes, None, 
         while piece and not inflater.eof:
             yield inflater.decompress(piece, BLOCK)
             piece = inflater.unconsumed_tail
-        # The last output of a slice may still wait inside although its input is used up.
+        # The last output may still be inside the decompressor although its input is used up.
         while not inflater.eof and (block := inflater.decompress(b"", BLOCK)):
             yield block
     return start - len(inflater.unused_data)
@@ -246,7 +246,7 @@ def _gunzip(data: bytes) -> Iterator[bytes]:
 
 
 def _undeflate(data: bytes) -> Iterator[bytes]:
-    """RFC 9110 says zlib's form; some clients send the bare stream. The two-byte head shows which it is."""
+    """Inflate zlib's format, which RFC 9110 demands, or some clients' raw stream. The two-byte header shows which it is."""
     is_zlib = data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
     end = yield from _zlib_stream(data, 0, zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)
     _expect_end(data, end)
@@ -302,4 +302,4 @@ ENCODINGS: Mapping[str, Callable[[bytes], Iterator[bytes]]] = {
     "zstd": _unzstd,
     "x-gzip": _gunzip,  # RFC 9110 §8.4.1.3: the same as gzip
 }
-"""What is read here, by the name in `content-encoding`."""
+"""The supported encodings, by their name in `content-encoding`."""

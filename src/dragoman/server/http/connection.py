@@ -1,8 +1,8 @@
-"""One request's connection to its client: the request is read from it, and the answer is written to it.
+"""A request's connection to its client: the exchange reads the request from it and writes the answer to it.
 
-There are two kinds: `AsgiConnection`, under any ASGI server, and `cycle.Cycle`, under our own server, which needs far fewer
-steps. A write that is not done at once (the client does not read, or the server must be awaited) returns what is left of
-it, to be called and awaited before the next write; None means that it is done.
+There are two kinds: `AsgiConnection`, for any ASGI server, and `cycle.Cycle`, for our own server, which needs far fewer
+steps. A write that cannot finish at once (the client does not read, or the server must be awaited) returns a function to
+call and await before the next write; None means that the write is done.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 class ClientConnection(Protocol):
     """What an exchange needs of a connection.
 
-    line_bytes: of the request's first line.
+    line_bytes: the size of the request's first line.
     """
 
     line_bytes: int
@@ -30,35 +30,35 @@ class ClientConnection(Protocol):
         ...
 
     def take_headers(self) -> list[tuple[bytes, bytes]]:
-        """The request's, their names in lower case. They are the caller's: streams outlast the need for them."""
+        """The request's headers, with lower-case names. They are released here, because a stream outlasts their use."""
         ...
 
     def receive(self) -> Awaitable[Message]:
-        """As ASGI has it: the body, piece by piece, and then the client's leaving."""
+        """As in ASGI: the body piece by piece, then the client's disconnect."""
         ...
 
     def take_body(self) -> bytes | None:
-        """The whole body if it is here already; None: it is to be received."""
+        """The whole body if it has arrived; None: it must be received."""
         ...
 
     def on_leave(self, call: Callable[[], None] | None) -> bool:
-        """Have `call` called when the client leaves. False: only a caller that waits in `receive` learns it."""
+        """Register a function to call when the client leaves. False: only a caller that waits in `receive` learns of it."""
         ...
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
-        """A whole answer."""
+        """Write a whole answer."""
         ...
 
     def begin(self, headers: Headers, data: bytes) -> Pending:
-        """The head of a stream, and the first of it."""
+        """Write the head of a stream and its first bytes."""
         ...
 
     def write(self, data: bytes) -> Pending:
-        """More of a stream."""
+        """Write more bytes of a stream."""
         ...
 
     def finish(self, data: bytes) -> Pending:
-        """The last of a stream, perhaps nothing, and its end."""
+        """Write the last bytes of a stream, perhaps none, and end it."""
         ...
 
 
@@ -70,7 +70,7 @@ def line_bytes(scope: Scope) -> int:
 
 
 class AsgiConnection:
-    """Under any ASGI server."""
+    """A connection under any ASGI server."""
 
     __slots__ = ("_headers", "_receive", "_send", "line_bytes")
 

@@ -1,8 +1,8 @@
-"""One request on a connection of our own server, and the answer to it: a `ClientConnection` in HTTP/1.1.
+"""One request on a connection of our own server, and its answer: a `ClientConnection` in HTTP/1.1.
 
-It takes the place of uvicorn's own `RequestResponseCycle`, so uvicorn's keep-alive, flow control and shutdown apply to it.
+It replaces uvicorn's `RequestResponseCycle`, so uvicorn's keep-alive, flow control and shutdown apply to it.
 uvicorn reads its `disconnected`, `keep_alive`, `response_complete`, `chunked_encoding` and `message_event`.
-An answer goes out in one write, a stream's head with its first bytes; nothing is awaited that is there already.
+An answer goes out in one write, a stream's head together with its first bytes; data that is available is never awaited.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ STATUS_LINES = {
     for status in HTTPStatus
 }
 
-# From here on it costs more to copy the bytes of a stream than to hand them over in pieces.
+# From this size on, copying the bytes of a stream costs more than passing them on in pieces.
 _LARGE = 32 * 1024
 
 
 class Flow(FlowControl):
-    """uvicorn's flow control of one connection. What wakes a writer is only made when one has to wait."""
+    """uvicorn's flow control of one connection. The event that wakes a writer is created only when a writer must wait."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -44,7 +44,7 @@ class Flow(FlowControl):
 
 
 class Cycle:
-    """`connection` is uvicorn's protocol; its `on_response_complete` is called when the answer is out."""
+    """`connection` is uvicorn's protocol; its `on_response_complete` is called when the answer has been written."""
 
     __slots__ = (
         "_connection",
@@ -90,26 +90,26 @@ class Cycle:
         self._task: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    # What the connection does with it.
+    # --- called by the connection
 
     @property
     def message_event(self) -> "Cycle":
-        """What uvicorn rings when the connection is lost."""
+        """The object whose `set` uvicorn calls when the connection is lost: this one."""
         return self
 
     def set(self) -> None:
-        """Wake whoever waits for more of the request."""
+        """Wake the task that waits for more of the request."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def start(self, task: asyncio.Task[None]) -> None:
-        """`task` answers it."""
+        """Note the task that answers the request."""
         self._task = task
         self._connection.tasks.add(task)
         task.add_done_callback(self.end)
 
     def leave(self) -> None:
-        """The client has gone."""
+        """Report that the client has left."""
         if not self.response_complete:
             self.disconnected = True
             self.set()
@@ -117,7 +117,7 @@ class Cycle:
                 self._on_leave()
 
     def add(self, data: bytes) -> None:
-        """More of the body has come."""
+        """Add received bytes of the body."""
         if not self.response_complete:
             self._pieces.append(data)
             self._size += len(data)
@@ -127,20 +127,20 @@ class Cycle:
                 self.set()
 
     def complete(self) -> None:
-        """That was all of the body."""
+        """Report that the body is complete."""
         self.more_body = False
         if self._waiter is not None:
             self.set()
 
     def end(self, task: asyncio.Task[None]) -> None:
-        """Whoever answered is done. An answer without an end must not pass for a whole one."""
+        """Report that the task has ended. An incomplete answer must not look complete, so its connection is closed."""
         self._connection.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("an exchange failed outside of itself", exc_info=error)
+            logger.error("the task of a request ended with an exception", exc_info=error)
         if not self.response_complete and not self.disconnected:
             self._transport.close()
 
-    # The line.
+    # --- called by the exchange (`ClientConnection`)
 
     def task(self) -> asyncio.Task[None] | None:
         return self._task
@@ -169,7 +169,7 @@ class Cycle:
     def on_leave(self, call: Callable[[], None] | None) -> bool:
         self._on_leave = call
         if call is not None and self.disconnected:
-            call()  # it left before anybody asked
+            call()  # the client left before the exchange registered `call`
         return True
 
     def respond(self, status: int, headers: Headers, body: bytes) -> Pending:
@@ -201,7 +201,7 @@ class Cycle:
         return None
 
     def _send(self, before: bytes, data: bytes, behind: bytes) -> None:
-        """A chunk of the body, and what stands around it; one of no bytes would end the body."""
+        """Write one chunk of the body between other bytes. An empty chunk is left out: it would end the body."""
         size = len(data)
         if size >= _LARGE:
             self._transport.writelines((b"%b%x\r\n" % (before, size), data, b"\r\n%b" % behind))
@@ -215,13 +215,13 @@ class Cycle:
         self.respond(status, headers, body)
 
     def _head(self, status: int, headers: Headers) -> bytes:
-        """All of the head but what says where the body ends."""
+        """The head, without the header that frames the body."""
         own = self._connection.server_state.default_headers
         fields = [*own, *headers] if own else headers
         head = b"".join([b"%b: %b\r\n" % field for field in fields])
-        # A value that reached us with a line end in it would speak for us.
+        # A header value with a line end in it could inject further headers.
         if head.count(b"\n") != len(fields) or head.count(b"\r") != len(fields):
-            raise ValueError("expected headers without line ends in them; one has some")
+            raise ValueError("expected headers without line ends; one contains a line end")
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         return (
             b"%b%b" % (line, head)
@@ -246,5 +246,5 @@ class Cycle:
         pieces.clear()
         self._size = 0
         if self._flow.read_paused:
-            self._flow.resume_reading()  # also to hear of the client's leaving
+            self._flow.resume_reading()  # also to notice when the client leaves
         return data

@@ -1,4 +1,4 @@
-"""A client's headers as upstreams take them: text, decoded when somebody asks. Most are never asked for."""
+"""A client's headers as text for upstreams. Each is decoded only when it is read; most never are."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
@@ -8,7 +8,7 @@ from dragoman.server.http.connection import Headers
 
 
 class ClientHeaders(Mapping[str, str]):
-    """Names in lower case. Of a header that came twice the last counts."""
+    """Names in lower case. Of repeated headers the last wins."""
 
     __slots__ = ("_raw",)
 
@@ -23,7 +23,7 @@ class ClientHeaders(Mapping[str, str]):
             return iter(())
         return iter(
             b"\n".join(self._raw).decode("latin-1").split("\n")
-        )  # HTTP has no name with one
+        )  # no header name has a line end
 
     def __len__(self) -> int:
         return len(self._raw)
@@ -31,19 +31,19 @@ class ClientHeaders(Mapping[str, str]):
 
 LOSS_HEADER = b"x-dragoman-loss"
 
-# Servers refuse header lines beyond 8 KB; the log has all of it.
+# Servers refuse header lines beyond 8 KB; the log has all losses.
 MAX_LOSS_HEADER = 1024
 
 
 def error_headers(error: ErrorInfo, present: Headers = ()) -> Headers:
-    """When to come back, if the error says so and no header does yet: whole seconds, never too early."""
+    """A `retry-after` header, if the error has a delay and no such header is present: whole seconds, rounded up."""
     if error.retry_after is None or any(name == b"retry-after" for name, _ in present):
         return ()
     return ((b"retry-after", b"%d" % max(0, ceil(error.retry_after))),)
 
 
 def loss_header(losses: Sequence[Loss]) -> tuple[bytes, bytes]:
-    """`code at=where action, …`, printable and of bounded length."""
+    """The header that lists the losses as `code;at=where;action, …`, printable and of bounded length."""
     text = ", ".join([f"{loss.code};at={loss.where or '-'};{loss.action}" for loss in losses])
     if not (text.isascii() and text.isprintable()):
         text = "".join(letter if " " <= letter <= "~" else "?" for letter in text)

@@ -1,24 +1,24 @@
-"""uvicorn's HTTP protocol, with limits on what a client may send and how long it may take, and without ASGI for
+"""uvicorn's HTTP protocol, with limits on how much a client may send and how long it may take, and without ASGI for
 conversations.
 
-A request that the application serves `directly` gets a `Cycle` instead of an ASGI task: there is no scope and there are no
-messages, and when the client leaves the cycle is called instead of having to wait for it. uvicorn serves all other requests.
+A request whose path is in the application's `directly` gets a `Cycle` instead of an ASGI task: there is no scope and there are
+no messages, and the cycle is called when the client leaves, without waiting for it. uvicorn serves all other requests.
 
-What a client sends is counted by reads. Bytes that are no body (heads, chunk sizes and their extensions, trailers, empty
-lines) may run ahead of the body by `max_header_bytes`; beyond that the connection is refused. Trailers are read and dropped.
-A request that was answered before it was complete may send `_DISCARDED` times `max_body_bytes` more, a malformed one
-`_MOST_GARBAGE`, which is dropped: a client that writes all before it reads would never see its answer otherwise.
+Received bytes are counted per read. Bytes that are no body (heads, chunk sizes and their extensions, trailers, empty
+lines) may exceed the body by `max_header_bytes`; beyond that the connection is refused. Trailers are read and dropped.
+A request that was answered before it was complete may send `_DISCARDED` times `max_body_bytes` more, and a malformed one
+`_MOST_GARBAGE`; these bytes are dropped. Otherwise a client that writes everything before it reads would never see its answer.
 
-Nobody arms a timer for a request. `run.Server` calls `check_times` of each connection about once a second:
+No request has a timer of its own. `run.Server` calls `check_times` of each connection about once a second:
 
-    reading           how long                                          what happens then
+    reading           time limit                                        when it expires
     BETWEEN requests  idle_timeout, before the first one head_timeout   closed
-    HEAD              head_timeout from its first byte                  408, however fast it trickles
-    BODY              body_timeout, with less than _LEAST_RATE          408; if it was answered already: closed
-    OVER              _LINGER, for the client to read why               closed
-    any               send_timeout without any of an answer taken       the answer is cut
+    HEAD              head_timeout from its first byte                  408, even if bytes still trickle in
+    BODY              body_timeout, with less than _LEAST_RATE          408; closed if already answered
+    OVER              _LINGER, so that the client can read the error    closed
+    any               send_timeout without the client reading           the answer is cut
 
-An answer that is running is never disturbed: what is malformed behind it only ends the connection after it.
+A running answer is never disturbed: malformed bytes behind its request only end the connection after the answer.
 """
 
 import asyncio
@@ -42,55 +42,55 @@ from dragoman.server.http.cycle import STATUS_LINES, Cycle, Flow
 
 logger = logging.getLogger(__name__)
 
-# Chunks of one byte each have five bytes around each byte; more than eight is not how anybody sends a body.
+# Chunks of one byte each have five bytes around each byte; no real client needs more than eight.
 _AROUND_A_BYTE = 8
-# A body twice as large as allowed is still read to its end, so that its sender sees the 413.
+# A body of up to twice the allowed size is read to its end, so that its sender sees the 413.
 _DISCARDED = 2
-# What is malformed is not worth so much.
+# For bytes behind a malformed request.
 _MOST_GARBAGE = 1024 * 1024
-# Bytes a second. A modem is faster; a client that is slower holds a connection for next to nothing.
+# Bytes per second. A modem is faster; a slower client would occupy a connection for almost no data.
 _LEAST_RATE = 1024
-# As long as nginx waits for a client that it has refused.
+# nginx waits this long for a client that it has refused.
 _LINGER = 5.0
-# After a half-close: how soon it is looked whether the client is there, each time twice as long, up to a second.
+# After a half-close: the first delay before checking whether the client is there; it doubles each time, up to a second.
 _FIRST_LOOK = 0.002
 
-# Skipped by every client, asked for or not (RFC 9110, section 15.2); of other interim answers some only know this one.
+# Every client skips this interim answer, expected or not (RFC 9110, section 15.2); some know no other interim answer.
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Belongs to the size of the next chunk, which may begin with zeros (RFC 9112, section 7.1). Chunks are written whole, so
-# between two writes this is the only thing that changes no byte of the body.
+# A part of the size of the next chunk, which may begin with zeros (RFC 9112, section 7.1). Chunks are written whole, so
+# between two writes this is the only byte that does not change the body.
 _LEADING_ZERO = b"0"
 
 _MALFORMED = "expected a request in HTTP/1.1; what came is malformed"
 
-# Requests ahead of their answers. A read may have thousands of them in it, and all are parsed before any is refused.
+# The limit of requests ahead of their answers. One read may contain thousands, and all are parsed before any is refused.
 _MOST_PIPELINED = 64
 
-# Nothing is ever put into it: requests that come before the answer to the last one are rare.
+# Shared and never filled: requests that come before the previous answer are rare.
 _EMPTY: deque[tuple[RequestResponseCycle, ASGI3Application]] = deque(maxlen=0)
 _DEFAULTS = ServerSettings()
 
 Serve = Callable[[ClientConnection], Coroutine[object, object, None]]
-"""Answers one request. What an application has in `directly`, a mapping by path, is served without ASGI."""
+"""Answers one request. An application's `directly` maps paths to these functions, which are served without ASGI."""
 
 
 class ReadState(Enum):
     """What is being read from a connection."""
 
-    BETWEEN = auto()  # nothing: the last request is complete, whether or not it is answered
+    BETWEEN = auto()  # nothing: the last request is complete, answered or not
     HEAD = auto()
     BODY = auto()
-    OVER = auto()  # nothing more is served; what still comes is dropped
+    OVER = auto()  # nothing more is served; further bytes are dropped
 
 
-# Looked up once: an attribute of an enum costs more than all the rest of a read's bookkeeping.
+# Looked up once: an enum attribute costs more than all the other bookkeeping of a read.
 _BETWEEN, _HEAD, _BODY, _OVER = ReadState.BETWEEN, ReadState.HEAD, ReadState.BODY, ReadState.OVER
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """One connection. What it holds counts: there is one per open stream."""
+    """One connection. There is one per open stream, so its memory matters."""
 
-    # Beside uvicorn's own attributes: with more than thirty of them a dictionary of its own would be made for each.
+    # With more than thirty attributes, uvicorn's included, each instance would get a dictionary of its own.
     __slots__ = (
         "_body_bytes",
         "_came",
@@ -115,26 +115,26 @@ class GatewayProtocol(HttpToolsProtocol):
         super().connection_made(cast("asyncio.Transport", transport))
         self.flow = Flow(self.transport)
         self.pipeline = _EMPTY
-        # uvicorn asks whether its log has handlers; whoever has given it some may not have asked for lines.
+        # uvicorn only checks whether its logger has handlers; handlers alone do not mean that access lines are wanted.
         self.access_log = self.access_log and self.config.access_log
         is_plain = not (self.root_path or self.access_log or self.limit_concurrency is not None)
-        app = cast("object", self.app)  # pyright: ignore[reportUnknownMemberType] -- uvicorn leaves it open
+        app = cast("object", self.app)  # pyright: ignore[reportUnknownMemberType] -- uvicorn does not type it
         self._directly: Mapping[bytes, Serve] = getattr(app, "directly", {}) if is_plain else {}
         self._limits: ServerSettings = getattr(app, "limits", _DEFAULTS)
         self._reading = _BETWEEN
-        self._since = self.loop.time()  # when that began, or its time was last renewed
-        self._came = 0  # bytes of a body since then
-        self._has_begun = False  # whether the last read had the beginning of a request in it
-        self._body_bytes = 0  # in the last read
-        self._excess = 0  # bytes that are no body, so far as they run ahead of it
+        self._since = self.loop.time()  # when `_reading` began, or its time was last renewed
+        self._came = 0  # bytes of a body since `_since`
+        self._has_begun = False  # whether a request began in the last read
+        self._body_bytes = 0  # bytes of a body in the last read
+        self._excess = 0  # bytes that are no body, beyond what the body allows
         self._discarded = 0
         self._hosts = 0
         self._is_half_closed = False
         self._problem: str | None = None  # why a callback stopped the parser
         self._upgrading: list[tuple[bytes, bytes]] | None = None
-        self._coming: Cycle | None = None  # the one whose request is being read
-        self._running: Cycle | RequestResponseCycle | None = None  # not always the last that came
-        self._written = 0  # bytes that waited for the client when it was last looked, and when they became fewer
+        self._coming: Cycle | None = None  # the cycle whose request is being read
+        self._running: Cycle | RequestResponseCycle | None = None  # not always the last request's
+        self._written = 0  # unread bytes at the last check, and the time of their last decrease
         self._written_at = 0.0
 
     def data_received(self, data: bytes) -> None:
@@ -144,7 +144,7 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         self._has_begun = False
         self._body_bytes = 0
-        # As uvicorn's own, without a timer that is cancelled and armed again (see `check_times`).
+        # As uvicorn does, but without cancelling and arming a timer for each read (see `check_times`).
         try:
             try:
                 self.parser.feed_data(data)
@@ -161,11 +161,11 @@ class GatewayProtocol(HttpToolsProtocol):
                 self._came = 0
             self._came += self._body_bytes
 
-    # asyncio lets it return whether the connection stays open; uvicorn has narrowed that to None.
+    # In asyncio this method may return whether the connection stays open; uvicorn narrows the type to None.
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client sends no more. That may be all it closed, or everything: see `_look`.
+        """Handle the end of the client's data. The client may have closed one direction or both: see `_look`.
 
-        It is answered if its request is complete and it still takes what is sent to it.
+        The client is answered if its request is complete and it still reads.
         """
         if not self._end_reading():
             return False
@@ -176,7 +176,7 @@ class GatewayProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._reading = _OVER
         self._leave()
-        # They know the connection: with it they would be left for the garbage collector.
+        # These objects refer to the connection: the cycle of references would wait for the garbage collector.
         self._coming = None
         self.cycle = cast("RequestResponseCycle", None)
         self.pipeline = _EMPTY
@@ -186,17 +186,17 @@ class GatewayProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def check_times(self, now: float) -> None:
-        """Let go of a client that takes too long."""
+        """Close the connection of a client that takes too long."""
         if not self.transport.is_closing():
             self._check_read(now)
             if self._is_half_closed:
                 self._check_half_closed(now)
-        # What waits for the client while more is written shows nothing, unless it is so much that nobody writes more.
-        # A connection that is closing stays until the client has taken all of it.
+        # While more is written, unread bytes prove nothing, unless the buffer is so full that writing has paused.
+        # A closing connection stays open until the client has read everything.
         if self.flow.write_paused or self._running is None:
             self._check_written(now)
 
-    # What the parser says.
+    # --- called by the parser
 
     def on_message_begin(self) -> None:
         self._reading = _HEAD
@@ -209,7 +209,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._reading is not _HEAD:
-            return  # a trailer: it came too late to say who asks, or what for
+            return  # a trailer: too late to affect how the request is served
         name = name.lower()
         if name == b"host":
             self._hosts += 1
@@ -222,7 +222,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._upgrading is not None:
             self.headers, self._upgrading = self._upgrading, None
         elif parser.should_upgrade():
-            self._upgrading = self.headers  # `_go_on` is next
+            self._upgrading = self.headers  # `_go_on` follows
             return
         if self._hosts != 1 and (self._hosts or parser.get_http_version() == "1.1"):
             self._problem = f"expected one Host header; got {self._hosts or 'none'}"
@@ -265,16 +265,16 @@ class GatewayProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _go_on(self, data: memoryview, upgrade: HttpParserUpgrade) -> None:
-        """A request to change to another protocol is served in this one, with its body.
+        """Serve a request that asks for a protocol change, body included, in HTTP/1.1.
 
-        llhttp takes it for the last in HTTP, and all behind its head for the other protocol's. So another parser gets
-        the head without what asks for the change, and then the rest.
+        llhttp regards it as the last HTTP request, and everything after its head as the other protocol. So a new parser gets
+        the head without the headers that ask for the change, and then the rest.
         """
         while True:
             data = data[cast("int", upgrade.args[0]) :]
             head = self._plain_head()
             self.parser = HttpRequestParser(self)
-            # As uvicorn has it: of several requests at once, those before one that closes are answered.
+            # As in uvicorn: of several pipelined requests, those before one that closes the connection are answered.
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             self.parser.feed_data(head)
             try:
@@ -285,7 +285,7 @@ class GatewayProtocol(HttpToolsProtocol):
                 return
 
     def _plain_head(self) -> bytes:
-        """The head that was just read, without what asks for another protocol."""
+        """The head that was just read, without the headers that ask for another protocol."""
         method = self.parser.get_method()
         if method == b"CONNECT":
             self._problem = "expected a request for this server; got CONNECT"
@@ -294,13 +294,13 @@ class GatewayProtocol(HttpToolsProtocol):
         for name, value in self.headers:
             if name == b"connection":
                 options = [option.strip() for option in value.split(b",")]
-                value = b", ".join(each for each in options if each.lower() != b"upgrade")  # noqa: PLW2901 - what is left of it
+                value = b", ".join(each for each in options if each.lower() != b"upgrade")  # noqa: PLW2901 - the remaining options
             if name != b"upgrade":
                 lines.append(b"%b: %b" % (name, value))
         return b"\r\n".join((*lines, b"", b""))
 
     def _direct(self, parser: HttpRequestParser) -> tuple[Cycle, Serve] | None:
-        """The turn of a request that is served without ASGI. What needs more of HTTP than the usual goes the long way."""
+        """The cycle and server of a request that needs no ASGI. Requests with unusual HTTP features go through uvicorn."""
         serve = self._directly.get(self.url)
         if serve is None and b"?" in self.url:
             serve = self._directly.get(self.url.partition(b"?")[0])
@@ -312,7 +312,7 @@ class GatewayProtocol(HttpToolsProtocol):
         return Cycle(self, self.headers, self.url, keep_alive=keep_alive), serve
 
     def _make_room(self) -> None:
-        """For a request that comes before the last one is answered."""
+        """Make room in the pipeline for a request that comes before the previous one is answered."""
         if self.pipeline is _EMPTY:
             self.pipeline = deque()
         elif len(self.pipeline) >= _MOST_PIPELINED:
@@ -320,13 +320,13 @@ class GatewayProtocol(HttpToolsProtocol):
             raise HttpParserError(self._problem)
 
     def _make_scope(self) -> None:
-        """What uvicorn makes when a message begins, made now."""
+        """Make the ASGI scope, which uvicorn makes when a message begins."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
         self.scope["headers"] = headers
 
-    # What becomes of it.
+    # --- the end of a request or of the connection
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         turn = cast("object", cycle)
@@ -352,11 +352,11 @@ class GatewayProtocol(HttpToolsProtocol):
         elif self._is_half_closed:
             self.transport.close()
         elif self._reading is _OVER or (self._reading is _BODY and self.expect_100_continue):
-            # In the second case the client decides whether the body comes; nobody could distinguish it from a next request.
+            # In the second case the client may or may not send the body, which could not be distinguished from a next request.
             self._linger()
 
     def _count(self, size: int) -> None:
-        """A read has gone on with what an earlier one began."""
+        """Count a read that only continues an earlier request."""
         self._excess = max(0, self._excess + size - (_AROUND_A_BYTE + 1) * self._body_bytes)
         limit = self._limits.max_header_bytes
         if self._excess > limit:
@@ -368,7 +368,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self._discard(size)
 
     def _discard(self, size: int) -> None:
-        """Drop what nobody wants, up to a bound."""
+        """Drop unwanted bytes, up to a limit."""
         self._discarded += size
         is_body = self._reading is _BODY
         if self._discarded > (
@@ -380,7 +380,7 @@ class GatewayProtocol(HttpToolsProtocol):
                 self.flow.pause_reading()
 
     def _refuse(self, status: int, message: str) -> None:
-        """Read no more. The client learns why, unless an answer to it has begun: that one is finished first."""
+        """Stop reading, and send the error; but if an answer has begun, finish it and send no error."""
         logger.info("refused a request: %s", message)
         is_answered = self._reading is _BODY and self.cycle.response_complete
         if self._end_reading():
@@ -396,12 +396,12 @@ class GatewayProtocol(HttpToolsProtocol):
         self._linger()
 
     def _end_reading(self) -> bool:
-        """Serve nothing but what is here as a whole. Whether that is anything: the connection ends with its answer."""
+        """Stop reading; serve only complete requests. Returns whether there is one: the connection ends after its answer."""
         is_partial, self._reading = self._reading is _BODY, _OVER
         self._since = self.loop.time()
         self._discarded = 0
         if is_partial and self.pipeline:
-            self.pipeline.popleft()  # nobody has begun to answer it
+            self.pipeline.popleft()  # not yet being answered
         elif is_partial and self._running is not None and not self._running.response_started:
             return False
         if self.flow.read_paused and not self.transport.is_closing():
@@ -409,7 +409,7 @@ class GatewayProtocol(HttpToolsProtocol):
         return self._running is not None
 
     def _leave(self) -> None:
-        """Let whoever answers know that the client is gone."""
+        """Notify the running cycle that the client has gone."""
         running, self._running = self._running, None
         if isinstance(running, Cycle):
             running.leave()
@@ -418,9 +418,9 @@ class GatewayProtocol(HttpToolsProtocol):
             running.message_event.set()
 
     def _linger(self) -> None:
-        """Say that this is the end, and wait until the client has heard it.
+        """End our side of the connection, and wait until the client has read the answer.
 
-        Closed at once, with unread bytes in the socket, the system would reset the connection and drop the answer.
+        If it closed at once, with unread bytes in the socket, the system would reset the connection and drop the answer.
         """
         self._reading = _OVER
         if self.flow.read_paused:
@@ -440,7 +440,7 @@ class GatewayProtocol(HttpToolsProtocol):
             if waited >= _LINGER and self._running is None:
                 self.transport.close()
         elif self.flow.read_paused:
-            self._since = now  # it is we who are not reading
+            self._since = now  # the delay is ours: we do not read
         elif reading is _BODY:
             self._check_body(now)
         elif waited >= limits.head_timeout:
@@ -459,7 +459,7 @@ class GatewayProtocol(HttpToolsProtocol):
                 self._came = 0
 
     def _check_written(self, now: float) -> None:
-        """Cut off a client that has not taken anything of its answer for too long."""
+        """Close the connection of a client that has read nothing of its answer for too long."""
         waiting = self.transport.get_write_buffer_size()
         if waiting:
             waiting += _unsent(self.transport)
@@ -473,7 +473,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _check_half_closed(self, now: float) -> None:
-        """The client may have left since it was last sent something."""
+        """Check whether a half-closed client has left since the last write."""
         self._look(None)
         running = self._running
         is_silent = running is not None and not running.response_started
@@ -482,28 +482,28 @@ class GatewayProtocol(HttpToolsProtocol):
             self._nudge()
 
     def _nudge(self) -> bool:
-        """Send a half-closed client bytes that mean nothing: one that is gone answers them with a reset.
+        """Send a half-closed client bytes without meaning: a client that has gone answers with a reset.
 
-        False: no answer is due, so the connection may be closed.
+        False: there is no answer to send, so the connection may be closed.
         """
         running = self._running
         if running is None:
             return False
-        if not self.flow.write_paused:  # otherwise enough is on its way
+        if not self.flow.write_paused:  # otherwise enough bytes are in flight
             if not running.response_started:
-                # An HTTP/1.0 client may not get an interim answer (RFC 9110, section 15.2): its own answer shows it.
+                # An HTTP/1.0 client must not get an interim answer (RFC 9110, section 15.2): it gets no probe.
                 if isinstance(running, Cycle) or running.scope["http_version"] != "1.0":
                     self.transport.write(_CONTINUE)
             elif running.chunked_encoding:
                 self.transport.write(_LEADING_ZERO)
-            # The rest of a body that is not chunked follows by itself.
+            # A body that is not chunked needs no probe: its remaining bytes serve as one.
         self.loop.call_later(_FIRST_LOOK, self._look, _FIRST_LOOK)
         return True
 
     def _look(self, delay: float | None) -> None:
-        """Whether a client that closed its side is there: one that is gone answers what it is sent with a reset.
+        """Close the connection if a half-closed client has gone: such a client answers our bytes with a reset.
 
-        Nobody reads from the socket any more, so nobody would notice.
+        After the half-close nothing reads from the socket, so the reset must be looked for.
         """
         if self.transport.is_closing():
             return
@@ -514,10 +514,10 @@ class GatewayProtocol(HttpToolsProtocol):
             self.loop.call_later(2 * delay, self._look, 2 * delay)
 
     def _unset_keepalive_if_required(self) -> None:
-        """There is no timer."""
+        """Does nothing: this protocol arms no keep-alive timer."""
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Not worth a warning: Codex asks for a WebSocket each time, and goes on without."""
+        """Logs nothing: Codex asks for a WebSocket each time, and continues without one."""
 
 
 def _late(what: str, setting: str, seconds: float) -> str:
@@ -529,7 +529,7 @@ if sys.platform == "linux":
     import termios
 
     def _unsent(transport: asyncio.Transport) -> int:
-        """Bytes that the system holds for a client. It says that there is room only when a third of them is gone."""
+        """Bytes in the system's send buffer. The system reports free room only when a third of the buffer is empty."""
         sock = cast("socket.socket | None", transport.get_extra_info("socket"))
         if sock is None:
             return 0

@@ -1,1 +1,1 @@
-"""What is written down of requests: the log, the metrics and the dump."""
+"""Observability: the log, the metrics and the dump."""

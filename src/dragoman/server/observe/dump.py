@@ -1,9 +1,9 @@
-"""The dump: one JSON line per interesting event that upstreams sent, for people who look for a fault.
+"""The dump: one JSON line per interesting event that upstreams sent, for debugging.
 
     {"at":1700000000.1,"request_id":"req_1","answer":0,"upstream":"codex","dialect":"responses","frame":7,"event":{…}}
 
-The loop only hands bytes over; a thread of its own reads frames, picks, hides and writes. What the thread cannot take in
-time is left out, and a file that cannot be written is reported once in the log: no request waits or fails for the dump.
+The event loop only queues bytes; a separate thread parses frames, picks events, hides secrets and writes. If the thread falls
+behind, data is left out, and a file that cannot be written is logged once: no request waits or fails because of the dump.
 """
 
 import logging
@@ -28,17 +28,17 @@ from dragoman.upstream.base import CheckResult, Reply, Upstream, UpstreamRequest
 
 logger = logging.getLogger(__name__)
 
-# Reads that wait for the thread. A read has at most some hundred kilobytes, mostly one.
+# Reads in the thread's queue. A read has at most some hundred kilobytes, and usually one.
 _MAX_WAITING = 4096
-# How long a gateway that stops waits for the last lines.
+# How long a stopping gateway waits for the last lines.
 _LAST_LINES_SECONDS = 2.0
 _OWN_EYES_ONLY = 0o600
 
 
 class _Piece(Struct, frozen=True):
-    """Bytes of a stream on their way to the thread. None: it is over. `context`: what every line of it begins with.
+    """Bytes of a stream in the thread's queue. data: None at the end of the stream. context: the first fields of each line.
 
-    secrets: what its upstream was sent to be let in.
+    secrets: the upstream's credentials, which are hidden.
     """
 
     stream: int
@@ -48,7 +48,7 @@ class _Piece(Struct, frozen=True):
 
 
 class Dump:
-    """Writes lines. Its thread starts with the first piece and ends with `close`."""
+    """Writes the dump. Its thread starts with the first answer and ends with `close`."""
 
     def __init__(self, settings: DumpSettings) -> None:
         self._file = _RotatingFile(
@@ -63,7 +63,7 @@ class Dump:
     def begin(
         self, request: UpstreamRequest, upstream: str, secrets: Secrets = NO_SECRETS
     ) -> "DumpTap":
-        """A tap for the answer to a request."""
+        """Returns the tap for the answer to a request."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="dragoman-dump", daemon=True)
             self._thread.start()
@@ -78,7 +78,7 @@ class Dump:
         return DumpTap(self, number, context, secrets)
 
     def hand_over(self, piece: _Piece) -> bool:
-        """Whether the thread will see it; it does not if it is far behind."""
+        """Queue a piece for the thread. False: the queue is full, and the piece is dropped."""
         try:
             self._waiting.put_nowait(piece)
         except queue.Full:
@@ -86,7 +86,7 @@ class Dump:
         return True
 
     def close(self) -> None:
-        """Write what waits, for a moment at most."""
+        """Write the queued pieces, within a time limit."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -122,7 +122,7 @@ class Dump:
 
 
 class DumpTap:
-    """Where the bytes of one answer are handed over."""
+    """Queues the bytes of one answer for the dump."""
 
     def __init__(
         self, dump: Dump, number: int, context: Mapping[str, object], secrets: Secrets
@@ -134,7 +134,7 @@ class DumpTap:
         self._is_open = True
 
     def feed(self, data: bytes) -> None:
-        # After a gap the frames could not be distinguished.
+        # After a gap the frames could not be parsed.
         if self._is_open and not self._dump.hand_over(self._piece(data)):
             self._is_open = False
 
@@ -148,7 +148,7 @@ class DumpTap:
 
 
 class _Stream:
-    """One stream, read in the thread: its interesting events with the numbers of their frames."""
+    """One stream, parsed in the thread: returns its interesting events with their frame numbers."""
 
     def __init__(self, dialect: str) -> None:
         self._parser: FrameParser | None = FrameParser()
@@ -173,7 +173,7 @@ class _Stream:
 
 
 class _RotatingFile:
-    """Lines appended to a file; a full one becomes `name.1`, that one `name.2`, and so on up to the number kept."""
+    """Appends lines to a file. A full file becomes `name.1`, that one `name.2`, and so on up to the number of files kept."""
 
     def __init__(self, path: Path, max_bytes: int, files: int) -> None:
         self._path = path
@@ -191,7 +191,7 @@ class _RotatingFile:
                 self._rotate()
                 self._open()
         if self._descriptor is not None:
-            # One call for a line: what several workers append does not mix.
+            # One system call per line, so that lines of several workers do not mix.
             os.write(self._descriptor, line)
             self._size += len(line)
 
@@ -206,7 +206,7 @@ class _RotatingFile:
         self._size = os.fstat(self._descriptor).st_size
 
     def _rotate(self) -> None:
-        """Move the files on, unless another worker has just done so."""
+        """Rename the files, unless another worker has just done so."""
         is_current = self._is_current()
         self.close()
         if not is_current:
@@ -234,7 +234,7 @@ class _RotatingFile:
 
 
 class DumpingUpstream:
-    """An upstream whose streams are dumped. To everybody else it is the upstream itself."""
+    """An upstream whose streams are dumped. It behaves like the upstream itself otherwise."""
 
     def __init__(self, upstream: Upstream, dump: Dump) -> None:
         self.name = upstream.name
@@ -251,7 +251,7 @@ class DumpingUpstream:
     async def send(self, request: UpstreamRequest) -> Reply:
         reply = await self._upstream.send(request)
         is_answer = 200 <= reply.status <= 299 and request.operation == "generate"
-        # Some backends do not say that they stream; a body that is none has no frames.
+        # Some backends do not declare that they stream; a JSON body has no frames.
         if not is_answer or "json" in reply.headers.get("content-type", ""):
             return reply
         return _TappedReply(reply, self._dump.begin(request, self.name, self.secrets))
@@ -264,7 +264,7 @@ class DumpingUpstream:
 
 
 class _TappedReply(Reply):
-    """A reply whose bytes are seen on their way."""
+    """A reply that passes its bytes to the dump."""
 
     def __init__(self, reply: Reply, tap: DumpTap) -> None:
         self.status = reply.status

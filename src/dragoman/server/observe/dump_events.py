@@ -1,11 +1,11 @@
-"""Which events of an upstream's stream are worth a line of the dump, and what of them may be written. Pure.
+"""Picks the events of an upstream's stream for the dump, and removes what must not be written. Pure.
 
-Worth a line is what shows how calls came and how the answer ended; text that trickles is not. Of a Responses stream these
-are the announcements and ends of items, the whole arguments, and the beginnings and ends of answers. Chat and Messages
-send arguments in pieces alone; these are written as one piece when the call ends, because half a credential cannot be distinguished from other text.
+The dump shows how calls came and how the answer ended, not the deltas of text. For a Responses stream these
+are the starts and ends of items, the whole arguments, and the starts and ends of answers. Chat and Messages
+send arguments only in pieces; the pieces are joined when the call ends, because half a credential cannot be recognised.
 
-What repeats the request or the whole answer is left out, credentials and seals are hidden, and an event beyond a limit is
-named without its content.
+Copies of the request or of the whole answer are left out, credentials and seals are hidden, and an event beyond a size
+limit is named without its content.
 """
 
 import re
@@ -18,7 +18,7 @@ from dragoman.errors import MalformedJson
 
 Json = dict[str, object]
 
-# An image comes as megabytes of base64 in one event; what is looked for in a dump has kilobytes.
+# An image comes as megabytes of base64 in one event; the events of interest have kilobytes.
 MAX_EVENT = 256 * 1024
 
 _RESPONSES = frozenset(
@@ -51,25 +51,25 @@ _CHAT = re.compile(
     rb'"(?:tool_calls|function_call)"\s*:\s*[\[{]|"finish_reason"\s*:\s*"|"usage"\s*:\s*\{|"error"\s*:\s*[{"]'
 )
 _HEAD = ("id", "object", "created", "model")
-# What is kept of a `response`: which it is, how it ended and what it cost.
+# The members of a `response` that are kept: its identity, how it ended and what it cost.
 _KEPT = ("id", "model", "status", "usage", "error", "incomplete_details")
 
 
 class EventPicker:
-    """Picks from one stream. Holds the pieces of arguments until their call ends, and nothing else."""
+    """Picks events from one stream. Holds only the pieces of arguments until their call ends."""
 
     def __init__(self, dialect: str) -> None:
         self._dialect = dialect
         self._pieces: dict[tuple[object, object], list[str]] = {}
 
     def pick(self, data: bytes) -> list[Json]:
-        """What the dump says of a frame's payload: mostly nothing."""
+        """The events to dump for a frame's payload: mostly none."""
         if self._dialect == "chat" and _CHAT.search(data) is None:
             return []
         try:
             event = loads(data)
         except MalformedJson:
-            return []  # `[DONE]`, or nothing that could be read back
+            return []  # `[DONE]`, or not a JSON object
         fields = _object(event)
         kind = fields.get("type")
         match self._dialect:
@@ -84,7 +84,7 @@ class EventPicker:
         return [_written(each) for each in picked]
 
     def close(self) -> list[Json]:
-        """What is still held, of calls that never ended."""
+        """The held arguments of calls that never ended."""
         if self._dialect == "messages":
             keys = tuple(self._pieces)
             rest = [delta for _, index in keys for delta in self._block_delta(index)]
@@ -130,7 +130,7 @@ class EventPicker:
             yield chunk
 
     def _take_call(self, choice: object, call: Json) -> bool:
-        """Take the piece of arguments out of a delta; whether the delta says anything besides."""
+        """Take the piece of arguments out of a delta; return whether the delta contains anything else."""
         body = _object(call.get("function")) or _object(call.get("custom"))
         for key in ("arguments", "input"):
             piece = body.get(key)

@@ -1,8 +1,8 @@
-"""The log: one line per request, as JSON or for reading, and the same forms for what libraries log.
+"""The log: one line per request, as JSON or as text, and the same two formats for what libraries log.
 
-A request's line is made from its record, which holds no content, and is written at once to the handler that
-`configure_logging` installed; in a program that embeds the gateway and has its own logging it goes to the logger
-`dragoman.requests`. Whatever a client sent is cut, and escaped so that it stays on its line.
+A request's line is made from its record, which has no content. It is written directly to the handler that
+`configure_logging` installed; in a program that embeds the gateway with its own logging, it goes to the logger
+`dragoman.requests`. Values that a client sent are truncated, and escaped so that they stay on one line.
 """
 
 import logging
@@ -24,12 +24,12 @@ REQUESTS = "dragoman.requests"
 MAX_NAME = 128
 MAX_MESSAGE = 500
 MAX_LINE = 4000
-# Of a request with a hundred losses the first say what the matter is; metrics count all.
+# Of a request with a hundred losses, the first few show the cause; the metrics count all.
 MAX_LISTED = 8
 
 
 class RequestLog:
-    """Writes the lines of requests. `settings.format` counts where no handler of ours is installed."""
+    """Writes the lines of requests. `settings.format` applies if our handler is not installed."""
 
     __slots__ = ("_logger", "_render", "_root")
 
@@ -39,15 +39,13 @@ class RequestLog:
         self._render = json_line if settings.format == "json" else console_line
 
     def write(self, records: Iterable[RequestRecord]) -> None:
-        """The lines of requests that are over, as one write."""
+        """Write the lines of finished requests in one write."""
         is_enabled = self._logger.isEnabledFor
         shown = [(level_of(record), record) for record in records]
         shown = [(level, record) for level, record in shown if is_enabled(level)]
         if not is_enabled(logging.DEBUG):
             for _, record in shown:
-                record.caller = (
-                    ""  # who asked is nobody's business unless something is being hunted
-                )
+                record.caller = ""  # callers are logged only at debug level
         now = time.time()
         for handler in self._root.handlers:
             if type(handler) is LineHandler:
@@ -61,7 +59,7 @@ _LEVEL_NAMES = {logging.INFO: "info", logging.WARNING: "warning", logging.ERROR:
 
 
 def level_of(record: RequestRecord) -> int:
-    """Server faults are errors, refused requests and clients that left warnings, all else information."""
+    """Server errors are errors, refused requests and clients that left are warnings, and the rest is information."""
     if record.client_gone:
         return logging.WARNING
     if record.status >= 500 or (record.error_kind is not None and record.status < 400):
@@ -70,7 +68,7 @@ def level_of(record: RequestRecord) -> int:
 
 
 def json_line(record: RequestRecord, now: float) -> str:
-    """The line of a request as one JSON object. Absent is what was not."""
+    """The line of a request as one JSON object, without members that have no value."""
     model = clean(record.model, MAX_NAME)
     is_renamed = record.upstream_model != record.model
     line: dict[str, object] = {
@@ -137,7 +135,7 @@ def _irregular(record: RequestRecord) -> dict[str, list[str]]:
 
 
 def console_line(record: RequestRecord, now: float) -> str:
-    """The line of a request for a person: short, the columns in their places, details at the end."""
+    """The line of a request for a person: short, with aligned columns, and details at the end."""
     model = _word(record.model)
     if record.upstream_model and record.upstream_model != record.model:
         model = f"{model}→{_word(record.upstream_model)}"
@@ -169,7 +167,7 @@ def _details(record: RequestRecord) -> str:
 
 
 def _word(text: str) -> str:
-    """A name as one word: one with spaces in it could pass for two columns."""
+    """A name as one word: spaces in it could look like a column separator."""
     shown = clean(text, MAX_NAME) or "-"
     return f'"{shown}"' if " " in shown else shown
 
@@ -182,13 +180,13 @@ def _ms(seconds: float) -> float:
     return int(seconds * 10_000 + 0.5) / 10  # `round` takes five times as long
 
 
-@lru_cache(maxsize=1)  # lines are written many at a time
+@lru_cache(maxsize=1)  # many lines are written at a time
 def _utc(now: float) -> str:
     whole = int(now)
     return f"{_utc_second(whole)}.{int((now - whole) * 1000):03d}Z"
 
 
-# The same second is asked for again and again, and formatting one costs more than the rest of a line's time stamp.
+# Consecutive lines have the same second, and formatting a second costs more than the rest of the time stamp.
 @lru_cache(maxsize=4)
 def _utc_second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
@@ -200,7 +198,7 @@ def _local_second(second: int) -> str:
 
 
 class _Formatter(logging.Formatter):
-    """Hides what is secret by its value (`secrets`), then by its look."""
+    """Hides secrets: first known values (`secrets`), then anything that looks like a credential."""
 
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
@@ -214,7 +212,7 @@ class _Formatter(logging.Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """What is not a request's line, as JSON: time, level, logger, message, and the traceback if there is one."""
+    """Formats other log records as JSON: time, level, logger, message, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -230,7 +228,7 @@ class JsonFormatter(_Formatter):
 
 
 class ConsoleFormatter(_Formatter):
-    """What is not a request's line, for a person; a traceback follows on lines of its own, set in."""
+    """Formats other log records for a person; a traceback follows on its own lines, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
@@ -242,7 +240,7 @@ class ConsoleFormatter(_Formatter):
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes to a stream, one line at a time, in one of the two forms."""
+    """Writes to a stream, one line at a time, in one of the two formats."""
 
     def __init__(
         self,
@@ -258,7 +256,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self.write_lines([self.format(record)])
 
     def write_lines(self, lines: Sequence[str]) -> None:
-        """Whole lines. A log that nobody reads any more is no reason to stop serving."""
+        """Write whole lines. A closed log stream must not stop the gateway."""
         try:
             self.stream.write("".join([line + "\n" for line in lines]))
             self.stream.flush()
@@ -269,15 +267,15 @@ class LineHandler(logging.StreamHandler[TextIO]):
 def configure_logging(
     settings: LogSettings, stream: TextIO | None = None, secrets: Secrets = NO_SECRETS
 ) -> None:
-    """Send everything that is logged in this process to one stream, standard error by default.
+    """Log everything in this process to one stream, standard error by default.
 
-    secrets: stand in no line, whoever wrote it. For a process of our own. A program that embeds the gateway sets up its logging as it likes.
+    secrets: hidden in every line. For a process of our own; a program that embeds the gateway configures logging itself.
     """
     target = stream or sys.stderr
     is_json = settings.format == "json" or (settings.format == "auto" and not target.isatty())
     root = logging.getLogger()
     root.handlers[:] = [LineHandler(target, json_line if is_json else console_line, secrets)]
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-    # Libraries have little to say to an operator below a warning, unless something is being hunted.
+    # Below a warning, libraries log little that helps an operator, except while debugging.
     root.setLevel(level if level == logging.DEBUG else max(level, logging.WARNING))
     logging.getLogger("dragoman").setLevel(level)

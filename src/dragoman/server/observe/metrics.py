@@ -1,10 +1,10 @@
-"""Metrics in Prometheus' form, and the log line: both from the record of a request.
+"""Prometheus metrics and the log line, both made from the record of a request.
 
-Counters are found by dictionaries of our own, so that a request costs a few microseconds; a registry per instance keeps
-two applications in one process apart. Every label has few values, whatever clients send: models are named by the route
-that took them, and a label that grows beyond its cap says `other`.
+Counters are cached in our own dictionaries, so that a request costs a few microseconds; a registry per instance
+separates two applications in one process. Every label has few values, whatever clients send: models are named by the route
+that took them, and a label with too many values becomes `other`.
 
-With several workers each writes its numbers to files, and any of them renders the sum of all: see `shared_metrics` below.
+With several workers, each writes its numbers to files, and any of them renders the sum of all: see `shared_metrics` below.
 """
 
 import os
@@ -46,23 +46,23 @@ ACTIONS: Mapping[type[Decision], AttemptAction] = {
 _Count = Callable[[float], None]
 _GaugeMode = Literal["livesum", "max", "mostrecent"]
 
-# Loss codes, repair rules and problem kinds are ours and number some dozens; this is against a mistake.
+# Loss codes, repair rules and problem kinds are ours and number some dozens; the cap guards against mistakes.
 MAX_VALUES = 200
 _OTHER = "other"
 
-# How many children of each sort are found without asking again; model names, which come from clients, are among the keys.
+# The size of each cache of label values; its keys include model names, which clients choose.
 _REMEMBERED = 1024
 _LONGEST_REMEMBERED = 256
 
-# From a cached answer on the same machine to a reasoning model that thinks first.
+# From a cached answer on the same machine to a reasoning model that thinks before it answers.
 FIRST_BYTE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 DURATION_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-# From a row that is in memory to a database that is waited for in vain.
+# From a row that is in memory to a database that does not answer.
 STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 15)
 
 
 class _Meters:
-    """Every metric there is, registered. Names and labels are documented in `docs/operations.md`."""
+    """All metrics, registered. `docs/operations.md` documents names and labels."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, meaning: str, *labels: str) -> Counter:
@@ -103,7 +103,7 @@ class _Meters:
         self.duration = histogram("duration", last, DURATION_BUCKETS, *labels)
         self.open = gauge("open_streams", "Requests being served", "livesum")
         self.build = gauge("build_info", "1, labelled with the version", "max", "version")
-        # What upstreams say of their own limits. Of several workers the one that heard last is right.
+        # The limits that upstreams report. With several workers, the latest report is right.
         used = "How much of a limit is used, of 1"
         self.limit_used = gauge("limit_used_ratio", used, "mostrecent", "upstream", "window")
         resets = "When a limit begins anew"
@@ -118,7 +118,7 @@ class _Meters:
 
 
 class _Usual:
-    """What nearly every request counts, found once per (door, upstream, status, stream)."""
+    """The counters of nearly every request, looked up once per (door, upstream, status, stream)."""
 
     __slots__ = ("bytes_in", "bytes_out", "calls", "count", "observe_all", "observe_first")
 
@@ -154,23 +154,23 @@ class Telemetry:
         self._asked = lru_cache(_REMEMBERED)(self._find_asked)
 
     def opened(self) -> None:
-        """A request is being served from now on; `closed` when it no longer is."""
+        """Count a request that is being served; `closed` must follow."""
         self.open += 1
         if self.is_shared:
             self._meters.open.inc()
 
     def closed(self) -> None:
-        """The request of an `opened` is over."""
+        """Count the end of a request that was `opened`."""
         self.open -= 1
         if self.is_shared:
             self._meters.open.dec()
 
     def attempt_failed(self, upstream: str, kind: str, action: AttemptAction) -> None:
-        """An upstream did not answer, or with an error; `action` is what was decided."""
+        """Count a failed attempt; `action` is what the retry policy decided."""
         self._rare(self._meters.upstream_errors, upstream, "kind", kind, action)()
 
     def note_limits(self, upstream: str, limits: Limits) -> None:
-        """An upstream has said what is left of its limits."""
+        """Set the gauges to the limits that an upstream reported."""
         meters, name = self._meters, self._upstream(upstream)
         for window in limits.windows:
             labels = (name, self._value("window", window.name))
@@ -183,16 +183,16 @@ class Telemetry:
             meters.credits.labels(name).set(balance)
 
     def store_asked(self, operation: str, outcome: str, seconds: float) -> None:
-        """The store has done something, or refused to (`refused`), or was not there (`error`)."""
+        """Count a store operation; `outcome` may be `refused`, or `error` if the store was unreachable."""
         self._asked(operation, outcome)(seconds)
 
     def store_swept(self, swept: Swept) -> None:
-        """What has expired was removed."""
+        """Count the stored responses that expired."""
         if swept.responses:
             self._meters.swept.inc(swept.responses)
 
     def record(self, *records: RequestRecord) -> None:
-        """Requests are over: count them, and write their log lines. Those that are alike are counted together."""
+        """Count finished requests, and write their log lines. Equal requests are counted together."""
         alike: dict[tuple[str, str, int, bool], list[RequestRecord]] = {}
         for record in records:
             key = (record.door, record.upstream, record.status, record.stream)
@@ -210,7 +210,7 @@ class Telemetry:
         self._log.write(records)
 
     def render(self) -> tuple[str, bytes]:
-        """The content type and the text for `/metrics`; of all workers if there are several."""
+        """The content type and the text for `/metrics`; with several workers, the sum of all."""
         registry = collect_shared() if self.is_shared else self._registry
         return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_WithoutCreated(registry))
 
@@ -232,7 +232,7 @@ class Telemetry:
             if record.input_tokens is not None or record.output_tokens is not None:
                 key = (record.upstream, record.model)
                 read, written = alike.get(key, (0, 0))
-                # A count below zero is some upstream's mistake; a counter would raise.
+                # A negative count is an upstream's mistake; a counter would raise.
                 read += max(0, record.input_tokens or 0)
                 alike[key] = (read, written + max(0, record.output_tokens or 0))
         for (upstream, model), (read, written) in alike.items():
@@ -280,11 +280,11 @@ class Telemetry:
         return meter.labels(self._upstream(upstream), self._value(label, value), *others).inc
 
     def _upstream(self, name: str) -> str:
-        """Of the operator's; empty for a request that reached none."""
+        """The label of an upstream; empty for a request that reached none."""
         return name if name in self._upstreams or not name else _OTHER
 
     def _model(self, model: str) -> str:
-        """The route that takes a model: the operator's word, not the client's."""
+        """The label of a model: the route that takes it, which the operator named, not the client's name."""
         for is_match, glob in self._routes:
             if is_match(model):
                 return glob
@@ -300,7 +300,7 @@ class Telemetry:
 
 
 class _WithoutCreated:
-    """A registry without the `_created` samples, which double the page and which nobody reads."""
+    """A registry without the `_created` samples, which double the page and have no use."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -315,7 +315,7 @@ VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class _Multiprocess(Protocol):
-    """The module `prometheus_client.multiprocess`, which has no types."""
+    """The module `prometheus_client.multiprocess`, which has no type annotations."""
 
     def MultiProcessCollector(self, registry: CollectorRegistry) -> object: ...  # noqa: N802 -- its spelling
     def mark_process_dead(self, pid: int) -> None: ...
@@ -323,7 +323,7 @@ class _Multiprocess(Protocol):
 
 @contextmanager
 def shared_metrics() -> Generator[str]:
-    """Workers started inside share their metrics. A directory that the operator named is used and left as it is."""
+    """Share the metrics of workers started inside. A directory that the operator set is used and not removed."""
     named = os.environ.get(VARIABLE)
     if named:
         yield named
@@ -342,14 +342,14 @@ def is_shared() -> bool:
 
 
 def collect_shared() -> CollectorRegistry:
-    """The numbers of all workers."""
+    """A registry with the numbers of all workers."""
     registry = CollectorRegistry()
     _multiprocess().MultiProcessCollector(registry)
     return registry
 
 
 def forget_worker(pid: int) -> None:
-    """A worker has ended: its gauges go, its counters stay. For the parent, inside `shared_metrics`."""
+    """Drop the gauges of a worker that has ended; its counters stay. For the parent process, inside `shared_metrics`."""
     _multiprocess().mark_process_dead(pid)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a request when it is over: the one value that the log line and the metrics are made from."""
+"""The record of one finished request, from which the log line and the metrics are made."""
 
 from msgspec import Struct
 
@@ -8,13 +8,13 @@ from dragoman.obsidian.answer import ObsidianReport
 
 
 class RequestRecord(Struct, kw_only=True, eq=False):
-    """Filled while a request is served, read once at its end. Holds no content and no credentials.
+    """Filled while a request is served, read once at its end. Contains no content and no credentials.
 
-    model: the name the client asked for, as it came; upstream_model: the one the upstream was asked for.
-    status: what the client was answered; 0 if it left before that.
+    model: the name that the client asked for, as received; upstream_model: the name that the upstream was asked for.
+    status: the HTTP status that the client got; 0 if it left before that.
     first_byte_s, duration_s: seconds from the request's head to the first and to the last byte of the answer.
     attempts: how often an upstream was asked. error: the message that the client got, for the log.
-    hosted: the calls that were run here, each as its server, its tool and what became of it.
+    hosted: the calls that the gateway ran, each as server, tool and outcome.
     obsidian: the report of an answer under the Obsidian policy.
     """
 

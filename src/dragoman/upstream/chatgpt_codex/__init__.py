@@ -1,6 +1,6 @@
 """The Responses backend behind a ChatGPT login, as Codex uses it.
 
 credentials  Codex's own `auth.json`: read, never written
-shaping      the request as that backend takes it, and its address (pure)
-upstream     both together, over HTTP
+request      the request for that backend, and its address (pure)
+upstream     sends the request over HTTP with the credentials
 """

@@ -1,11 +1,11 @@
-"""Codex's login, from its own `auth.json`: read when it is first needed and again when the file changes, never written.
+"""Codex's login, from its own `auth.json`: read on first use and again when the file changes, never written.
 
     {"auth_mode": "chatgpt", "OPENAI_API_KEY": null, "last_refresh": "…",
      "tokens": {"access_token": JWT, "id_token": JWT, "refresh_token": "…", "account_id": "…"}}
 
-A file made by `codex login --with-api-key` has a key and no tokens. Renewing a login is left to Codex, which does it when
-it is used: two programs that renew one login invalidate each other's. Nothing of the file is ever put into a message, and
-a login does not show its token when it is printed.
+A file made by `codex login --with-api-key` has a key and no tokens. Only Codex renews a login, when it
+is used: two programs that renew one login would invalidate each other's tokens. No message contains anything from the file,
+and the representation of a login hides its token.
 """
 
 import binascii
@@ -33,7 +33,7 @@ _HOW = "run `codex login`"
 
 
 class Login(Struct, frozen=True):
-    """What a request is sent with. `expires_at`: seconds since 1970, None if the token does not say."""
+    """The credentials of a request. `expires_at`: seconds since 1970, None if the token has no expiry."""
 
     token: str
     account_id: str | None = None
@@ -45,7 +45,7 @@ class Login(Struct, frozen=True):
 
 
 class LoginFile:
-    """The login in a file, as it is now. Looking whether the file has changed costs microseconds."""
+    """The current login in a file. Checking whether the file has changed takes microseconds."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class LoginFile:
         """The login to use.
 
         Raises:
-            UpstreamError: kind `authentication`: there is none, it cannot be read, or it has expired.
+            UpstreamError: kind `authentication`: the login is missing, unreadable or expired.
         """
         try:
             found = _mark(self.path.stat())
@@ -73,7 +73,7 @@ class LoginFile:
         return login
 
     def reread(self) -> Login:
-        """The same, without trusting the file's date.
+        """Read the login again, even if the file's date has not changed.
 
         Raises:
             UpstreamError: as `current`.
@@ -98,7 +98,7 @@ class LoginFile:
 
 
 def auth_path(named: str | None, environ: Mapping[str, str]) -> Path:
-    """Where the login is: the file an operator names, else Codex's own place."""
+    """The path of the login: the operator's file, else Codex's default."""
     if named is not None:
         return Path(named).expanduser()
     home = environ.get(HOME_VARIABLE)
@@ -106,14 +106,14 @@ def auth_path(named: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def read_login(data: bytes, where: object = FILE_NAME) -> Login:
-    """The login that a file holds. ChatGPT's tokens are preferred to a key, unless the file says which it means.
+    """The login in a file. ChatGPT's tokens are preferred to a key, unless the file states which to use.
 
     Raises:
-        UpstreamError: kind `authentication`: it holds none.
+        UpstreamError: kind `authentication`: the file contains no login.
     """
     try:
         fields = as_object(data)
-    except MalformedJson:  # whose message quotes the file
+    except MalformedJson:  # its message would quote the file
         raise login_error(f"{where} is not Codex's {FILE_NAME}: expected a JSON object") from None
     tokens = read_object(fields.get("tokens"))
     access = _text(tokens, "access_token")
@@ -128,7 +128,7 @@ def read_login(data: bytes, where: object = FILE_NAME) -> Login:
 
 
 def login_error(problem: str) -> UpstreamError:
-    """The error for a caller, whatever is wrong: what it is, and that logging in again cures it."""
+    """The error for a caller: the problem, and the advice to log in again."""
     error = UpstreamError(f"{problem}; {_HOW}")
     error.kind = _AUTHENTICATION
     error.status = 401
@@ -140,7 +140,7 @@ def _mark(found: stat_result) -> tuple[int, int, int]:
 
 
 def _account(tokens: Fields, access: Fields) -> str | None:
-    """The file says it; older ones leave it to the tokens."""
+    """The account id, from the file or, in older files, from the tokens."""
     account = _text(tokens, "account_id") or _text(read_object(access.get(_CLAIMS)), _ACCOUNT)
     if account is not None:
         return account
@@ -149,7 +149,7 @@ def _account(tokens: Fields, access: Fields) -> str | None:
 
 
 def _claims(token: str) -> Fields:
-    """What a JWT says. Whether it is genuine is for the backend to judge; a token of another form says nothing."""
+    """The claims of a JWT, unverified: the backend verifies them. Empty for a token of another format."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
@@ -160,6 +160,6 @@ def _claims(token: str) -> Fields:
 
 
 def _text(fields: Fields, key: str) -> str | None:
-    """A value that can stand in a header."""
+    """A value that is valid in a header."""
     value = (read_text(fields.get(key)) or "").strip()
     return value if value and value.isascii() and value.isprintable() else None

@@ -1,13 +1,13 @@
-"""A Responses request as the ChatGPT Codex backend takes it. Pure.
+"""Shapes a Responses request for the ChatGPT Codex backend. Pure.
 
-It is not the public API. It answers 400 to every parameter outside a list of its own, before a token is generated, so
-what is let through is a list too: what Codex sends, and what was seen to be accepted one by one. What it demands:
+The backend is not the public API. It answers 400 to every parameter outside its own list, before it generates a token, so
+this module has a list of allowed parameters: those that Codex sends, and others that were tested one by one. It demands:
 
     stream       true, whatever the client wants; the answer is folded for clients that want a body
-    store        false; nothing is kept, so what refers to kept things is refused here with a clear word
-    instructions present and not empty: from the first system message, else a plain sentence
-    input        a list, without system messages (`developer` is the word)
-    include      reasoning comes back sealed, or the next request could not carry it
+    store        false; nothing is stored, so references to stored objects are refused here with a clear message
+    instructions present and not empty: from the first system message, else a default sentence
+    input        a list, without system messages (`developer` replaces them)
+    include      sealed reasoning, or the next request could not send it back
 
 Members that need no change keep their bytes.
 """
@@ -36,31 +36,31 @@ _ACCEPTED = frozenset(
     }
 )
 _STATE = frozenset({"previous_response_id", "conversation", "prompt", "background"})
-# What these say is what happens anyway.
+# Parameters with these values request the default behaviour.
 _IDLE: Mapping[str, tuple[object, ...]] = {
     "background": (False,),
     "metadata": ({},),
     "service_tier": ("auto", "default"),
     "truncation": ("disabled",),
 }
-# The one tier that Codex asks this backend for; others were refused.
+# The only tier that Codex requests from this backend; others were refused.
 _TIER = "priority"
 _SEALED = "reasoning.encrypted_content"
 _INSTRUCTING = ("system", "developer")
 
-# The names by which clients of other dialects know what the Responses API calls otherwise.
+# Names of Responses parameters in the other dialects, for messages to the client.
 _CLIENT_NAMES: Mapping[Dialect, Mapping[str, str]] = {
     "chat": {"max_output_tokens": "max_tokens"},
     "messages": {"max_output_tokens": "max_tokens", "user": "metadata.user_id"},
 }
 
 _NULL = b"null"
-_LONGEST_WORD = 64  # types, roles and the values that say nothing are words
+_LONGEST_WORD = 64  # types, roles and default values are short
 _decode_texts = typed_decoder(list[str])
 
 
 class PreparedRequest(Struct, frozen=True):
-    """The request to send, and what was left out of it or put right."""
+    """The request to send, and its losses and repairs."""
 
     body: bytes
     losses: tuple[Loss, ...] = ()
@@ -70,10 +70,10 @@ class PreparedRequest(Struct, frozen=True):
 def shape_request(
     body: bytes, *, door: Dialect, policy: Mapping[str, LossAction] | None = None
 ) -> PreparedRequest:
-    """The request for the backend from any Responses request. `door`: the dialect the client speaks.
+    """The request for the backend, from any Responses request. `door`: the client's dialect.
 
     Raises:
-        RequestRefused: it cannot be said there, or the policy refuses to leave something out.
+        RequestRefused: the backend cannot express the request, or the policy refuses a loss.
     """
     fields = as_object(body)
     shaping = _Shaping(LossBook(CHATGPT_CODEX_LOSSES, policy), door)
@@ -87,7 +87,7 @@ def shape_request(
 
 
 class _Shaping:
-    """The changes to one request, and what is noted about them."""
+    """The changes to one request, with their losses and repairs."""
 
     def __init__(self, book: LossBook, door: Dialect) -> None:
         self.book = book
@@ -95,7 +95,7 @@ class _Shaping:
         self._names = _CLIENT_NAMES.get(door, {})
 
     def parameters(self, fields: Fields) -> dict[str, bytes | None]:
-        """The parameters that must go. A null says nothing and goes without a word."""
+        """The parameters to remove. A null is removed without a loss."""
         changes: dict[str, bytes | None] = {}
         for name, raw in fields.items():
             if name in _ACCEPTED or (name == "service_tier" and _is(raw, _TIER)):
@@ -108,7 +108,7 @@ class _Shaping:
         return changes
 
     def conversation(self, fields: Fields) -> dict[str, bytes | None]:
-        """`instructions` and `input`, as the backend wants them."""
+        """`instructions` and `input`, as the backend demands them."""
         items, is_changed = _items(fields.get("input"))
         first = 0
         changes: dict[str, bytes | None] = {}
@@ -139,7 +139,7 @@ class _Shaping:
             self.book.note("server_state", where, "item_reference")
             return None
         if kind == "reasoning" and "id" in fields and not _has_text(fields, "encrypted_content"):
-            # It would be looked up, and nothing is kept.
+            # The backend would look up the id, and it stores nothing.
             self.repairs.append(Repair("reasoning_without_id", where))
             return Raw(set_members(text, {"id": None}))
         if kind in (None, "message") and read_text(fields.get("role")) == "system":
@@ -156,25 +156,25 @@ def _code_of(name: str, raw: Raw) -> str:
 
 
 def _stands(fields: Fields, key: str, value: bytes | None) -> bool:
-    """Whether a member says so already."""
+    """Whether the member already has this value."""
     return value is not None and key in fields and bytes(fields[key]) == value
 
 
 def _sealed_reasoning(fields: Fields, door: Dialect) -> dict[str, bytes | None]:
-    """Clients of the Responses API replay what they get; for the others it is asked where they want thoughts."""
+    """`include` for sealed reasoning. Responses clients send it back; for others it is added if they want reasoning."""
     asks = door == "responses" or not _is(fields.get("reasoning"), None)
     raw = fields.get("include")
     try:
         listed = [] if _is(raw, None) or raw is None else _decode_texts(raw)
     except FAST_FAILURES:
-        return {}  # of another type: for the backend to refuse
+        return {}  # wrong type: the backend refuses it
     if not asks or _SEALED in listed:
         return {}
     return {"include": dumps([*listed, _SEALED])}
 
 
 def _items(raw: Raw | None) -> tuple[list[Raw], bool]:
-    """The items of the input, and whether they had to be made: a string is short for one user message."""
+    """The items of the input, and whether they were made here: a string stands for one user message."""
     if raw is None or bytes(raw) == _NULL:
         return [], True
     text = bytes(raw)
@@ -189,7 +189,7 @@ def _items(raw: Raw | None) -> tuple[list[Raw], bool]:
 
 
 def _leading_text(items: list[Raw]) -> str | None:
-    """What the first item says, if it is an instruction of nothing but text."""
+    """The text of the first item, if it is an instruction with only text."""
     if not items:
         return None
     first = read_object(items[0])
@@ -213,7 +213,7 @@ def _part_text(raw: Raw) -> str | None:
 
 
 def _is(raw: Raw | None, *values: object) -> bool:
-    """Whether it says one of these. What is absent says the same as null."""
+    """Whether it has one of these values. An absent value counts as null."""
     if raw is None:
         return None in values
     if len(bytes(raw)) > _LONGEST_WORD:
@@ -223,5 +223,5 @@ def _is(raw: Raw | None, *values: object) -> bool:
 
 
 def _has_text(fields: Fields, key: str) -> bool:
-    """Whether it is a string with something in it."""
+    """Whether the member is a non-empty string."""
     return bool((read_text(fields.get(key)) or "").strip())

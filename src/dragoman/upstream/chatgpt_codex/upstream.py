@@ -1,7 +1,7 @@
-"""Requests to the ChatGPT Codex backend: with Codex's login, and with the headers that backend knows sessions by.
+"""Sends requests to the ChatGPT Codex backend with Codex's login and the session headers of that backend.
 
-The body comes shaped (`shaping.py`); the answer is a Responses stream like any other. An `auth.json` with an API key
-leads to OpenAI's public API, as it does in Codex, unless an operator names an address.
+The body is already shaped (`request.py`); the answer is a normal Responses stream. An `auth.json` with an API key
+leads to OpenAI's public API, as it does in Codex, unless the operator configured an address.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from dragoman.upstream.http.upstream import HttpUpstream
 
 _API_URL = "https://api.openai.com/v1"
 
-# Who asks, where the client is not Codex itself, which says so in a header of its own.
+# Identifies the gateway where the client is not Codex itself, which sends its own header.
 ORIGINATOR = "dragoman"
 _BETA = "responses=experimental"
 _SESSION = ("session-id", "session_id")
@@ -30,10 +30,10 @@ _LONGEST_SESSION = 128
 
 
 class ChatGptCodexUpstream:
-    """The backend with one login. Its settings are complete: they have an address.
+    """The backend with one login. Its settings include an address.
 
     Raises:
-        ConfigError: the address or a header cannot be sent.
+        ConfigError: the address or a header is invalid.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ChatGptCodexUpstream:
         now: Callable[[], float] = time,
     ) -> None:
         self.name = name
-        # An answer to a key is looked for elsewhere than one to a login; each has its own connections.
+        # A key and a login go to different servers; each has its own connections.
         as_responses = structs.replace(settings, kind="responses", also=(), api_key=None)
         self._backend = HttpUpstream(name, as_responses, key=None)
         self._api = self._backend
@@ -66,7 +66,7 @@ class ChatGptCodexUpstream:
         if reply.status != 401:
             return reply
         reply.close()
-        # Codex may have renewed it a moment ago.
+        # Codex may have just renewed the login.
         renewed = self._logins.reread()
         if renewed == login:
             raise self._refused(login)
@@ -77,7 +77,7 @@ class ChatGptCodexUpstream:
         return reply
 
     async def check(self) -> CheckResult:
-        """Whether there is a login, and whether the backend takes it."""
+        """Whether there is a login, and whether the backend accepts it."""
         try:
             login = self._logins.current()
         except UpstreamError as error:
@@ -103,7 +103,7 @@ class ChatGptCodexUpstream:
         session = _session(request)
         if session is not None and "session-id" not in self._configured:
             headers["session-id"] = session
-        # The client's own key has no business there.
+        # The client's own key must not be sent there.
         without_key = structs.replace(request, client_key=None)
         return await self._place(login).send(without_key, headers)
 
@@ -127,7 +127,7 @@ class ChatGptCodexUpstream:
 
 
 def _session(request: UpstreamRequest) -> str | None:
-    """Requests of one conversation should meet the same cache: the key that they share identifies them."""
+    """The session id, from the cache key: requests of one conversation share it, and should use the same cache."""
     if any(name in request.headers for name in _SESSION) or _CACHE_KEY not in request.body:
         return None
     try:

@@ -1,6 +1,6 @@
-"""Upstream `codex`: a supervised `codex app-server` child, by JSON-RPC over its pipes.
+"""Upstream `codex`: a supervised `codex app-server` child process, over JSON-RPC on its pipes.
 
-upstream       makes a request a turn, or continues a paused one (`paused_turns`)
+upstream       turns a request into a turn, or continues a paused one (`paused_turns`)
 supervisor     keeps a child running; `process` is the program itself
 child, turn    one app-server and its messages; one turn and its answers
 """

@@ -1,12 +1,12 @@
-"""One running `codex app-server`: its handshake, its requests and ours, and which turn each message belongs to.
+"""One running `codex app-server`: its handshake, requests in both directions, and the turn of each message.
 
-A child serves many threads at once over one pipe. It lives from `start` until it ends by itself or by `close`; what was
-going on then fails. `supervisor` decides when it is started again.
+A child serves many threads at once over one pipe. It lives from `start` until it ends by itself or by `close`; open
+requests and turns then fail. `supervisor` decides when to start another child.
 
-A thread is started without anything of Codex's own or of this machine (`thread_params`). MCP servers of the operator's
-Codex would offer their tools to the model and run them here, so each is switched off by its name. Codex's own retries are
-switched off where that is allowed: Codex starts an answer again after parts of it were sent, and the gateway has its own
-policy. Requests of the app-server that are not calls of a client's tools should not come then. One that does is declined:
+A thread is started without Codex's own tools and without access to this machine (`thread_params`). The operator's MCP servers
+in Codex would offer their tools to the model and run them here, so each is switched off by name. Codex's own retries are
+switched off where that is allowed: Codex repeats an answer after parts of it were sent, and the gateway has its own
+policy. Then the app-server should send no requests but calls of the client's tools. Any other request is declined:
 never granted, and never left open, because the turn would wait for ever (`decline`).
 """
 
@@ -38,14 +38,14 @@ from dragoman.upstream.codex.turn import TOOL_CALL, CodexTurn
 
 logger = logging.getLogger(__name__)
 
-# What a child answers by itself takes milliseconds; one that does not answer at all is ended.
+# The child answers its own methods within milliseconds; a child that does not answer at all is ended.
 RPC_SECONDS = 30.0
 _CLIENT_INFO = {"name": "dragoman", "title": "Dragoman", "version": "1"}
 _CAPABILITIES = {"experimentalApi": True, "requestAttestation": False}
 _OVERLOADED = -32001
 _INVALID = -32600
 _NO_THREAD = -32602
-# A program that prints no protocol at all prints a lot.
+# A program that does not speak the protocol may print a lot.
 _GARBAGE_SHOWN = 5
 _EXCERPT = 200
 
@@ -53,7 +53,7 @@ _Result = dict[str, Raw]
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """How a child is started. `folder` is an empty one: there is nothing in it that Codex could read or change."""
+    """How a child is started. `folder`: an empty folder, so that Codex has nothing to read or change."""
 
     name: str
     command: tuple[str, ...]
@@ -63,7 +63,7 @@ class Launch(Struct, frozen=True, kw_only=True):
 
 
 class Child:
-    """Made by `Child.start`. `ended` is set when it is gone; `turns` are those that go on or wait, by their thread."""
+    """Made by `Child.start`. `ended` is set when the child is gone; `turns`: the running and waiting turns, by thread."""
 
     def __init__(self, launch: Launch, process: Process) -> None:
         self.turns: dict[str, CodexTurn] = {}
@@ -86,10 +86,10 @@ class Child:
 
     @classmethod
     async def start(cls, launch: Launch) -> "Child":
-        """A child that has been greeted and answers.
+        """Start a child and complete the handshake.
 
         Raises:
-            UpstreamError: it cannot be started, or does not speak the protocol in time.
+            UpstreamError: the child cannot be started, or does not speak the protocol in time.
         """
         process = await spawn(launch.name, launch.command, launch.environment, launch.folder)
         child = cls(launch, process)
@@ -109,7 +109,7 @@ class Child:
 
     @property
     def end(self) -> UpstreamError:
-        """How it ended; what it said last is in the detail."""
+        """The error that says how the child ended; its detail has the last lines of its standard error."""
         error = UpstreamError(f"{self._command_words()} {self._process.how_it_ended}")
         error.detail = self._last_said()
         return error
@@ -117,12 +117,12 @@ class Child:
     async def request(
         self, method: str, params: object, on_late: Callable[[Message], None] | None = None
     ) -> _Result:
-        """Ask the child something.
+        """Send a request to the child; return the result.
 
-        on_late: called with an answer that comes when nobody waits for it any more.
+        on_late: called with an answer that comes after the caller stopped waiting.
 
         Raises:
-            UpstreamError: it refuses, is gone, or does not answer.
+            UpstreamError: the child refuses, has ended, or does not answer.
         """
         if self.ended.is_set():
             raise self._lost()
@@ -142,7 +142,7 @@ class Child:
             ) from error
         finally:
             del self._asked[number]
-            # Whoever waits for a future and is cancelled cancels it too.
+            # Cancelling a task that waits for a future cancels the future too.
             if on_late is not None and (not future.done() or future.cancelled()):
                 self._late[number] = on_late
         if message.is_error:
@@ -153,16 +153,16 @@ class Child:
         self._process.write(line)
 
     def interrupt(self, thread_id: str, turn_id: str) -> None:
-        """Stop a turn; how that goes does not matter any more."""
+        """Stop a turn; the answer of the child is ignored."""
         self._notify("turn/interrupt", {"threadId": thread_id, "turnId": turn_id})
 
     def release(self, thread_id: str) -> None:
-        """Forget a thread; with nobody listening the child does so too."""
+        """Forget a thread; without a subscriber the child forgets it too."""
         self.turns.pop(thread_id, None)
         self._notify("thread/unsubscribe", {"threadId": thread_id})
 
     async def close(self, grace: float | None = None) -> None:
-        """End it, and wait until it is gone."""
+        """End the child, and wait until it has ended."""
         await self._process.end(GRACE_SECONDS if grace is None else grace)
         await asyncio.gather(*self._tasks)
 
@@ -175,13 +175,13 @@ class Child:
                 for line in splitter.feed(data):
                     try:
                         self._on_line(line)
-                    except MalformedJson:  # deep inside, where only whoever it concerns has looked
+                    except MalformedJson:  # deep inside, where only the turn decodes it
                         self._on_damaged(line)
         except FrameTooLarge as error:
             logger.error("%s: %s", self._command_words(), error.message)  # noqa: TRY400 - the message says all
             self._process.kill()
             while await self._process.read():
-                pass  # a pipe that is not read to its end keeps a dead process waiting
+                pass  # a pipe that is not read to its end blocks a dying process
         finally:
             self._process.close_input()
             await self._process.wait()
@@ -205,7 +205,7 @@ class Child:
             self._on_limits(message)
 
     def _on_damaged(self, line: bytes) -> None:
-        """A message that cannot be read. It may have been a call, or a piece of an answer: of its thread, or of any."""
+        """Fail the turn of an unreadable message, or all turns: the message may have been a call or a piece of an answer."""
         self._on_garbage(line)
         message = read_message(line)
         turns = [*self.turns.values()]
@@ -242,7 +242,7 @@ class Child:
             self.write(decline(message.method, message.id))
 
     def _on_limits(self, message: Message) -> None:
-        """The account's: they concern whoever is being answered."""
+        """Keep the account's latest limits, and pass them to all turns."""
         if has_limits(message.line):
             self.limits = message.line
             for turn in tuple(self.turns.values()):
@@ -254,7 +254,7 @@ class Child:
                 logger.info("%s: %s", self._command_words(), line)
 
     async def _watch_process(self) -> None:
-        """A launcher that is gone leaves the program behind, whose input is closed then; what still lives is killed."""
+        """Wait for the process to end. A launcher may leave its program behind, with its input closed; then kill the rest."""
         await self._process.wait()
         self._process.close_input()
         try:
@@ -280,12 +280,12 @@ class Child:
         greeting = await self.request("initialize", params)
         self.agent = text_of(greeting, "userAgent")
         self.write(jsonrpc.notification("initialized"))
-        # Without it the operator's MCP servers could not be switched off: then nothing is served.
+        # Without the configuration the operator's MCP servers could not be switched off, so the start fails.
         config = await self.request("config/read", {"includeLayers": False})
         self.overrides = overrides_of(as_object(bytes(config.get("config", b"{}"))))
 
     def _notify(self, method: str, params: object) -> None:
-        """A request whose answer nobody waits for."""
+        """Send a request without waiting for its answer."""
         if not self.ended.is_set():
             self._numbers += 1
             self._process.write(jsonrpc.request(self._numbers, method, params))
@@ -306,7 +306,7 @@ class Child:
         return error
 
     def _last_said(self) -> str:
-        """For the log alone: it may be anything, also what stands in its environment."""
+        """The last lines of standard error, for the log only: they may contain anything, even environment variables."""
         said = " | ".join(self._stderr.last)
         return f"it said last: {said}" if said else ""
 
@@ -320,7 +320,7 @@ class Child:
 
 
 def _is_damaged(line: bytes) -> bool:
-    """Whether a line was to be a message. Any other that is none was printed by a program, and says nothing to us."""
+    """Whether a line looks like a damaged message. Other lines that are no message were printed by a program."""
     if not line.lstrip().startswith(b"{"):
         return False
     try:
@@ -337,14 +337,14 @@ _ANSWERS: Mapping[str, object] = {
     "item/fileChange/requestApproval": {"decision": "decline"},
     "item/permissions/requestApproval": {"permissions": {}, "scope": "turn"},
     "mcpServer/elicitation/request": {"action": "decline", "content": None, "_meta": None},
-    # Of the first protocol.
+    # Methods of the protocol's first version.
     "applyPatchApproval": {"decision": "denied"},
     "execCommandApproval": {"decision": "denied"},
 }
 
 
 def decline(method: str, number: bytes) -> bytes:
-    """The line that answers such a request."""
+    """The line that declines a request."""
     known = _ANSWERS.get(method)
     if known is not None:
         return answer(number, known)
@@ -361,12 +361,12 @@ _NAMES = {
 
 
 def has_limits(line: bytes) -> bool:
-    """Whether a report says anything: without limits of its provider Codex sends one of nulls."""
+    """Whether a report has limits: Codex sends one of nulls if its provider has none."""
     return any(_headers(line))
 
 
 def limit_headers(line: bytes | None) -> dict[str, str]:
-    """Headers for the last report of the child, if there was one."""
+    """Headers for the child's last report, if there was one."""
     return {} if line is None else dict(_headers(line))
 
 
@@ -399,14 +399,14 @@ def _table(value: object) -> _Json:
 
 
 def overrides_of(config: Mapping[str, Raw]) -> _Json:
-    """The settings of every thread of a child, by their dotted names. `config`: the answer to `config/read`."""
+    """The settings of every thread of a child, by dotted name. `config`: the answer to `config/read`."""
     overrides: _Json = dict(SWITCHED_OFF)
-    # As tables, which are merged with the operator's: a name may have dots.
+    # As tables, which are merged with the operator's, because a name may contain dots.
     overrides["mcp_servers"] = {
         name: {"enabled": False} for name in object_of(config, "mcp_servers")
     }
     provider = text_of(config, "model_provider")
-    # Only providers that the operator has described may be changed; the one for OpenAI itself may not.
+    # Only providers that the operator has described may be changed; the built-in one for OpenAI may not.
     if provider in object_of(config, "model_providers"):
         off = {"request_max_retries": 0, "stream_max_retries": 0}
         overrides["model_providers"] = {provider: off}
@@ -414,7 +414,7 @@ def overrides_of(config: Mapping[str, Raw]) -> _Json:
 
 
 def thread_params(thread: Raw, overrides: Mapping[str, object], folder: str) -> _Json:
-    """The parameters of `thread/start`. `thread`: what the request asks for; `folder`: an empty one."""
+    """The parameters of `thread/start`. `thread`: what the request asks for; `folder`: an empty folder."""
     asked = as_object(bytes(thread))
     own = object_of(asked, "config")
     return {
@@ -423,7 +423,7 @@ def thread_params(thread: Raw, overrides: Mapping[str, object], folder: str) -> 
         "ephemeral": True,
         "approvalPolicy": "never",
         "sandbox": "read-only",
-        # Without an environment nothing can run, not even a tool of Codex's that is still there.
+        # Without an environment nothing can run, not even a remaining tool of Codex's.
         "environments": [],
         "experimentalRawEvents": True,
         "config": {**overrides, **own},
@@ -431,7 +431,7 @@ def thread_params(thread: Raw, overrides: Mapping[str, object], folder: str) -> 
 
 
 def tool_names(thread: Raw) -> list[str]:
-    """The names under which a request offers its tools."""
+    """The names of the tools that a request offers."""
     tools = as_object(bytes(thread)).get("dynamicTools")
     entries = cast("list[_Json]", loads(bytes(tools)) if tools is not None else [])
     return [str(entry["name"]) for entry in entries]

@@ -1,6 +1,6 @@
 """JSON-RPC as `codex app-server` speaks it: one object a line, without a `jsonrpc` field. No I/O.
 
-Of a message only the envelope is read here, and whose thread it is; the line itself is kept for whoever reads the rest.
+Only the envelope of a message and its thread are decoded here; the line is kept for those who decode the rest.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from dragoman._json import FAST_FAILURES, Raw, as_object, dumps_document, loads
 from dragoman.dialects.codex import decode_envelope
 from dragoman.errors import FrameTooLarge, MalformedJson
 
-# Images that a client sends come back in the child's reports as base64; a body of ours may have 64 MiB.
+# The child's reports repeat a client's images as base64; a request body may have 64 MiB.
 MAX_LINE_BYTES = 128 * 1024 * 1024
 
 
 class LineSplitter:
-    """Bytes in, whole lines out, without their ends. Work is linear however the reads are cut."""
+    """Splits bytes into whole lines, without their ends. Work is linear however the reads are cut."""
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
@@ -25,10 +25,10 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that end in `data`.
+        """The lines that are complete with `data`.
 
         Raises:
-            FrameTooLarge: a line has no end within the limit.
+            FrameTooLarge: a line exceeds the limit.
         """
         *lines, rest = data.split(b"\n")
         if lines and self._held:
@@ -43,9 +43,9 @@ class LineSplitter:
 
 
 class Message(Struct, frozen=True, gc=False):
-    """One message. `id` is the JSON of it, as it came, and is there for requests and answers.
+    """One message. `id`: the JSON of the id as received; present in requests and answers.
 
-    method: empty for an answer. thread: empty for what concerns no thread. error: whether an answer is a refusal.
+    method: empty for an answer. thread: empty if the message concerns no thread. error: whether an answer is an error.
     """
 
     line: bytes
@@ -58,18 +58,18 @@ class Message(Struct, frozen=True, gc=False):
         return object_of(as_object(self.line), "params")
 
     def result(self) -> dict[str, Raw]:
-        """What an answer brought; empty if that is no object."""
+        """The result of an answer; empty if it is not an object."""
         return object_of(as_object(self.line), "result")
 
     def error(self) -> tuple[int, str]:
-        """Code and words of a refusal."""
+        """The code and message of an error answer."""
         error = object_of(as_object(self.line), "error")
         code = cast("object", loads(error["code"])) if "code" in error else 0
         return (code if isinstance(code, int) else 0), text_of(error, "message")
 
 
 def read_message(line: bytes) -> Message | None:
-    """The message in a line; None if it is none: a program may print what it likes."""
+    """The message in a line; None if the line is no message, because a program may print anything."""
     try:
         envelope = decode_envelope(line)
     except FAST_FAILURES:
@@ -79,7 +79,7 @@ def read_message(line: bytes) -> Message | None:
 
 
 def _read_slowly(line: bytes) -> Message | None:
-    """For what the fast reader refuses: half a surrogate pair, a field of an odd type."""
+    """Decode what the fast decoder refuses: half a surrogate pair, a field of an unexpected type."""
     try:
         fields = as_object(line)
         method = text_of(fields, "method")
@@ -100,17 +100,17 @@ def _message(
 
 
 def object_of(fields: Mapping[str, Raw], key: str) -> dict[str, Raw]:
-    """The fields of an object; none if it is anything else.
+    """The fields of an object; empty for any other value.
 
     Raises:
-        MalformedJson: the object is damaged. Of `core.fields` none does: there a damaged value is an absent one.
+        MalformedJson: the object is damaged. (The readers in `core.fields` treat a damaged value as absent.)
     """
     data = bytes(fields.get(key, b""))
     return as_object(data) if data.startswith(b"{") else {}
 
 
 def text_of(fields: Mapping[str, Raw], key: str) -> str:
-    """A string; empty if it is anything else. Raises MalformedJson: it is damaged."""
+    """A string; empty for any other value. Raises MalformedJson: the value is damaged."""
     value = cast("object", loads(bytes(fields.get(key, b"null"))))
     return value if isinstance(value, str) else ""
 
@@ -124,7 +124,7 @@ def notification(method: str) -> bytes:
 
 
 def answer(number: bytes, result: object) -> bytes:
-    """The answer to a request of the child's; `number` is its id as it came."""
+    """The answer to a request of the child; `number`: the id of the request as received."""
     return dumps_line({"id": Raw(number), "result": result})
 
 
@@ -133,9 +133,9 @@ def refusal(number: bytes, code: int, message: str) -> bytes:
 
 
 def dumps_line(value: object) -> bytes:
-    """One line: what a client sent may have line ends between the tokens of a schema."""
+    """The value as one line: a client's schema may have line ends between its tokens."""
     data = dumps_document(value)
     if b"\n" in data or b"\r" in data:
-        # Strict JSON has no bare line end inside a string, so these are only white space.
+        # Strict JSON has no raw line end inside a string, so these are only white space.
         data = data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data + b"\n"

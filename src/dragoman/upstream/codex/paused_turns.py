@@ -1,11 +1,11 @@
-"""The turns that wait for a client to come back with results, and whether a request continues one of them. Pure.
+"""The turns that wait for a client's results, and whether a request continues one of them. Pure.
 
-A turn is found by the ids of its calls. A request continues it if it says what the request before it said, word for
-word, then whatever the assistant answered, then a result for every call that waits, and at the end perhaps something more
-of the user's. Anything else is a conversation of its own.
+A turn is found by the ids of its calls. A request continues the turn if it repeats the items of the previous request
+exactly, followed by the assistant's answer, then a result for every waiting call, and perhaps further user
+input. Any other request is a separate conversation.
 
-A turn is kept for a limited time, and only so many are kept. One that is dropped costs nothing: the request it waited for
-is replayed on a fresh thread. The caller reads the clock and releases turns.
+Turns are kept for a limited time and up to a limited number. Dropping one costs nothing: the request it waited for
+is replayed on a new thread. The caller reads the clock and releases turns.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,24 +25,24 @@ _DIGEST_BYTES = 16
 
 
 class TurnContinuation(Struct, frozen=True):
-    """Results by the ids of their calls, as `item/tool/call` is answered; and what `turn/steer` gets first."""
+    """The results by call id, in the form of answers to `item/tool/call`; and the input for `turn/steer`, sent first."""
 
     results: dict[str, _Json]
     steer: list[_Json]
 
 
 def settings_digest(asked: CodexRequest) -> bytes:
-    """Distinguishes what cannot change while a turn goes on."""
+    """A digest of the settings that cannot change during a turn."""
     return _digest(bytes(asked.thread) + b"\0" + bytes(asked.turn))
 
 
 def digests(items: Sequence[Raw]) -> tuple[bytes, ...]:
-    """What distinguishes items, at a small part of their size."""
+    """The digests of items, which are much smaller than the items."""
     return tuple(_digest(bytes(item)) for item in items)
 
 
 def continuation(tail: Sequence[Raw], waiting: Collection[str]) -> TurnContinuation | None:
-    """What `tail`, the items after those of the earlier request, brings; None if a turn cannot be given that."""
+    """The continuation in `tail`, the items after those of the earlier request; None if a turn cannot take them."""
     results: dict[str, _Json] = {}
     steer: list[_Json] = []
     for raw in tail:
@@ -60,7 +60,7 @@ def continuation(tail: Sequence[Raw], waiting: Collection[str]) -> TurnContinuat
                 return None
             steer += said
         elif results or (kind == "message" and role != "assistant"):
-            return None  # the assistant had gone on, or somebody else has spoken
+            return None  # the assistant continued, or another role wrote
     return TurnContinuation(results, steer) if len(results) == len(waiting) else None
 
 
@@ -71,11 +71,11 @@ def _result(output: object) -> _Json | None:
             content.append({"type": "inputText", "text": entry.get("text")})
             continue
         url = entry.get("image_url")
-        # Codex takes no other images in results, nor a word on how closely to look.
+        # Codex accepts no other images in results, and no `detail`.
         if not isinstance(url, str) or not url.startswith("data:") or "detail" in entry:
             return None
         content.append({"type": "inputImage", "imageUrl": url})
-    # Whether it succeeded is not said to the model, and errors are marked in the text.
+    # The model does not see `success`, and errors are marked in the text.
     return {"contentItems": content, "success": True}
 
 
@@ -86,7 +86,7 @@ def _entries(output: object) -> list[_Json]:
 
 
 def _user_input(content: object) -> list[_Json] | None:
-    """Text only: what Codex puts around images would be words that the client has not said."""
+    """The user's text; None with images, because Codex would add its own text around them."""
     said: list[_Json] = []
     for entry in cast("list[_Json]", content):
         if entry.get("type") != "input_text":
@@ -100,7 +100,7 @@ def _digest(data: bytes) -> bytes:
 
 
 class PausedTurn(Struct, Generic[T], frozen=True):
-    """A held turn: what it waits for, and what was said before. `since` is the caller's clock."""
+    """A held turn: the calls it waits for, and the digests of its request. `since`: a time of the caller's clock."""
 
     turn: T
     calls: frozenset[str]
@@ -110,7 +110,7 @@ class PausedTurn(Struct, Generic[T], frozen=True):
 
 
 class PausedTurns(Generic[T]):
-    """In the order in which they began to wait."""
+    """The held turns, in the order in which they began to wait."""
 
     def __init__(self, ttl: float, most: int) -> None:
         self._ttl = ttl
@@ -123,11 +123,11 @@ class PausedTurns(Generic[T]):
         return len(self._held)
 
     def hold(self, waiting: PausedTurn[T]) -> list[T]:
-        """Keep a turn. Those that must go for it come back."""
+        """Hold a turn. Returns the turns that are dropped to make room."""
         self._count += 1
         self._held[self._count] = waiting
         for call_id in waiting.calls:
-            # Ids are the model's and may repeat: what was said before shows which turn is meant.
+            # The model chooses call ids and may repeat them: the digests of the items show which turn is meant.
             self._by_call.setdefault(call_id, []).append(self._count)
         gone: list[T] = []
         while len(self._held) > self._most:
@@ -135,7 +135,7 @@ class PausedTurns(Generic[T]):
         return gone
 
     def take(self, asked: CodexRequest) -> tuple[T, TurnContinuation] | None:
-        """The turn that a request continues, which is held no longer, and what it gets."""
+        """Stop holding the turn that a request continues; return it with its continuation."""
         for number in self._candidates(asked):
             waiting = self._held[number]
             size = len(waiting.said)
@@ -150,12 +150,12 @@ class PausedTurns(Generic[T]):
         return None
 
     def expired(self, now: float) -> list[T]:
-        """Those that have waited too long; they are held no longer."""
+        """Stop holding the turns that have waited too long; return them."""
         old = [number for number, held in self._held.items() if held.since + self._ttl <= now]
         return [self._remove(number).turn for number in old]
 
     def drop(self, turn: T) -> None:
-        """Forget a turn, if it is held."""
+        """Stop holding a turn, if it is held."""
         for number, held in tuple(self._held.items()):
             if held.turn is turn:
                 self._remove(number)

@@ -1,7 +1,7 @@
-"""A child process with three pipes: started in a session of its own, ended with all that it has started.
+"""A child process with three pipes: started in its own session, ended with all processes that it has started.
 
-What it writes to its standard error is logged line by line, cut, and no more than a reader can take (`StderrLog`). The log
-itself hides secrets.
+Its standard error is logged line by line, with limits on the length and number of lines (`StderrLog`). The log
+hides secrets.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from contextlib import suppress
 from dragoman.config.settings import CODEX_INSTALL_HINT
 from dragoman.errors import UpstreamError
 
-# An app-server ends some 30 ms after its input; more is for a machine that is busy.
+# An app-server ends some 30 ms after its input closes; the rest is for a busy machine.
 GRACE_SECONDS = 3.0
 _READ_BYTES = 256 * 1024
 
 
 class Process:
-    """What `spawn` made. Whoever has it calls `end`."""
+    """A process made by `spawn`. Its owner calls `end`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None  # noqa: S101 - asked for
+        assert process.stdin is not None  # noqa: S101 - `spawn` requests the pipes
         assert process.stdout is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
         self._process = process
@@ -41,17 +41,17 @@ class Process:
         return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def write(self, data: bytes) -> None:
-        """Lines for its standard input; lost if it is gone."""
+        """Write lines to its standard input; they are lost if the process has ended."""
         if not self._stdin.is_closing():
             self._stdin.write(data)
 
     async def drain(self) -> None:
-        """Wait while its input is full."""
+        """Wait while its input buffer is full."""
         with suppress(ConnectionError):
             await self._stdin.drain()
 
     async def read(self) -> bytes:
-        """From its standard output; nothing at the end."""
+        """Read from its standard output; empty at the end."""
         return await self._stdout.read(_READ_BYTES)
 
     async def read_errors(self) -> bytes:
@@ -65,12 +65,12 @@ class Process:
             self._stdin.close()
 
     def kill(self) -> None:
-        """End it and all it has started, now."""
+        """Kill the process and all that it has started, now."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self, grace: float) -> None:
-        """Close its input, which ends it; if it does not end within the grace, kill it."""
+        """Close its input, which ends it; kill it if it does not end within the grace period."""
         self.close_input()
         try:
             async with asyncio.timeout(grace):
@@ -96,7 +96,7 @@ async def spawn(
             stderr=asyncio.subprocess.PIPE,
             env=dict(environment),
             cwd=folder,
-            # Launchers start the real program as a child: with a session of its own all of it can be ended.
+            # Launchers start the real program as a child: in its own session both can be ended together.
             start_new_session=True,
         )
     except FileNotFoundError as error:
@@ -120,12 +120,12 @@ def _unusable(message: str) -> UpstreamError:
 MAX_LINE = 1000
 LINES_PER_PERIOD = 100
 PERIOD_SECONDS = 10.0
-# The last words of a child that dies are in the error message.
+# The last lines of a child that dies are part of the error's detail.
 REMEMBERED = 3
 
 
 class StderrLog:
-    """`feed` gives the lines to log."""
+    """Limits a child's standard error; `feed` returns the lines to log."""
 
     def __init__(self) -> None:
         self.last: deque[str] = deque(maxlen=REMEMBERED)
@@ -136,7 +136,7 @@ class StderrLog:
 
     def feed(self, data: bytes, now: float) -> list[str]:
         *lines, rest = (self._rest + data).split(b"\n")
-        # A line without an end is cut here, so that its bytes are not gathered for ever.
+        # A line without an end is truncated here, so that its bytes do not accumulate.
         self._rest = rest[:MAX_LINE] if len(rest) > MAX_LINE else rest
         return [said for line in lines if line.strip() for said in self._say(line, now)]
 

@@ -1,7 +1,7 @@
 """Keeps one child running: starts it, watches it, and replaces it when it dies.
 
-The first new start comes at once, as a crash may be an accident; later ones after doubling waits. A child that has lived
-long enough does not count as having failed again.
+The first restart comes at once, because a crash may be an accident; later restarts wait twice as long each time. The
+failures of a child that has lived long enough are forgotten.
 """
 
 import asyncio
@@ -14,25 +14,25 @@ from dragoman.upstream.codex.child import Child, Launch
 
 logger = logging.getLogger(__name__)
 
-# A client waits this long without noticing; of a longer wait it gets an error.
+# A client waits this long for a restart; if the restart takes longer, the client gets an error.
 SHORT_REST = 2.0
 
 
 class Supervisor:
-    """Empty until somebody asks for its child, or `start` says that somebody will."""
+    """Has no child until one is requested or `start` is called."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._child: Child | None = None
         self._problem: UpstreamError | None = None
         self._resting_until: float | None = None
-        self._failures = 0  # in all
+        self._failures = 0  # in total
         self._changed = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
 
     @property
     def load(self) -> int:
-        """How many turns go on or wait there."""
+        """How many turns run or wait there."""
         return len(self._child.turns) if self._child is not None else 0
 
     @property
@@ -45,10 +45,10 @@ class Supervisor:
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def child(self) -> Child:
-        """The child, as soon as it is ready; a start that is near is waited for.
+        """The child, as soon as it is ready; waits for a restart that is near.
 
         Raises:
-            UpstreamError: it cannot be started, or died and is not started again soon.
+            UpstreamError: the child cannot be started, or died and is not restarted soon.
         """
         self.start()
         failures = self._failures
@@ -60,7 +60,7 @@ class Supervisor:
                 self._failures > failures or until - time.monotonic() > SHORT_REST
             ):
                 raise _unavailable(self._problem)
-            # The keeper wakes us in any case: a start has a time limit of its own.
+            # The supervising task always sets the event: a start has its own timeout.
             changed = self._changed
             await changed.wait()
 
@@ -92,7 +92,7 @@ class Supervisor:
                 await child.close()
 
     async def _serve(self) -> float:
-        """One child, from its start to its end. How long it has served."""
+        """Run one child from its start to its end. Returns how long it has served."""
         try:
             child = await Child.start(self._launch)
         except UpstreamError as error:
@@ -120,12 +120,12 @@ def _unavailable(problem: UpstreamError | None) -> UpstreamError:
 
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
-# A wrong configuration shows within a second; a minute of service is none.
+# A wrong configuration shows within a second; a child that has served for a minute works.
 SETTLED_SECONDS = 60.0
 
 
 def wait_before(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
+    """The seconds to wait after this many failures in a row."""
     if failures <= 1:
         return 0.0
     return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures - 2, 60))

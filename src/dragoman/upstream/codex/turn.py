@@ -3,21 +3,21 @@
     RUNNING ──calls wait──► PAUSED ──results come──► RUNNING ──turn/completed──► OVER
        └────────────── interrupted, lost or failed ──────────────► OVER
 
-The child puts messages in as they come; a `CodexReply` takes them out as frames, until the turn ends or pauses. What comes
-while the turn is paused belongs to the next answer. Nothing is given out until there is something that a client sees, so
-that a turn that fails before may be tried elsewhere.
+The child delivers messages as they come; a `CodexReply` takes them as frames, until the turn ends or pauses. Messages
+that come while the turn is paused belong to the next answer. No frame is given out before there is something that a client
+sees, so that a turn that fails earlier may be tried elsewhere.
 
-`PauseDetector` says when the answer to a client ends although the turn does not:
+`PauseDetector` decides when the answer to a client ends although the turn does not:
 
     rawResponseItem/completed of a call ──► the call is expected
-    item/tool/call ──────────────────────► it waits for its result
+    item/tool/call ──────────────────────► the call waits for its result
     rawResponse/completed ───────────────► the model response is over: no further parallel call will come
 
 The answer may end (`may_pause`) when calls wait, the response that made them is over, and all calls expected of it have
 come. The order of the last two messages is not fixed. A model that writes programs makes calls outside any response;
-those wait by themselves. If the model's connection is cut after a call, Codex says nothing until the call is answered: a
-caller that has waited long enough may end the answer with `is_waiting` alone. Which calls are the client's is decided by
-the names that were offered, as `dialects.codex` does.
+those wait on their own. If the model's connection is cut after a call, Codex is silent until the call is answered: a
+caller that has waited long enough may end the answer with `is_waiting` alone. The names that were offered decide which
+calls are the client's, as in `dialects.codex`.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from dragoman.upstream.base import Reply
 from dragoman.upstream.codex.jsonrpc import Message, object_of, text_of
 from dragoman.upstream.errors import gone_silent, no_answer
 
-# What may wait for a client that reads slowly. Codex's pipe is shared: it cannot be made to wait for one of them.
+# The buffer for a client that reads slowly. All turns share Codex's pipe, so one slow client must not block it.
 MAX_BUFFERED = 64 * 1024 * 1024
 
 _FORWARDED = ("turn/", "item/", "rawResponse", "thread/tokenUsage/", "account/rateLimits/", "error")
@@ -43,13 +43,13 @@ _ECHOES = frozenset({"userMessage", "hookPrompt"})
 _SPOKEN = frozenset({"message", "reasoning", "function_call", "custom_tool_call"})
 _STREAMED = frozenset({"agentMessage", "reasoning"})
 
-# A second parallel call with long arguments is silent for as long as the model writes it. Longer than this, the calls
-# there are go out by themselves: the model's connection may be gone, and Codex would not say so before they are answered.
+# While the model writes a second parallel call with long arguments, Codex is silent. After this time the waiting calls
+# are sent without it: the model's connection may be lost, and Codex would not report that before they are answered.
 SETTLE_SECONDS = 10.0
 
 
 class TurnChild(Protocol):
-    """What a turn needs of its child."""
+    """The methods of the child that a turn calls."""
 
     def write(self, line: bytes) -> None: ...
 
@@ -59,9 +59,9 @@ class TurnChild(Protocol):
 
 
 class CodexTurn:
-    """A turn and its thread, which lives only as long.
+    """A turn and its thread, which lives only as long as the turn.
 
-    model, tools: what the answer is announced with. on_pause: the turn waits for results from now on.
+    model, tools: sent at the beginning of an answer. on_pause: called when the turn begins to wait for results.
     """
 
     def __init__(
@@ -103,17 +103,17 @@ class CodexTurn:
         return self.is_paused or self.watch.is_over
 
     def requested(self) -> None:
-        """The child is being asked to start the turn: it will have a name."""
+        """Note that the child is being asked to start the turn, and will name it."""
         self._is_requested = True
 
     def begin(self, turn_id: str) -> None:
-        """The child has named the turn."""
+        """Note the child's id of the turn."""
         self._turn_id = turn_id
         if self.is_released:
             self._let_go()
 
     def announce(self, limits: bytes | None = None) -> None:
-        """Begin an answer. `limits`: what the child last said of the account's."""
+        """Begin an answer. `limits`: the account's limits that the child last reported."""
         self._answers += 1
         number = f".{self._answers}" if self._answers > 1 else ""
         params = {
@@ -128,7 +128,7 @@ class CodexTurn:
             self._early.append(_frame(limits))
 
     def deliver(self, message: Message) -> None:
-        """A message of this turn has come."""
+        """Handle a message of this turn."""
         if self.is_released:
             self._deliver_late(message)
         elif self.is_paused:
@@ -137,7 +137,7 @@ class CodexTurn:
             self._take(message)
 
     def answer(self, lines: list[bytes], limits: bytes | None) -> None:
-        """Give the child the results it waits for, and begin the next answer."""
+        """Send the child the results that it waits for, and begin the next answer."""
         self.is_paused = False
         self.watch.answered()
         self.announce(limits)
@@ -148,7 +148,7 @@ class CodexTurn:
             self.deliver(message)
 
     def take(self) -> bytes:
-        """What has become ready to be sent, or nothing."""
+        """The frames that are ready to be sent; may be empty."""
         data = b"".join(self._ready)
         self._ready.clear()
         self._size = 0
@@ -156,7 +156,7 @@ class CodexTurn:
         return data
 
     def pause(self) -> None:
-        """End the answer here: the calls that wait are the client's next."""
+        """End the answer here: the client runs the waiting calls."""
         self._ready += self._early
         self._early.clear()
         params = {"threadId": self.thread_id}
@@ -166,14 +166,14 @@ class CodexTurn:
         self._on_pause(self)
 
     def fail(self, error: GatewayError) -> None:
-        """The turn cannot continue; its reader raises `error`."""
+        """End the turn with a failure; its reader raises `error`."""
         if self.failure is None and not self.watch.is_over:
             self.failure = error
         self.changed.set()
         self.abandon()
 
     def abandon(self) -> None:
-        """Nobody listens any more: stop the turn if it runs, and forget its thread."""
+        """Stop the turn if it runs, and forget its thread: nobody reads its answer any more."""
         if not self.is_released:
             self.is_released = True
             self.is_paused = False
@@ -182,7 +182,7 @@ class CodexTurn:
                 self._let_go()
 
     def _let_go(self) -> None:
-        # The name of a turn comes twice, in the answer to its start and by itself: the second changes nothing.
+        # The turn's id comes twice, in the answer to its start and in a notification: the second changes nothing.
         if self._is_let_go:
             return
         self._is_let_go = True
@@ -191,7 +191,7 @@ class CodexTurn:
         self._child.release(self.thread_id)
 
     def _deliver_late(self, message: Message) -> None:
-        """A turn that was abandoned before it had a name is stopped when it gets one."""
+        """Stop a turn that was abandoned before it had an id, as soon as the id comes."""
         was_nameless = not self.turn_id
         self.watch.note(message)
         if was_nameless and self.turn_id:
@@ -199,7 +199,7 @@ class CodexTurn:
 
     def _keep(self, message: Message) -> None:
         if message.method == "turn/completed":
-            # It ended without the results, which are for a fresh thread then.
+            # The turn ended without the results, so a new thread will get them.
             self.watch.is_over = True
             self.abandon()
             return
@@ -210,7 +210,7 @@ class CodexTurn:
         watch = self.watch
         watch.note(message)
         if watch.is_retrying:
-            # What was sent cannot be withdrawn; what was not may be begun again.
+            # Sent text cannot be withdrawn; if nothing was sent, Codex may begin the response again.
             if watch.is_text_open:
                 self.fail(_of_kind("truncated", "Codex lost the model's answer and begins it anew"))
             return
@@ -228,7 +228,7 @@ class CodexTurn:
         frame = _frame(message.line)
         self._grow(len(frame))
         if watch.is_over and watch.is_failed and not watch.is_heard:
-            self._early.clear()  # the failure alone: nothing has begun
+            self._early.clear()  # send only the failure: nothing else was sent
         elif not watch.is_heard and not watch.is_over:
             self._early.append(frame)
             return
@@ -262,10 +262,10 @@ def _of_kind(kind: str, message: str) -> UpstreamError:
 
 
 class PauseDetector:
-    """`waiting` are the calls that wait for a result: by their id, the id of the request that asks for it.
+    """`waiting`: the calls that wait for a result: from the call's id to the id of the JSON-RPC request.
 
-    is_heard: the client has something to hear. is_over: the turn has ended, and `is_failed` how. dropped: a tool that
-    Codex did not offer although it was asked to. is_retrying: Codex begins a model response anew.
+    is_heard: there is something for the client. is_over: the turn has ended; is_failed: it failed. dropped: a tool that
+    Codex did not offer although it was asked to. is_retrying: Codex begins a model response again.
     """
 
     def __init__(self, offered: frozenset[str]) -> None:
@@ -291,12 +291,12 @@ class PauseDetector:
         return bool(self.waiting)
 
     def answered(self) -> None:
-        """The calls that wait have been answered, and the turn goes on with another answer."""
+        """Note that the waiting calls have been answered, and that the turn continues with another answer."""
         self.waiting = {}
         self.is_heard = self.is_text_open = False
 
     def note(self, message: Message) -> None:
-        """Take the next message of the turn."""
+        """Handle the next message of the turn."""
         self.is_retrying = False
         match message.method:
             case (
@@ -331,7 +331,7 @@ class PauseDetector:
         if kind == "function_call_output":
             name = self._expected.pop(text_of(item, "call_id"), None)
             if name is not None:
-                # Answered, and nobody was asked: Codex has a tool of that name itself.
+                # The call has an output although no client was asked: Codex has its own tool of that name.
                 self.dropped = name
         elif kind in _SPOKEN and not (kind == "message" and text_of(item, "role") != "assistant"):
             self.is_heard = self._is_response_open = True
@@ -367,7 +367,7 @@ class PauseDetector:
 
 
 class CodexReply(Reply):
-    """The reply of a turn. Closing it stops the turn, unless it waits for results or is over."""
+    """The reply of a turn. Closing it stops the turn, unless the turn waits for results or has ended."""
 
     status = 200
 

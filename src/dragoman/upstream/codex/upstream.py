@@ -1,10 +1,10 @@
-"""Codex as an upstream: a request becomes a turn of an app-server, or goes on with one that waits for its results.
+"""Codex as an upstream: a request starts a turn of an app-server, or continues a turn that waits for its results.
 
-    a request ──► does it continue a held turn?  ──yes──► its results are answered, the same turn streams on
-                                                └──no───► a fresh thread: its history injected, a turn started
+    a request ──► does it continue a held turn?  ──yes──► its results are sent, and the same turn streams on
+                                                └──no───► a new thread: its history injected, a turn started
 
-Both ways lead to the same conversation with the model. A turn whose calls the client has received is held, for a
-time; every other thread is forgotten when its answer ends.
+Both ways lead to the same conversation with the model. A turn whose calls were sent to the client is held for a
+limited time; every other thread is forgotten when its answer ends.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ from dragoman.upstream.codex.paused_turns import (
 from dragoman.upstream.codex.supervisor import Supervisor
 from dragoman.upstream.codex.turn import SETTLE_SECONDS, CodexReply, CodexTurn
 
-# Keys of this gateway's own callers, which are none of the child's business.
+# Keys of the gateway's own callers, which the child must not see.
 _PRIVATE = frozenset({"DRAGOMAN_API_KEYS", "DRAGOMAN_UPSTREAM_KEY"})
 _STREAM = "text/event-stream"
 
 
 class CodexUpstream:
-    """One or several children, and the turns that wait. `settle`: see `turn.SETTLE_SECONDS`."""
+    """One or several children, and the held turns. `settle`: see `turn.SETTLE_SECONDS`."""
 
     settle = SETTLE_SECONDS
 
@@ -56,17 +56,17 @@ class CodexUpstream:
         self._held: PausedTurns[_Held] = PausedTurns(settings.held_ttl, settings.held_max)
         self._sweeping: asyncio.TimerHandle | None = None
 
-    def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 - whoever asks, Codex speaks its own
+    def dialect_for(self, door: Dialect) -> Dialect:  # noqa: ARG002 - Codex speaks only its own
         return "codex"
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be answered, if that is so: no child is there, and each has failed."""
+        """Why no child can answer: each has failed. None if one can."""
         problems = [supervisor.problem for supervisor in self._supervisors]
         return problems[0] if problems and None not in problems else None
 
     def start(self) -> None:
-        """Start the children, before anybody asks for them."""
+        """Start the children before the first request."""
         for supervisor in self._all_supervisors():
             supervisor.start()
 
@@ -80,7 +80,7 @@ class CodexUpstream:
         return await self._begin(asked)
 
     async def check(self) -> CheckResult:
-        """Start a child: that shows whether the program is there and speaks the protocol."""
+        """Start a child, which shows whether the program exists and speaks the protocol."""
         try:
             child = await self._all_supervisors()[0].child()
         except UpstreamError as error:
@@ -136,7 +136,7 @@ class CodexUpstream:
         return self._reply(child, turn)
 
     async def _open_thread(self, child: Child, thread: Raw) -> tuple[str, str]:
-        """A fresh thread: its id, and the model it talks to."""
+        """Start a new thread; return its id and its model."""
 
         def discard(late: Message) -> None:
             child.release(text_of(object_of(late.result(), "thread"), "id"))
@@ -149,7 +149,7 @@ class CodexUpstream:
         return thread_id, text_of(result, "model")
 
     async def _continue(self, held: "_Held", more: TurnContinuation, asked: CodexRequest) -> bool:
-        """Answer the calls of a held turn. False if that is not possible after all."""
+        """Answer the calls of a held turn. False if the turn can no longer continue."""
         turn, child = held.turn, held.child
         waiting = turn.watch.waiting
         is_sent = False
@@ -192,7 +192,7 @@ class CodexUpstream:
 
     def _sweep_later(self) -> None:
         loop = asyncio.get_running_loop()
-        # Late by a tenth at most; a turn that is held a little longer costs nothing.
+        # At most a tenth late; holding a turn a little longer costs nothing.
         self._sweeping = loop.call_later(max(self._settings.held_ttl / 10, 0.01), self._sweep)
 
     def _sweep(self) -> None:
@@ -233,7 +233,7 @@ class CodexUpstream:
 
 
 class _Held:
-    """A turn, its child, and what there is to know of the request that it answers: not the request, which may be large."""
+    """A turn, its child, and digests of its request, because the request itself may be large."""
 
     turn: CodexTurn
     settings: bytes
@@ -248,9 +248,9 @@ class _Held:
 
 
 def child_environment(settings: UpstreamSettings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a child knows of this process's environment, with what the operator adds."""
+    """The child's environment: this process's without private keys, with the operator's additions."""
     found = {name: value for name, value in environ.items() if name not in _PRIVATE}
-    # Its words go to a log, not to a screen.
+    # Its standard error goes to a log, not to a terminal.
     found["NO_COLOR"] = "1"
     if settings.codex_home is not None:
         found["CODEX_HOME"] = os.path.expanduser(settings.codex_home)  # noqa: PTH111 - a string is wanted

@@ -1,1 +1,1 @@
-"""Upstreams over HTTP/1.1: the client, its connections, and which headers go where."""
+"""Upstreams over HTTP/1.1: the client, its connections, and the rules for headers."""

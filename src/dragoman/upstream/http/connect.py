@@ -1,6 +1,6 @@
-"""How a connection is made: names to addresses, addresses tried side by side, proxies, TLS.
+"""Opens connections: resolves names, tries addresses in parallel, connects through proxies, and starts TLS.
 
-Knows nothing of pools and answers; `connection.py` is what comes out.
+Knows nothing of pools and answers; returns a `connection.py` object.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from dragoman.errors import ConfigError
 from dragoman.upstream import errors
 from dragoman.upstream.http.connection import UpstreamConnection
 
-# RFC 8305 recommends it: how long an address may be silent before the next is tried beside it.
+# Recommended by RFC 8305: how long to wait for one address before the next is tried as well.
 ATTEMPT_DELAY = 0.25
-# A provider thinks for minutes without a byte; routers forget such connections unless somebody speaks.
+# A provider may think for minutes without sending; routers drop such connections unless packets are sent.
 KEEPALIVE_SECONDS = 60
 KEEPALIVE_PROBES = 5
 
@@ -31,7 +31,7 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]
 
 
 class ServerAddress(Struct, frozen=True):
-    """Where a URL points to, without its path. `authority` is the Host header's text."""
+    """The server of a URL, without its path. `authority`: the value of the Host header."""
 
     is_tls: bool
     host: str
@@ -44,14 +44,14 @@ def address_of(url: str, what: str) -> ServerAddress:
     """The server of a URL. `what` names the setting it came from.
 
     Raises:
-        ConfigError: it has no host, or a scheme other than http and https. The URL itself is not quoted: it may
-            hold a password.
+        ConfigError: the URL has no host, or a scheme other than http and https. The URL is not quoted: it may
+            contain a password.
     """
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        # Its words would quote the address, and with it a password.
+        # The message of the exception would quote the address, and with it a password.
         raise ConfigError(f"{what}: expected an address such as https://host:443") from None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise ConfigError(f"{what}: expected an address such as https://host or http://host:8000")
@@ -88,7 +88,7 @@ class Dialer:
         """A connection that is ready for a request.
 
         Raises:
-            UpstreamError: kind `upstream`. Times are the caller's.
+            UpstreamError: kind `upstream`. The caller applies timeouts.
         """
         try:
             if self.proxy is None:
@@ -148,7 +148,7 @@ async def resolve(host: str, port: int) -> Sequence[AddressInfo]:
 
 
 async def _open_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """The first of the host's addresses that takes a connection, each given a short lead over the next."""
+    """A socket to the first of the host's addresses that accepts; each address gets a short lead over the next."""
     addresses = by_turns(await resolve(host, port))
     attempts: set[asyncio.Task[socket.socket]] = set()
     first_error: OSError | None = None
@@ -192,7 +192,7 @@ async def _try_address(loop: asyncio.AbstractEventLoop, info: AddressInfo) -> so
 
 
 def by_turns(found: Sequence[AddressInfo]) -> list[AddressInfo]:
-    """The system's order, but the families by turns: a broken IPv6 then costs one lead, not one per address."""
+    """The addresses in the system's order, families alternating: a broken IPv6 costs one lead, not one per address."""
     first = [info for info in found if info[0] == found[0][0]]
     others = [info for info in found if info[0] != found[0][0]]
     pairs = zip_longest(first, others)

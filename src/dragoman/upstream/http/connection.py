@@ -1,12 +1,12 @@
-"""One connection to a server: writes a request, reads its answer, is used again. HTTP/1.1 by httptools.
+"""One connection to a server: writes a request, reads its answer, and is reused. HTTP/1.1 by httptools.
 
-What a general client does for us and what it costs was measured against this: it hands over what one read of the socket
-brought as one piece of bytes, arms one timer per idle time instead of one per read, and keeps what had arrived when the
-connection was cut. Whoever passes an answer on is called with each read as it comes, without being woken for it. It
-knows neither addresses nor pools (`transport.py`) nor what a header means.
+Measured against general HTTP clients: this one returns the bytes of one socket read as one piece,
+arms one timer per idle time instead of one per read, and keeps the bytes that had arrived when the
+connection was cut. A consumer that forwards an answer is called with each read directly, without a task wakeup. This
+module knows neither addresses nor pools (`transport.py`) nor what a header means.
 
-An answer goes through HEAD, BODY and DONE; FAILED may follow HEAD or BODY. Bytes that arrive after DONE, or while nothing
-was asked, belong to no answer: the connection is not used again.
+An answer goes through HEAD, BODY and DONE; FAILED may follow HEAD or BODY. Bytes that arrive after DONE, or without a
+request, belong to no answer: the connection is not used again.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from dragoman.errors import UpstreamError
 from dragoman.upstream import errors
 from dragoman.upstream.base import Take
 
-# What a slow reader of an answer makes us hold, per connection: above it the socket is not read until it is taken.
+# The buffer per connection for a slow reader: above this size the socket is not read until the buffer is taken.
 HIGH_WATER = 128 * 1024
-# Providers send some KB; a head without an end is stopped here, and so are trailers and chunk extensions.
+# Providers send some KB; this limits heads, trailers and chunk extensions.
 MAX_HEAD_BYTES = 256 * 1024
-# A small body is copied behind its head: one write costs less than two in a row.
+# A small body is copied behind its head: one write costs less than two.
 MAX_COPY = 64 * 1024
-# Loops count time in milliseconds and may wake a little early.
+# Event loops count time in milliseconds and may wake a little early.
 CLOCK_GRAIN = 0.002
 
-# The names that servers send; what else one sends is decoded each time.
+# The cache of header names; other names are decoded each time.
 MAX_NAMES = 512
 MAX_NAME = 64
 _names: dict[bytes, str] = {}
@@ -44,13 +44,13 @@ class _State(Enum):
     FAILED = auto()
 
 
-# Looked at with each read: the members of an enumeration are slow to look up.
+# Looked up once because each read uses them: enum attributes are slow.
 _IDLE, _HEAD, _BODY, _DONE, _FAILED = _State
 _ANSWERING = (_HEAD, _BODY)
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """`name` is the upstream's, for messages. The times are seconds."""
+    """`name`: the upstream's name, for messages. Times are in seconds."""
 
     __slots__ = (
         "_ends_with_connection",
@@ -99,7 +99,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._fields: list[tuple[bytes, bytes]] = []
         self._overhead = 0  # bytes of the head, or since the last piece of the body
         self._pieces: list[bytes] = []
-        self._whole = 0  # how many pieces the answer had when it ended
+        self._whole = 0  # the number of pieces when the answer ended
         self._held = 0
         self._is_paused = False
         self._error: UpstreamError | None = None
@@ -108,14 +108,14 @@ class UpstreamConnection(asyncio.Protocol):
         self._limit = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._take: Take | None = None
-        # The parser takes this instead of a method: it is called for each chunk, and events are chunks.
+        # The parser calls this function for each chunk, and events are chunks: a method of ours would cost more.
         self.on_body = self._pieces.append
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
-    # What the pool does with it.
+    # --- called by the pool
 
     def is_usable(self, longest_rest: float) -> bool:
-        """Whether a new request may be written: it is open, and has not rested longer than so many seconds."""
+        """Whether a new request may be written: the connection is open, and has been idle for at most this many seconds."""
         return (
             self._state is _IDLE
             and self._transport is not None
@@ -124,14 +124,14 @@ class UpstreamConnection(asyncio.Protocol):
         )
 
     def rest(self) -> bool:
-        """Forget the answer, if it is over and both sides mean to go on: the connection waits for another request."""
+        """Drop the answer and wait for another request. False: the answer has not ended, or one side does not allow reuse."""
         transport = self._transport
         if (
             self._state is not _DONE
             or not self._may_be_kept
             or transport is None
             or transport.is_closing()
-            # The server has answered without reading all of the request.
+            # The server has answered without reading the whole request.
             or transport.get_write_buffer_size() != 0
         ):
             return False
@@ -146,7 +146,7 @@ class UpstreamConnection(asyncio.Protocol):
         return True
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be written."""
+        """Close at once, even with unwritten bytes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -154,20 +154,20 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.abort()
 
     def detach(self) -> asyncio.Transport:
-        """Give the transport to another protocol; this one is of no further use."""
+        """Give the transport to another protocol; this object is of no further use."""
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is None:
             raise errors.gone_without_answer(self._name)
         return self._transport
 
-    # What one exchange does with it.
+    # --- called by an exchange
 
     async def ask(self, head: bytes, body: bytes) -> None:
         """Write a request and return when the head of its answer is known.
 
         Raises:
-            UpstreamError: the connection was closed, or the first byte did not come in time, or is no HTTP.
+            UpstreamError: the connection was closed, the first byte did not come in time, or the answer is not HTTP.
         """
         transport = self._transport
         if transport is None:
@@ -184,7 +184,7 @@ class UpstreamConnection(asyncio.Protocol):
         while self._state is _HEAD:
             await self._wait(self._first_byte_timeout)
         if self._error is not None and not self.status:
-            raise self._error  # otherwise there is a head, and perhaps a body, to be read before it
+            raise self._error  # otherwise the head, and perhaps a body, must be read first
 
     @property
     def is_over(self) -> bool:
@@ -192,14 +192,14 @@ class UpstreamConnection(asyncio.Protocol):
         return self._state is _DONE and not self._pieces
 
     def take_pieces(self) -> list[bytes]:
-        """All of an answer that has arrived already, as a small one does with its head, in the pieces it came in.
+        """The pieces of an answer that has arrived whole, as a small one does with its head.
 
-        None of it if it has not.
+        Empty if it has not.
         """
         return self._taken() if self._state is _DONE else []
 
     async def read(self) -> bytes:
-        """All that has arrived, or will next; empty at the end.
+        """The bytes that have arrived, or the next ones; empty at the end.
 
         Raises:
             UpstreamError: the answer was cut, or nothing came for the idle time.
@@ -213,7 +213,7 @@ class UpstreamConnection(asyncio.Protocol):
         return b"".join(self._taken())
 
     async def forward(self, take: Take) -> bool:
-        """Pass each read to `take` in the moment it comes: the event loop calls it. See `Reply.forward`.
+        """Pass each read to `take` as soon as it comes; the event loop calls `take`. See `Reply.forward`.
 
         Raises:
             UpstreamError: as `read`.
@@ -243,9 +243,9 @@ class UpstreamConnection(asyncio.Protocol):
         return taken
 
     def _wait(self, limit: float) -> asyncio.Future[bool]:
-        """Until something happens; False if it is that nobody wants more.
+        """Wait for the next event of the connection; False if `take` wants no more.
 
-        The timer is left armed from one wait to the next: most end long before it.
+        The timer stays armed from one wait to the next: most waits end long before it.
         """
         loop = self._loop
         self._waiting_since = loop.time()
@@ -290,10 +290,10 @@ class UpstreamConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    # What the event loop says.
+    # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
@@ -330,7 +330,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._wake()
 
     def _keep(self, data: bytes) -> None:
-        """What came is held until somebody asks for it."""
+        """Buffer received bytes until they are read."""
         if self._state is not _HEAD:
             if self._state is _DONE:
                 del self._pieces[self._whole :]
@@ -341,7 +341,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._waiter.set_result(True)
 
     def _has_room_for(self, size: int) -> bool:
-        """Count bytes that are not of the body: the parser keeps a line of the head or of the trailers until it ends."""
+        """Count bytes outside the body: the parser buffers a line of the head or of the trailers until it ends."""
         self._overhead += size
         if self._overhead <= MAX_HEAD_BYTES:
             return True
@@ -354,14 +354,14 @@ class UpstreamConnection(asyncio.Protocol):
         return False
 
     def _refuse_data(self) -> None:
-        """What came belongs to no answer."""
+        """Handle bytes that belong to no answer."""
         self._may_be_kept = False
         if self._state is _IDLE:
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._parser = None  # which knows this connection: neither would go without the collector
+        self._parser = None  # it refers to this connection; the cycle would need the collector
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -378,14 +378,14 @@ class UpstreamConnection(asyncio.Protocol):
             else:
                 self._fail(errors.cut_short(self._name, cause))
 
-    # What the parser says.
+    # --- called by the parser
 
     def on_message_begin(self) -> None:
         if self._state is _DONE:
             self._may_be_kept = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._state is _HEAD:  # trailers come while the body does
+        if self._state is _HEAD:  # otherwise a trailer
             self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -393,7 +393,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         status = self._parser.get_status_code()
         if 100 <= status <= 199:
-            self._fields.clear()  # "Continue", "Early Hints": the answer is yet to come
+            self._fields.clear()  # an interim answer ("Continue", "Early Hints")
             return
         headers: dict[str, str] = {}
         for name, value in self._fields:
@@ -416,12 +416,12 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 def _is_chunked(transfer_encoding: str) -> bool:
-    """Whether chunks frame the body: if the last encoding is chunked, in any case (RFC 9112, sections 6.3 and 7)."""
+    """Whether the body is chunked: the last encoding is `chunked`, in any letter case (RFC 9112, sections 6.3 and 7)."""
     return transfer_encoding.rpartition(",")[2].strip(" \t").lower() == "chunked"
 
 
 def _name(raw: bytes) -> str:
-    """A header's name in lower case, remembered while there are few."""
+    """A header's name in lower case, cached up to a limit."""
     name = raw.decode("latin-1").lower()
     if len(_names) < MAX_NAMES and len(raw) <= MAX_NAME:
         _names[raw] = name

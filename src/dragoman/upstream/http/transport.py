@@ -1,7 +1,7 @@
-"""HTTP/1.1 to one server over connections of our own: a pool, and the reply as the gateway reads it.
+"""HTTP/1.1 to one server over our own connections: a pool, and the reply that the gateway reads.
 
-Knows no dialect and no header's meaning. A request that met a kept connection just as the server closed it is sent once
-more on a fresh one; every other failure is an `UpstreamError` for the caller to judge.
+Knows no dialect and no header's meaning. If the server closes a kept connection just as a request is sent, the request is sent
+once more on a new connection; the caller judges every other failure, which is an `UpstreamError`.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from dragoman.upstream.base import Reply, Take
 from dragoman.upstream.http.connect import Dialer
 from dragoman.upstream.http.connection import UpstreamConnection
 
-# A connection that has rested longer is not trusted: what stands between may have forgotten it without a word.
+# A connection idle for longer is not reused: a middlebox may have dropped it silently.
 MAX_REST_SECONDS = 60.0
 
 MAX_PIECE = (
     256 * 1024
-)  # of inflated bytes at once: a bomb is then stopped by whoever counts what it reads
+)  # limit of inflated bytes per step, so that the reader's own limit stops a bomb
 
 _READABLE = ("gzip", "x-gzip", "deflate")
-_AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, by its first bytes
-_TELLING_BYTES = 2  # after so many it is certain whether there is a wrapper
-_BARE = -zlib.MAX_WBITS  # deflate without a wrapper, which some servers send under that name
+_AUTOMATIC = 32 + zlib.MAX_WBITS  # gzip or zlib, detected by the first bytes
+_TELLING_BYTES = 2  # enough to detect a gzip or zlib header
+_BARE = -zlib.MAX_WBITS  # deflate without a header, which some servers send as `deflate`
 
 
 class Transport:
-    """Connections to one server, made when needed, kept while both sides mean to go on."""
+    """Connections to one server: opened on demand, and kept while both sides allow reuse."""
 
     def __init__(self, name: str, settings: UpstreamSettings, tls: ssl.SSLContext | None) -> None:
         self._name = name
@@ -52,13 +52,13 @@ class Transport:
             UpstreamError: a value has a line end in it.
         """
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        # A client's header that reached us with a line end in it would speak for us.
+        # A client's header value with a line end in it could inject further headers.
         if lines.count("\n") != len(headers) or lines.count("\r") != len(headers):
             raise UpstreamError(f"upstream {self._name!r}: a header has a line end in its value")
         return lines
 
     async def send(self, method: str, url: str, lines: str, body: bytes) -> "HttpReply":
-        """The answer, as soon as its head is there. `lines` are those of the headers.
+        """Send a request; return the reply as soon as its head is there. `lines`: the header lines.
 
         Raises:
             UpstreamError: kind `upstream`, `timeout`, `truncated` or `protocol`.
@@ -74,7 +74,7 @@ class Transport:
             if not is_stale or error.kind != "upstream":
                 raise
         finally:
-            if not is_answered:  # failed, or the client has left
+            if not is_answered:  # the attempt failed, or the client left
                 self._drop(connection)
         if is_answered:
             return HttpReply(self, connection, self._name)
@@ -87,21 +87,21 @@ class Transport:
         await asyncio.sleep(0)  # the loop closes aborted sockets in its next round
 
     def give_back(self, connection: UpstreamConnection) -> None:
-        """The end of an exchange, however it came."""
+        """End an exchange: keep its connection for reuse if possible, else close it."""
         if connection not in self._open:
             return
         if not connection.rest():
             self._drop(connection)
             return
         self._resting.append(connection)
-        # The oldest first: they rest at the front.
+        # The oldest connections are at the front.
         while self._resting[0].idle_since < connection.idle_since - MAX_REST_SECONDS:
             self._drop(self._resting.pop(0))
         if self._waiting:
             self._call_next()
 
     async def _ask_anew(self, head: bytes, body: bytes) -> "HttpReply":
-        """After a stale connection. Its place is free, so what comes is a new one."""
+        """Send a request again after a stale connection. That one's place is free, so a new connection is opened."""
         connection = await self._obtain()
         with ExitStack() as undo:
             undo.callback(self._drop, connection)
@@ -118,7 +118,7 @@ class Transport:
         return None
 
     async def _obtain(self) -> UpstreamConnection:
-        """A new connection as soon as there may be one more, or one that another exchange gave back meanwhile."""
+        """A new connection as soon as the limit allows, or one that another exchange gave back meanwhile."""
         limit = self._settings.connect_timeout
         most = self._settings.max_connections
         is_waiting = False
@@ -192,10 +192,10 @@ class Transport:
 
 
 class Inflater:
-    """Feed it and take from it until it is empty.
+    """Decompresses: feed it, then take from it until it is empty.
 
     Raises (`feed`, `take`):
-        zlib.error: the bytes are not compressed as they should be.
+        zlib.error: the bytes are not valid compressed data.
     """
 
     def __init__(self) -> None:
@@ -205,14 +205,14 @@ class Inflater:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what was fed ends where the compression does."""
+        """Whether the input ends where the compressed data ends."""
         return not self._rest and (self._machine.eof or not self._has_begun)
 
     def feed(self, data: bytes) -> None:
         self._rest += data
 
     def take(self) -> bytes:
-        """Some bytes, or none if more must be fed first."""
+        """Some decompressed bytes, or none if more input is needed."""
         if not self._has_begun and len(self._rest) < _TELLING_BYTES:
             return b""
         while self._rest:
@@ -236,7 +236,7 @@ class Inflater:
 
 
 class HttpReply(Reply):
-    """An answer on its connection, until it is closed; what happens there later is another's."""
+    """An answer on its connection, until it is closed; later events of the connection belong to another answer."""
 
     __slots__ = ("_connection", "_inflater", "_name", "_transport", "headers", "status")
 
@@ -254,7 +254,7 @@ class HttpReply(Reply):
         return self._connection is None or (self._inflater is None and self._connection.is_over)
 
     def take_pieces(self) -> list[bytes]:
-        """As `Reply.take_pieces`; nothing of a compressed answer."""
+        """As `Reply.take_pieces`; empty for a compressed answer."""
         if self._connection is None or self._inflater is not None:
             return []
         return self._connection.take_pieces()
@@ -268,7 +268,7 @@ class HttpReply(Reply):
         return await self._read_inflated(connection, self._inflater)
 
     async def forward(self, take: Take) -> bool:
-        """As `Reply.forward`; the event loop calls `take`. The headers are forgotten: streams last."""
+        """As `Reply.forward`; the event loop calls `take`. Drops the headers, because streams last long."""
         self.headers = {}
         connection = self._connection
         if connection is not None and self._inflater is None:

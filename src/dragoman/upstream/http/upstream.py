@@ -1,7 +1,7 @@
-"""An upstream over HTTP: where a request of a dialect goes, with which headers, and how long it is waited for.
+"""An upstream over HTTP: the URL of a request in a dialect, its headers, and its timeouts.
 
-Requests are sent as they are; answers are bytes. What the bytes mean is not known here, nor whether a failure is worth
-another attempt (`retry.py`), nor sockets (`transport.py`).
+Request bodies are sent unchanged; answers are bytes. This module does not know what the bytes mean, nor whether a failure
+is worth another attempt (`retry.py`), nor sockets (`transport.py`).
 """
 
 import re
@@ -27,23 +27,23 @@ _PATHS: Mapping[tuple[Dialect, str], str] = {
 }
 _MODELS = "models"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, "token"
-# Enough to see what a server says of an unwelcome key, and no more of an endless answer.
+# Enough to read a server's message about a refused key; limits an endless answer.
 _EXCERPT_BYTES = 4096
 
 
 class HttpUpstream:
-    """One server. Made anywhere; its connections belong to the event loop that first sends something.
+    """One server. Created anywhere; its connections belong to the event loop that first sends a request.
 
-    key: the upstream's own, already looked up; None if it has none or the client's is passed on.
+    key: the upstream's own key; None if it has none or passes on the client's.
 
     Raises:
-        ConfigError: the address, the key or a header cannot be sent.
+        ConfigError: the address, the key or a header is invalid.
     """
 
     def __init__(self, name: str, settings: UpstreamSettings, *, key: str | None) -> None:
         kind = settings.kind
         if kind == "rehearsal" or kind == "chatgpt-codex" or kind == "codex":  # noqa: PLR1714 -- narrows the type
-            raise ConfigError(f"upstreams.{name}: {kind} is not sent to as it is")
+            raise ConfigError(f"upstreams.{name}: {kind} is not a plain HTTP upstream")
         self.name = name
         self._settings = settings
         self._kind: Dialect = kind
@@ -66,7 +66,7 @@ class HttpUpstream:
     def send(
         self, request: UpstreamRequest, more: Mapping[str, str] | None = None
     ) -> Coroutine[object, object, Reply]:
-        """As every upstream. `more`: headers of this request alone; they win over all others."""
+        """As `Upstream.send`. `more`: headers of this request only; they win over all others."""
         url = self._urls.get((request.dialect, request.operation))
         lines = None if more else usual_lines(self._rules[request.dialect], request)
         if url is None or lines is None:
@@ -106,9 +106,9 @@ class HttpUpstream:
 
 
 def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: str) -> str:
-    """The address of an operation: `base_url`, the dialect's path, the query of both.
+    """The URL of an operation: `base_url`, the dialect's path, and the queries of both.
 
-    Anthropic's base has no version in its path and OpenAI's has: `/v1` is added where the other kind's is needed.
+    Anthropic's base URL has no version in its path and OpenAI's has one: `/v1` is added or left out accordingly.
     """
     place = address_of(settings.base_url, f"upstreams.{name}.base_url")
     if place.credentials is not None:
@@ -126,12 +126,12 @@ def url_for(name: str, settings: UpstreamSettings, dialect: Dialect, operation: 
 
 
 def _tls_context(name: str, settings: UpstreamSettings) -> ssl.SSLContext | None:
-    """None for plain HTTP: reading the system's certificates takes longer than all the rest of the start."""
+    """None for plain HTTP: reading the system's certificates takes longer than the rest of the start."""
     if not settings.base_url.startswith("https:"):
         return None
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as error:  # of which SSLError is one
+    except OSError as error:  # includes SSLError
         raise ConfigError(
             f"upstreams.{name}.ca_file: expected a file of certificates in PEM, {settings.ca_file!r}"
             f" cannot be used: {error}"

@@ -1,11 +1,11 @@
 """The rehearsal: a deterministic stand-in for a model, for trying clients and tools without a key or a network.
 
 upstream.py     takes a request of any dialect and returns a reply
-scenarios.py    what a model name asks for
+scenarios.py    the behaviours that model names select
 answer.py       the whole answer, as an Outcome
   tools.py        which tool is called, and with what input
   arguments.py    values for a JSON schema; schema.py reads it, strings.py makes the texts
-  words.py        what the user's words offer
+  words.py        names, numbers and other values in the user's words
 delivery.py     the answer as pieces of a dialect's bytes, and the reply that is read piece by piece
 """
 

@@ -1,15 +1,15 @@
-"""What the stand-in answers: a request and a scenario in, a whole answer (an Outcome) out. Pure.
+"""Composes the stand-in's answer: takes a request and a scenario, returns a whole answer (an Outcome). Pure.
 
-The rules in their order:
+The rules, in order:
 
 1. A refusal, if the scenario is one.
-2. Calls, if tools may be called and either the tool choice demands it or no results have come back (the scenario says
-   how often they must). The tool is the one the user's words mention, else the first that looks harmless.
+2. Calls, if tools may be called and either the tool choice demands a call or too few results have come back (the scenario
+   says how many rounds). The tool is the one that the user's words mention, else the first that looks harmless.
 3. If results have come back: a text that quotes them all.
 4. A JSON text if the request wants one.
 5. A text that quotes the user.
 
-Then stop sequences cut the text, and the limit of tokens whatever comes last.
+Then stop sequences cut the text, and the token limit cuts the last part.
 """
 
 import re
@@ -51,10 +51,10 @@ from dragoman.upstream.rehearsal.tools import (
 )
 from dragoman.upstream.rehearsal.words import UserWords, read_words
 
-# Quotations are shortened to these many characters: results may be whole files.
+# Quotations are cut to this many characters: results may be whole files.
 MAX_QUOTE = 4000
 MAX_THOUGHT = 80
-# A constant, because the same request is answered with the same bytes: the first second of 2025, UTC.
+# Constant, so that equal requests get equal bytes: the first second of 2025, UTC.
 CREATED = 1_735_689_600
 
 # OpenAI's own limit on `n`.
@@ -70,7 +70,7 @@ _PREAMBLE = "Let me look that up."
 
 
 class AnswerInput(Struct, frozen=True):
-    """What an answer depends on."""
+    """The input of an answer."""
 
     request: Request
     dialect: Dialect
@@ -79,7 +79,7 @@ class AnswerInput(Struct, frozen=True):
 
 
 class _Composer:
-    """One answer while it is put together."""
+    """Composes one answer."""
 
     def __init__(self, asked: AnswerInput) -> None:
         self._asked = asked
@@ -119,7 +119,7 @@ class _Composer:
     def _calls(self, tools: tuple[Tool, ...]) -> list[Call]:
         scenario = self._asked.scenario
         if scenario.empty:
-            # A tool that takes nothing is called as it should be; without one, a tool is called as it should not.
+            # A tool that requires nothing is called correctly; if there is none, another is called incorrectly.
             tools = tuple(tool for tool in tools if not _requires(tool)) or tools
         ranked = rank(tools, self._words)
         mentioned = [tool for tool, score in ranked if score] or [ranked[0][0]]
@@ -174,7 +174,7 @@ def compose(asked: AnswerInput) -> Outcome:
     """The whole answer.
 
     Raises:
-        RequestRefused: the tool choice demands a tool that is not there, or there are too many choices.
+        RequestRefused: the tool choice demands a tool that was not offered, or there are too many choices.
     """
     request = asked.request
     composer = _Composer(asked)
@@ -210,7 +210,7 @@ def _choice(parts: list[Part], index: int, asked: AnswerInput) -> Choice:
     kept, stop = cut_at_stop(parts, request.stop)
     if stop is not None:
         finish = "stop_sequence"
-    # Clients that must name a limit name a small one, and would never see large arguments.
+    # Clients that must set a limit often set a small one, and would never see large arguments.
     limit = None if asked.scenario.large else request.max_tokens
     if asked.scenario.halved:
         limit = max(1, sum(map(count_part, kept)) // 2)
@@ -222,7 +222,7 @@ def _choice(parts: list[Part], index: int, asked: AnswerInput) -> Choice:
 
 
 def _requires(tool: Tool) -> bool:
-    """Whether a tool's schema speaks of something that is required, however deep."""
+    """Whether a tool's schema requires anything, at any depth."""
     return tool.kind != "function" or b'"required"' in bytes(tool.schema or b"")
 
 
@@ -238,20 +238,20 @@ def _shorten(text: str, limit: int) -> str:
     return f"{text[:limit]}… ({len(text)} characters in all)"
 
 
-# Clients put context beside the user's words, each piece in an element of its own: `<environment_context>` (Codex),
+# Clients add context to the user's words, each piece in its own element: `<environment_context>` (Codex),
 # `<system-reminder>` (Claude Code).
 _ELEMENT = re.compile(r"\s*<([A-Za-z][\w.-]*)[\s>]")
 
 
 class Answered(Struct, frozen=True):
-    """A result, and the name of the tool it came from where that is known."""
+    """A result, and the name of its tool if known."""
 
     name: str
     result: Result
 
 
 class Situation(Struct, frozen=True):
-    """`rounds` counts the times that results came back since the user last spoke."""
+    """`rounds`: how often results have come back since the user's last words."""
 
     said: str = ""
     media: int = 0
@@ -260,12 +260,12 @@ class Situation(Struct, frozen=True):
 
 
 def read_situation(request: Request) -> Situation:
-    """What the next answer is an answer to."""
+    """The situation that the next answer responds to."""
     turns = request.turns
     assistants = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
     latest = assistants[-1] + 1 if assistants else 0
     results = tuple(_results(turns[latest:], _called(turns)))
-    # Words that come beside results do not make a new task of it: the question is the one before.
+    # Text beside results is no new task: the question is the earlier one.
     spoken = _last_spoken(turns[:latest] if results and latest else turns)
     turn = turns[spoken] if spoken >= 0 else Turn(role="user")
     return Situation(
@@ -277,12 +277,12 @@ def read_situation(request: Request) -> Situation:
 
 
 def text_of_result(result: Result) -> str:
-    """A result in words; what is no text is named."""
+    """A result as text; other content is named."""
     return "\n".join(map(_describe, result.content))
 
 
 def _last_spoken(turns: Sequence[Turn]) -> int:
-    """The turn with the user's last words. One that holds only context counts if there is no other."""
+    """The turn with the user's last words. A turn that has only context counts if there is no other."""
     users = [index for index, turn in enumerate(turns) if turn.role == "user"]
     plain = [index for index in users if any(map(_is_plain, turns[index].parts))]
     return (plain or users or [-1])[-1]
@@ -302,7 +302,7 @@ def _is_plain(part: Part) -> bool:
 
 
 def _called(turns: Sequence[Turn]) -> dict[str, str]:
-    """The names of the calls, by their ids."""
+    """The names of the calls, by id."""
     parts = (part for turn in turns for part in turn.parts)
     return {part.call_id: part.name for part in parts if isinstance(part, Call) and part.call_id}
 
@@ -315,7 +315,7 @@ def _results(turns: Sequence[Turn], names: dict[str, str]) -> Iterator[Answered]
 
 
 def _rounds(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """The first of each run of turns that bring results."""
+    """The first turn of each run of turns with results."""
     before: Turn | None = None
     for turn in turns:
         if turn.role == "tool" and (before is None or before.role != "tool"):
@@ -334,17 +334,17 @@ def _describe(part: Part) -> str:
 
 
 CHARACTERS = 4
-# Between a small and a large picture by the vendors' own tables.
+# Between a small and a large picture in the vendors' own tables.
 MEDIA_TOKENS = 1000
 
 
 def tokens_in(length: int) -> int:
-    """Tokens in so many characters."""
+    """The number of tokens in this many characters."""
     return -(-length // CHARACTERS)
 
 
 def count_request(request: Request) -> int:
-    """Tokens that a model would read; at least one."""
+    """The number of tokens that a model would read; at least one."""
     turns = sum(count_part(part) for turn in request.turns for part in turn.parts)
     return max(1, turns + sum(map(_count_tool, request.tools)))
 
@@ -378,7 +378,7 @@ def _length(texts: Iterable[str]) -> int:
 
 
 def cut_at_stop(parts: Sequence[Part], stops: Sequence[str]) -> tuple[list[Part], str | None]:
-    """The parts up to the first stop sequence in a text, and which it was."""
+    """The parts up to the first stop sequence in a text, and that sequence."""
     for index, part in enumerate(parts):
         if not isinstance(part, Text):
             continue
@@ -390,7 +390,7 @@ def cut_at_stop(parts: Sequence[Part], stops: Sequence[str]) -> tuple[list[Part]
 
 
 def cut_at_tokens(parts: Sequence[Part], limit: int) -> list[Part] | None:
-    """The parts that so many tokens hold, the last one cut; None if they hold all of them."""
+    """The parts that fit into the token limit, the last one cut; None if all fit."""
     left = limit
     for index, part in enumerate(parts):
         size = count_part(part)
@@ -408,7 +408,7 @@ def _cut(part: Part, length: int) -> Part:
             room = max(0, length - len(part.name))
             return structs.replace(part, input=part.input[:room], status="incomplete")
         case Reasoning():
-            # What was not thought to its end is not sealed.
+            # An incomplete thought has no seal.
             thought = "".join(part.summary)[:length]
             return Reasoning(summary=(thought,), status="incomplete")
         case Result() | Media() | Opaque():
@@ -421,7 +421,7 @@ MARK = "rehearsal."
 
 
 def sealed_thought(text: str, dialect: Dialect) -> Reasoning:
-    """A thought with its seal, in the way the dialect's servers send one."""
+    """A thought with its seal, in the form that servers of the dialect send."""
     seal = _seal(text)
     match dialect:
         case "messages":
@@ -438,10 +438,10 @@ def sealed_thought(text: str, dialect: Dialect) -> Reasoning:
 
 
 def check_seals(request: Request) -> None:
-    """Look at the seals that came back.
+    """Check the seals that the client sent back.
 
     Raises:
-        RequestRefused: one of ours was damaged, or what it seals was changed.
+        RequestRefused: one of our seals was damaged, or the sealed text was changed.
     """
     for index, turn in enumerate(request.turns):
         for part in turn.parts:
@@ -457,7 +457,7 @@ def _check(thought: Reasoning, where: str) -> None:
         if checksum != _checksum(encoded):
             message = f"{where}: expected the seal of a thought as it was given, got a damaged one"
             raise RequestRefused(message, code="invalid_seal")
-        # OpenAI does not compare a summary with what is sealed, and clients leave it out; Anthropic does compare.
+        # OpenAI does not compare a summary with its seal, and clients leave the summary out; Anthropic does compare.
         text = "".join((*thought.summary, *thought.content))
         if seal.kind == "signature" and text and _encode(text) != encoded:
             message = f"{where}: expected the thought that was signed, got other words"

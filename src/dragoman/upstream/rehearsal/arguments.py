@@ -1,15 +1,15 @@
-"""Arguments that satisfy a tool's JSON schema, made of the user's words. Pure and deterministic.
+"""Makes arguments that satisfy a tool's JSON schema, from the user's words. Pure and deterministic.
 
-Understood: types (one or several), properties, required, dependentRequired, additionalProperties, enum, const, default,
-examples, items, prefixItems, contains, uniqueItems, every bound, multipleOf, pattern and format as far as `patterns`
-and `strings` go, allOf, anyOf, oneOf, `$ref` within the schema. Not understood: `not`, `if`, `patternProperties` and
-references to other documents; they are passed over.
+Supported: types (one or several), properties, required, dependentRequired, additionalProperties, enum, const, default,
+examples, items, prefixItems, contains, uniqueItems, every bound, multipleOf, pattern and format as far as
+`strings` supports them, allOf, anyOf, oneOf, `$ref` within the schema. Ignored: `not`, `if`, `patternProperties` and
+references to other documents.
 
-Only what is required is given, because the optional parameters of real agents ask for more rights, other folders or
-longer waits. A tool that requires nothing gets its first parameter, so that there is something to see.
+Only required parameters get a value, because the optional parameters of real agents ask for more rights, other folders or
+longer waits. A tool that requires nothing gets its first parameter, so that the call has an argument.
 
 A schema comes from a client: it may refer to itself, and alternatives multiply. Depth, steps, items and lengths are
-bounded; past a bound the simplest value stands, whether or not it satisfies.
+bounded; beyond a bound the simplest value is used, even if it does not satisfy the schema.
 """
 
 from collections.abc import Iterator
@@ -34,13 +34,13 @@ from dragoman.upstream.rehearsal.schema import (
 from dragoman.upstream.rehearsal.strings import StringMaker, is_harmless_word, needs_care, safe_argv
 from dragoman.upstream.rehearsal.words import UserWords, split_name
 
-# Real schemas are three or four deep. Below the first bound null and the empty list are preferred, below the second
-# nothing is made any more.
+# Real schemas are three or four deep. Below the first bound null and the empty list are preferred; below the second
+# no further values are made.
 CALM_DEPTH = 6
 MAX_DEPTH = 24
 # Values made for one call; the largest real tools have some fifty parameters.
 MAX_STEPS = 2000
-# Items of one list, and schemas of one `anyOf`, `oneOf` or `allOf` that are looked at.
+# Items of one list, and the number of schemas considered in one `anyOf`, `oneOf` or `allOf`.
 MAX_ITEMS = 200
 MAX_BRANCHES = 16
 # How often an alternative is checked against its `oneOf`; one check may itself take ten thousand steps.
@@ -57,7 +57,7 @@ _PLAIN = frozenset({"type", "description", "title"})
 
 
 def arguments_for(tool: Tool, words: UserWords, variant: int = 0) -> dict[str, object]:
-    """Arguments for a call of a function. Another `variant` begins with another of the user's names."""
+    """Arguments for a call of a function. Another `variant` starts with another of the user's names."""
     strings = StringMaker(words, tool.name, needs_care(tool), variant)
     return schema_in(_Maker(_parse(tool.schema), strings).make_root())
 
@@ -77,7 +77,7 @@ def _parse(schema: Raw | None) -> object:
 
 
 class _Place(Struct, frozen=True):
-    """Where in the value we are: the parameter's name, how deep, and which references led here."""
+    """The current position in the value: the parameter's name, the depth, and the references on the way."""
 
     name: str = ""
     depth: int = 0
@@ -88,16 +88,16 @@ class _Place(Struct, frozen=True):
 
 
 class _Branch(Struct, frozen=True):
-    """A schema without references and alternatives: one of the ways to satisfy the schema it came from."""
+    """A schema without references and alternatives: one way to satisfy the original schema."""
 
     schema: Schema
     refs: frozenset[str]
     is_recursive: bool = False
-    is_exclusive: bool = False  # no other alternative may hold beside it
+    is_exclusive: bool = False  # no other alternative may hold as well
 
 
 class _Maker:
-    """Makes one value. `_nudge` asks for another one than before, for lists whose items must differ."""
+    """Makes one value. `_nudge` selects a different value, for lists whose items must differ."""
 
     def __init__(self, root: object, strings: StringMaker) -> None:
         self._root = root
@@ -115,7 +115,7 @@ class _Maker:
             return self._strings.make({}, place.name) if schema is True else None
         known = schema_in(cast("object", schema))
         branches = list(self._branches(known, place.refs, 0))[:MAX_BRANCHES]
-        # What would repeat itself comes last, and so does null, which says nothing, while there is room to speak.
+        # Recursive branches come last, and so does null, unless the value is already deep.
         branches.sort(key=lambda branch: (branch.is_recursive, self._is_null(branch, place)))
         if len(branches) > 1:
             for branch in (each for each in branches if each.is_exclusive):
@@ -140,7 +140,7 @@ class _Maker:
     # --- references and alternatives ----------------------------------------------------------------------------------
 
     def _branches(self, schema: Schema, refs: frozenset[str], depth: int) -> Iterator[_Branch]:
-        """Every way to satisfy a schema, alternatives in the order they stand in."""
+        """Every way to satisfy a schema, with alternatives in their order."""
         self._steps -= 1
         if self._steps < 0 or depth > MAX_DEPTH:
             yield _Branch({}, refs, is_recursive=True)
@@ -152,7 +152,7 @@ class _Maker:
             is_recursive = base.is_recursive or part.is_recursive
             base = _Branch(own, base.refs | part.refs, is_recursive)
             own = merge(own, part.schema)
-        if "allOf" in own:  # that of a member
+        if "allOf" in own:  # the `allOf` of a member
             yield from _marked(self._branches(own, base.refs, depth + 1), base)
             return
         for keyword in ("anyOf", "oneOf"):
@@ -166,7 +166,7 @@ class _Maker:
         yield structs.replace(base, schema=own)
 
     def _inlined(self, schema: Schema, refs: frozenset[str]) -> _Branch:
-        """A schema with what it refers to in the place of the reference."""
+        """A schema with its reference replaced by the referenced schema."""
         is_recursive = False
         for _ in range(MAX_DEPTH):
             reference = schema.get("$ref")
@@ -203,7 +203,7 @@ class _Maker:
                 return self._strings.make(schema, place.name, self._nudge)
 
     def _choose(self, choices: list[object], schema: Schema) -> object:
-        """One of a list: what the user mentions, else the default, else the first; never a change if there is a choice."""
+        """One of a list: the value that the user mentions, else the default, else the first; harmless where possible."""
         kinds = types_of(schema)
         fitting = [each for each in choices if satisfies({"type": kinds}, each)] if kinds else []
         fitting = fitting or choices
@@ -232,7 +232,7 @@ class _Maker:
         }
 
     def _members(self, schema: Schema, known: Schema, place: _Place) -> list[str]:
-        """Which members an object gets, in the order the schema lists them."""
+        """The members that an object gets, in the schema's order."""
         needed = dict.fromkeys(_names(schema.get("required")))
         if not needed and not place.depth:
             needed = dict.fromkeys(list(known)[:1])
@@ -264,7 +264,7 @@ class _Maker:
         return made
 
     def _items(self, schema: Schema, place: _Place, *, is_recursive: bool) -> Iterator[object]:
-        """The schemas of a list's items, one after the other."""
+        """The schemas of a list's items, in order."""
         first = list_in(schema.get("prefixItems"))
         rest = schema.get("items", schema.get("contains", {}))
         least = int(number_in(schema, "minItems") or 0)
@@ -288,7 +288,7 @@ class _Maker:
 
 
 def _marked(branches: Iterator[_Branch], by: _Branch) -> Iterator[_Branch]:
-    """The same branches, of an alternative that is itself recursive or exclusive."""
+    """The branches of an alternative that is itself recursive or exclusive, marked accordingly."""
     for branch in branches:
         yield _Branch(
             branch.schema,
@@ -303,13 +303,13 @@ def _without(schema: Schema, keyword: str) -> Schema:
 
 
 def _holds(schema: Schema, count: int) -> bool:
-    """Whether a list may have so many items."""
+    """Whether a list may have this many items."""
     most = number_in(schema, "maxItems")
     return count >= (number_in(schema, "minItems") or 0) and (most is None or count <= most)
 
 
 def _type(schema: Schema, place: _Place, *, is_recursive: bool) -> str:
-    """The type to make: the first that is listed, null last; where it is deep, null first."""
+    """The type to make: the first listed, null last; but null first where the value is deep."""
     types = types_of(schema)
     if not types:
         hints = (kind for kind, keys in _KEYWORD_TYPES if any(key in schema for key in keys))
@@ -320,7 +320,7 @@ def _type(schema: Schema, place: _Place, *, is_recursive: bool) -> str:
 
 
 def _schemas(value: object) -> list[Schema]:
-    """The schemas of a list. `true` is the empty one; nothing satisfies `false`, so it is no alternative."""
+    """The schemas of a list. `true` is the empty schema; nothing satisfies `false`, so it is left out."""
     return [schema_in(each) for each in list_in(value) if each is not False]
 
 

@@ -1,7 +1,7 @@
-"""An answer as pieces of a dialect's bytes, how it ends, and the reply that is read piece by piece.
+"""An answer as pieces of a dialect's bytes, how it ends, and the reply that returns it piece by piece.
 
-The dialect's own encoder writes the bytes; this module decides what a single piece is. Texts come in small deltas, and a
-piece is what one event puts on the wire. Interrupted answers end in the middle of their last part.
+The dialect's own encoder writes the bytes; this module cuts them into pieces. Texts come in small deltas, and a
+piece is the output for one event. Interrupted answers end in the middle of their last part.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from dragoman.upstream.base import Reply
 from dragoman.upstream.rehearsal.answer import CHARACTERS
 from dragoman.upstream.rehearsal.scenarios import Ending, Scenario
 
-# A delta is a token or so; a long text is written in larger ones, so that 300 KB do not become 75,000 frames.
+# A delta is about a token; a long text has larger deltas, so that 300 KB do not become 75,000 frames.
 MAX_DELTAS = 500
-# What a socket commonly gives at one read.
+# The usual size of one socket read.
 BODY_PIECE = 65_536
 
 _BROKEN = ErrorInfo(kind="overloaded", message="the rehearsal fails half-way, as it was asked to")
@@ -46,7 +46,7 @@ _Delta = TextDelta | ReasoningDelta | InputDelta
 
 
 class Delivery(Struct, frozen=True):
-    """What a reply says: its status and headers, its bytes in pieces, and how it ends."""
+    """The content of a reply: its status and headers, its bytes in pieces, and how it ends."""
 
     status: int
     headers: dict[str, str]
@@ -56,7 +56,7 @@ class Delivery(Struct, frozen=True):
 
 
 def deliver_error(error: ErrorInfo, codec: Codec) -> Delivery:
-    """An error as an answer of its own."""
+    """An error as a whole answer."""
     headers = {"content-type": _JSON}
     if error.retry_after is not None:
         headers["retry-after"] = f"{error.retry_after:g}"
@@ -87,7 +87,7 @@ def deliver_stream(
 def deliver_body(
     outcome: Outcome, codec: Codec, context: EncodeContext, scenario: Scenario
 ) -> Delivery:
-    """An answer as one body. An error half-way means that there is no body."""
+    """An answer as one body. If the scenario fails half-way, the error replaces the body."""
     if scenario.ending == "error":
         return deliver_error(_BROKEN, codec)
     body = codec.encode_body(unfold(outcome), context)
@@ -104,7 +104,7 @@ def deliver_body(
 
 
 def events_of(outcome: Outcome) -> Iterator[Event]:
-    """The events of an answer, with its texts in small deltas and what was read counted at the start."""
+    """The events of an answer, with its texts in small deltas and the input tokens reported at the start."""
     for event in unfold(outcome):
         match event:
             case Started():
@@ -120,7 +120,7 @@ def events_of(outcome: Outcome) -> Iterator[Event]:
 
 
 def _middle(events: Sequence[Event]) -> int:
-    """How many events make half of the last part that has deltas, or of a call that has none."""
+    """The number of events up to the middle of the last part with deltas, or of a call without any."""
     started = [event.part for event in events if isinstance(event, PartStarted)]
     last = started[-1] if started else 0
     written = [
@@ -133,7 +133,7 @@ def _middle(events: Sequence[Event]) -> int:
 
 
 def _failure(events: Sequence[Event]) -> Iterator[Event]:
-    """What ends an answer that was begun: its open part as far as it came, then the error."""
+    """The events that end a started answer: its open part, incomplete, then the error."""
     folded = fold([*events, Failed(_BROKEN)])
     ended = {event.part for event in events if isinstance(event, PartEnded)}
     opened = [
@@ -156,10 +156,10 @@ def _frames(
 
 
 def _interleave(written: Sequence[tuple[Event, bytes]]) -> list[bytes]:
-    """The frames of the calls dealt like cards: the first of each, then the second of each.
+    """The frames of the calls, interleaved: the first frame of each call, then the second of each.
 
-    No encoder of ours writes calls that overlap, and servers do send them, so the frames are put out of order after
-    they were written one call at a time.
+    Our encoders never write overlapping calls, but servers send them, so the frames are reordered after
+    each call was written on its own.
     """
     hands: dict[int, list[bytes]] = {
         event.part: []
@@ -179,7 +179,7 @@ def _interleave(written: Sequence[tuple[Event, bytes]]) -> list[bytes]:
 
 
 def _renumber(frames: Sequence[bytes]) -> list[bytes]:
-    """Frames that carry a running number (Responses' do) get it anew, in the order they are sent."""
+    """Frames with a sequence number (as in Responses) are renumbered in the order of sending."""
     out: list[bytes] = []
     number = 0
     for frame in frames:
@@ -196,7 +196,7 @@ def _renumber(frames: Sequence[bytes]) -> list[bytes]:
 
 
 class RehearsalReply(Reply):
-    """A delivery: each read gives the next piece, after its delay."""
+    """The reply of a delivery: each read returns the next piece, after its delay."""
 
     def __init__(self, delivery: Delivery) -> None:
         self.status = delivery.status
@@ -213,7 +213,7 @@ class RehearsalReply(Reply):
         """
         ending = self._delivery.ending
         if self._pieces:
-            # Others get their turn between two pieces, as they would if these came from a socket.
+            # Other tasks run between two pieces, as they would if the pieces came from a socket.
             await self._wait(self._delivery.delay)
         elif ending == "stall":
             await self._closed.wait()
@@ -226,7 +226,7 @@ class RehearsalReply(Reply):
         return b""
 
     def close(self) -> None:
-        """Wakes whoever is reading, at once. May be called twice."""
+        """Wake a waiting reader at once. May be called twice."""
         self._closed.set()
 
     async def _wait(self, delay: float) -> None:

@@ -1,6 +1,6 @@
-"""The scenarios: what the stand-in does differently when it is asked for by a certain model name. Pure.
+"""The scenarios: behaviours of the stand-in that a model name selects. Pure.
 
-`rehearsal`, and every name that does not begin with `rehearsal-`, is the ordinary one.
+`rehearsal`, and every name that does not begin with `rehearsal-`, selects the ordinary scenario.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from dragoman.errors import RequestRefused
 from dragoman.model.outcome import ErrorKind
 
 Ending = Literal["whole", "cut", "silent", "stall", "error"]
-"""How an answer ends: as it should; by a cut connection; without its terminal; never; by an error in the stream."""
+"""How an answer ends: normally; by a cut connection; without its last events; never; by an error in the stream."""
 
 PREFIX = "rehearsal-"
 # Slow enough to watch, and to be interrupted between two deltas; an answer of twenty deltas takes two seconds.
@@ -20,11 +20,11 @@ SLOW = 0.1
 
 
 class Scenario(Struct, frozen=True):
-    """One scenario, as what it changes.
+    """One scenario: its differences from the ordinary one.
 
-    calls: how many at once. steps: how often it calls before it answers. empty: calls without any argument.
+    calls: the number of calls at once. steps: rounds of calls before the answer. empty: calls without any argument.
     large: arguments of 300 KB. as_text: calls are written as text. halved: the limit is reached half-way.
-    delay: seconds before each piece. starts: False: not one byte comes. error: the whole answer, as status and kind.
+    delay: seconds before each piece. starts: False: no byte is sent. error: the whole answer, as status and kind.
     """
 
     name: str
@@ -56,7 +56,7 @@ _ALL = (
     Scenario("rehearsal-text-then-call", "some words, then the call", text_first=True),
     Scenario("rehearsal-empty-arguments", "a call without any argument", empty=True),
     Scenario("rehearsal-large-arguments", "a call with 300 KB of arguments", large=True),
-    Scenario("rehearsal-text-calls", "the call written as text, in `<tool_call>` tags with JSON inside; the gateway [tells it as a call](text-calls.md)", as_text=True),
+    Scenario("rehearsal-text-calls", "the call written as text, in `<tool_call>` tags with JSON inside; the gateway [reports it as a call](text-calls.md)", as_text=True),
     Scenario("rehearsal-reasoning", "thinks before it answers, also when not asked to", reasoning=True),
     Scenario("rehearsal-refusal", "declines to answer", refusal=True),
     Scenario("rehearsal-length", "reaches the limit of tokens half-way through its answer or call", halved=True),
@@ -80,14 +80,14 @@ _ALL = (
 _BY_NAME: Mapping[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 
 SCENARIOS: Mapping[str, str] = {scenario.name: scenario.about for scenario in _ALL}
-"""Every scenario by the model name that asks for it, with what it does in a line."""
+"""The description of every scenario, by the model name that selects it."""
 
 
 def find_scenario(model: str) -> Scenario:
-    """The scenario a model name asks for.
+    """The scenario that a model name selects.
 
     Raises:
-        RequestRefused: it asks for one, but there is none of that name (kind `not_found`, status 404).
+        RequestRefused: the name begins with `rehearsal-`, but there is no such scenario (kind `not_found`, status 404).
     """
     found = _BY_NAME.get(model)
     if found is not None or not model.startswith(PREFIX):

@@ -1,7 +1,7 @@
-"""JSON schemas: two that must both hold, merged into one; and a number that a schema allows. Pure.
+"""JSON schemas: merges two that must both hold into one, and chooses a number that a schema allows. Pure.
 
-Merging is enough for what generated schemas say with `allOf`, with `$ref` beside other keywords, and with an alternative
-beside what all alternatives share. A keyword that is not known is kept from whichever schema has it. The number is one
+Merging covers what generated schemas express with `allOf`, with `$ref` beside other keywords, and with alternatives
+beside shared keywords. An unknown keyword is kept from whichever schema has it. The number is one
 that the user mentioned if it fits, else the simplest.
 """
 
@@ -32,13 +32,13 @@ def list_in(value: object) -> list[object]:
 
 
 def types_of(schema: Schema) -> list[str]:
-    """The types a schema allows, as JSON Schema spells them; empty if it does not say. Google writes `STRING`."""
+    """The types that a schema allows, in JSON Schema's spelling; empty if it states none. Google writes `STRING`."""
     kind = schema.get("type")
     return [name.lower() for name in list_in(kind) or [kind] if isinstance(name, str)]
 
 
 def number_in(schema: Schema, keyword: str) -> float | None:
-    """The number that a keyword says, if it says one that is of use. JSON's `true` is none."""
+    """The number of a keyword, if it is a usable number. JSON's `true` is not."""
     value = schema.get(keyword)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -72,7 +72,7 @@ def _join_members(one: object, other: object) -> object:
 
 
 def _join_schemas(one: object, other: object) -> object:
-    """Both hold; `true` says nothing, and of `false` there is nothing."""
+    """A schema for values that satisfy both; `true` allows everything, and `false` nothing."""
     if one is False or other is False:
         return False
     return merge(schema_in(one), schema_in(other))
@@ -117,14 +117,14 @@ _JOINS: Mapping[str, Callable[[object, object], object]] = {
 }
 
 
-# What a parameter that is a number gets when nothing speaks for another.
+# The default for a number parameter.
 PLAIN = 1
-# JSON writers give up on integers beyond 64 bits; a double that is whole is an integer too.
+# JSON encoders refuse integers beyond 64 bits; a whole double is an integer too.
 MAX_INTEGER = 2**63
 
 
 class _Range(Struct, frozen=True):
-    """What a number may be: at least, at most, more than, less than these, and a multiple of the step."""
+    """The bounds of a number: inclusive and exclusive minimum and maximum, and the step."""
 
     low: Fraction | None
     high: Fraction | None
@@ -145,7 +145,7 @@ class _Range(Struct, frozen=True):
 def choose_number(
     schema: Schema, said: Iterable[float] = (), *, integer: bool, nudge: int = 0
 ) -> int | float:
-    """A number for this schema. `nudge` asks for the next one, for lists whose items must differ."""
+    """A number for this schema. `nudge` selects the next one, for lists whose items must differ."""
     allowed = _range(schema, integer=integer)
     examples = (number_in({"n": each}, "n") for each in list_in(schema.get("examples")))
     stated = (number_in(schema, "default"), *said, *examples)
@@ -163,7 +163,7 @@ def _range(schema: Schema, *, integer: bool) -> _Range:
         return None if value is None else _exact(value)
 
     low, high, step = bound("minimum"), bound("maximum"), bound("multipleOf")
-    # In JSON Schema's fourth draft these two are flags that sharpen the bound beside them.
+    # In draft 4 of JSON Schema these two are flags that make the bound beside them exclusive.
     above = low if schema.get("exclusiveMinimum") is True else bound("exclusiveMinimum")
     below = high if schema.get("exclusiveMaximum") is True else bound("exclusiveMaximum")
     if step is not None and step <= 0:
@@ -175,7 +175,7 @@ def _range(schema: Schema, *, integer: bool) -> _Range:
 
 
 def _plainest(allowed: _Range) -> Fraction:
-    """The plainest number in the range: 1 if it is there, else one beside a bound."""
+    """The simplest number in the range: 1 if allowed, else one next to a bound."""
     lower = [bound for bound in (allowed.low, allowed.above) if bound is not None]
     upper = [bound for bound in (allowed.high, allowed.below) if bound is not None]
     step = allowed.step
@@ -190,5 +190,5 @@ def _plainest(allowed: _Range) -> Fraction:
 
 
 def _exact(value: float) -> Fraction:
-    # Through its spelling: 0.1 means a tenth, not the double nearest to it.
+    # Converted through its decimal text: 0.1 means a tenth, not the nearest double.
     return Fraction(str(value))

@@ -1,17 +1,17 @@
-"""A string that a schema allows, from the user's words where that does no harm. Pure.
+"""Makes a string that a schema allows, from the user's words where that is harmless. Pure.
 
-Real agents carry out what the rehearsal calls: Codex runs commands, Claude Code edits files. So
+Real agents execute the rehearsal's calls: Codex runs commands, Claude Code edits files. So
 
 - a command is always `echo rehearsal`, code is a string, SQL is `SELECT 1`, a formula is `1 + 1`;
-- a tool whose name says that it changes or runs something never gets the user's words or paths: its strings are
-  placeholders, and its paths lie below a device, where nothing can be made, changed or removed;
+- a tool whose name indicates that it changes or runs something never gets the user's words or paths: its strings are
+  placeholders, and its paths lie below a device, where nothing can be created, changed or removed;
 - such a tool is called only if the user names it, or if there is no other.
 
-A name is all there is to go by: a tool called `lookup` that deletes things is taken for what it says.
+Only the name decides: a tool called `lookup` that deletes things is taken for a lookup.
 
-For the `pattern` of a schema a text is made from the regular expression, never tried against it: a client's pattern may
-take a matcher exponential time, and this takes time linear in what it writes. Literals, escapes, classes, groups,
-alternatives and quantifiers are understood; for look-around, back references and flags there is no text.
+For the `pattern` of a schema a text is generated from the regular expression, never matched against it: a client's pattern
+may take a matcher exponential time, while generating takes time linear in the output. Literals, escapes, classes, groups,
+alternatives and quantifiers are supported; look-around, back references and flags are not.
 """
 
 import string
@@ -23,7 +23,7 @@ from dragoman.model.request import Tool
 from dragoman.upstream.rehearsal.schema import Schema, list_in, number_in
 from dragoman.upstream.rehearsal.words import UserWords, split_name, vocabulary
 
-# A schema may demand a string of any length; past this it gets a shorter one.
+# A schema may demand a string of any length; beyond this limit the string is shorter.
 MAX_STRING = 100_000
 # How much of the user's text a parameter such as `query` gets.
 MAX_PASSAGE = 200
@@ -50,7 +50,7 @@ _FORMATS: Mapping[str, str] = {
     "byte": "cmVoZWFyc2Fs",
     "binary": "rehearsal",
 }
-"""Names and addresses are those that standards reserve for examples: nobody is at the other end."""
+"""Names and addresses are reserved for examples by standards, so they belong to nobody."""
 
 _FORMAT_OF_NAME: Mapping[str, str] = {
     "email": "email",
@@ -75,7 +75,7 @@ _PASSAGES = vocabulary(
 
 
 class StringMaker(Struct):
-    """Makes the strings of one call: every one takes the next of the user's names.
+    """Makes the strings of one call: each takes the next of the user's names.
 
     careful: the tool changes or runs things, so it gets placeholders only.
     """
@@ -140,14 +140,14 @@ class StringMaker(Struct):
 
 
 def _stated(value: object, schema: Schema) -> str | None:
-    """What the schema itself gives as a default or an example, if it is a string that fits."""
+    """The schema's own default or example, if it is a string that fits."""
     if not isinstance(value, str) or not value:
         return None
     return value if _fit(value, schema) == value else None
 
 
 def _fit(text: str, schema: Schema) -> str:
-    """The text, made as long as it must be and cut where it may not be longer."""
+    """The text, padded or cut to the schema's lengths."""
     least = min(int(number_in(schema, "minLength") or 0), MAX_STRING)
     most = number_in(schema, "maxLength")
     if len(text) < least:
@@ -155,9 +155,9 @@ def _fit(text: str, schema: Schema) -> str:
     return text if most is None or most < 0 else text[: int(most)]
 
 
-# Longer than any id or code that a schema describes; a pattern that demands more is left unanswered.
+# Longer than any id or code that a schema describes; a pattern that demands more gets no text.
 MAX_EXAMPLE = 4096
-# Groups in groups: past this depth a pattern is given up.
+# Nested groups: deeper patterns are not supported.
 MAX_DEPTH = 32
 
 _WORD = string.ascii_lowercase + string.ascii_uppercase + string.digits + "_"
@@ -170,9 +170,9 @@ _PRINTABLE = "".join(chr(code) for code in range(0x20, 0x7F))
 
 
 def example(pattern: str, min_length: int = 0) -> str | None:
-    """A text the pattern matches, at least so long if the pattern lets it; None if the pattern is not understood.
+    """A text that the pattern matches, with `min_length` if the pattern allows; None if the pattern is not supported.
 
-    Where a text must be longer, what may be repeated without end is repeated more often.
+    To reach the length, an unbounded repetition is repeated more often.
     """
     try:
         text = _Writer(pattern, 0).write()
@@ -182,16 +182,16 @@ def example(pattern: str, min_length: int = 0) -> str | None:
 
 
 class _NotUnderstood(Exception):
-    """The pattern has something in it that is not known here."""
+    """The pattern contains something that is not supported."""
 
 
 class _Writer:
-    """Writes while it reads: each piece of the pattern becomes the text it stands for."""
+    """Writes while it parses: each piece of the pattern becomes a text that it matches."""
 
     def __init__(self, pattern: str, more: int) -> None:
         self._pattern = pattern
         self._at = 0
-        self._more = more  # how many characters the first endless repetition adds
+        self._more = more  # how many characters the first unbounded repetition adds
         self._size = 0
 
     def write(self) -> str:
@@ -211,7 +211,7 @@ class _Writer:
         return taken
 
     def _alternatives(self, depth: int) -> str:
-        """The first of the alternatives; the others are read over."""
+        """The text of the first alternative; the others are skipped."""
         if depth > MAX_DEPTH:
             raise _NotUnderstood
         text = self._sequence(depth)
@@ -258,16 +258,16 @@ class _Writer:
             elif sign != ":":
                 raise _NotUnderstood  # look-around, flags, comments
         text = self._alternatives(depth + 1)
-        self._take()  # the closing parenthesis; where there is none the pattern is at its end
+        self._take()  # the closing parenthesis, or the end of the pattern
         return text
 
     def _escape(self) -> str:
-        """The characters an escape stands for, the likeliest first; none for an anchor."""
+        """The characters that an escape stands for, the likeliest first; empty for an anchor."""
         sign = self._take()
         if sign in _ANCHORS:
             return ""
         if sign in "123456789" or sign in "pPkuxcN":
-            raise _NotUnderstood  # back references, properties, numbers of characters
+            raise _NotUnderstood  # back references, properties, character codes
         return _CLASSES.get(sign) or _OUTSIDE.get(sign) or _CONTROLS.get(sign) or sign
 
     def _class(self) -> str:
@@ -295,7 +295,7 @@ class _Writer:
         last = self._escape() if last == "\\" else last
         if len(last) != 1 or last < first:
             raise _NotUnderstood
-        # Only the first character is ever written, and a negative class needs the printable ones.
+        # Only the first character is ever written, but a negated class needs the printable ones.
         return "".join(map(chr, range(ord(first), min(ord(last), ord(first) + 0x100) + 1)))
 
     def _repeated(self, text: str) -> str:
@@ -309,18 +309,18 @@ class _Writer:
         return text * least
 
     def _quantifier(self) -> tuple[int, bool]:
-        """How often at least, and whether there is no end to it."""
+        """The minimum of repetitions, and whether they are unbounded."""
         least, is_endless = 1, False
         sign = self._peek()
         if sign in ("*", "+", "?"):
             self._at += 1
-            # One of what may be none reads better than nothing: `[a-z]*` is a word.
+            # For `*` one repetition reads better than none: `[a-z]*` is a word.
             least, is_endless = (0 if sign == "?" else 1), sign != "?"
         elif sign == "{":
             counts, closing, _ = self._pattern[self._at + 1 :].partition("}")
             first, comma, last = counts.partition(",")
             if not closing or not (first or "0").isdecimal() or (last and not last.isdecimal()):
-                return 1, False  # a brace that is a character of its own
+                return 1, False  # a literal brace
             if len(first) > 6 or len(last) > 6 or not (first or comma):
                 raise _NotUnderstood
             self._at += len(counts) + 2
@@ -360,17 +360,17 @@ _PATH_NAMES = vocabulary(
 
 
 def has_effects(tool: Tool) -> bool:
-    """Whether a tool's name says that it changes something."""
+    """Whether a tool's name indicates that it changes something."""
     return tool.kind == "apply_patch" or not _EFFECTS.isdisjoint(split_name(tool.name))
 
 
 def needs_care(tool: Tool) -> bool:
-    """Whether a tool must not be given the user's words: it changes something, or runs what it is given."""
+    """Whether a tool must not get the user's words: it changes something, or runs its input."""
     return has_effects(tool) or not _RUNNERS.isdisjoint(split_name(tool.name))
 
 
 def is_harmless_word(value: object) -> bool:
-    """Whether one of a list of choices names no change: `read` of `read | write`, `GET` of HTTP's methods."""
+    """Whether an enum value names no change: `read` of `read | write`, `GET` of HTTP's methods."""
     return not isinstance(value, str) or _EFFECTS.isdisjoint(split_name(value))
 
 
@@ -380,7 +380,7 @@ def is_path_name(name: str) -> bool:
 
 
 def safe_text(name: str, tool_name: str) -> str | None:
-    """What a parameter that is carried out is given; None for any other."""
+    """The value of a parameter that is executed; None for any other parameter."""
     words = set(split_name(name))
     kinds = (
         (_COMMAND_NAMES, COMMAND),
@@ -397,5 +397,5 @@ def safe_text(name: str, tool_name: str) -> str | None:
 
 
 def safe_argv(name: str) -> list[object]:
-    """What a parameter that is a command in pieces is given; nothing for any other."""
+    """The value of a parameter that is a command as a list; empty for any other parameter."""
     return [*COMMAND.split()] if safe_text(name, "") == COMMAND else []

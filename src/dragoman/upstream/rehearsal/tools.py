@@ -1,4 +1,4 @@
-"""Which tool is called, and the input of the call, for every kind of tool. Pure."""
+"""Chooses the tool to call, and makes the input of the call, for every kind of tool. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,16 +21,16 @@ from dragoman.upstream.rehearsal.strings import (
 )
 from dragoman.upstream.rehearsal.words import MAX_TEXT, UserWords, split_name, stems
 
-# Client-run kinds that each dialect has a call for. A patch cannot be harmless and a tool search finds nothing here.
+# Client-run kinds that each dialect has a call for. A patch cannot be harmless, and a tool search would find nothing.
 _KINDS: dict[Dialect, frozenset[CallKind]] = {
     "chat": frozenset({"function", "custom"}),
     "responses": frozenset({"function", "custom", "local_shell", "shell", "computer"}),
     "messages": frozenset({"function", "bash", "text_editor", "computer", "memory"}),
 }
 
-# Descriptions of real agents run to thousands of words and mention everything; their beginning says what a tool is for.
+# Descriptions of real agents have thousands of words and mention everything; the beginning says what a tool is for.
 MAX_DESCRIPTION = 200
-# A name that stands in the text as it is outweighs any number of shared words.
+# A tool name that occurs literally in the text outweighs any number of shared words.
 _NAMED = 1000
 _NAME_WORD = 10
 
@@ -39,7 +39,7 @@ def callable_tools(request: Request, dialect: Dialect) -> tuple[Tool, ...]:
     """The tools that may be called, in the order they were offered.
 
     Raises:
-        RequestRefused: the tool choice demands a tool that is not there.
+        RequestRefused: the tool choice demands a tool that was not offered.
     """
     choice = request.tool_choice or ToolChoice()
     kinds = _KINDS.get(dialect, frozenset())
@@ -65,7 +65,7 @@ def is_forced(request: Request) -> bool:
 
 
 def rank(tools: Sequence[Tool], words: UserWords) -> list[tuple[Tool, int]]:
-    """The tools with their scores, the best first; those that change things last among equals."""
+    """The tools with their scores, the best first; among equals, tools that change things come last."""
     said = words.text[:MAX_TEXT].lower()
     scored = [(tool, _score(tool, words, said)) for tool in tools]
     return sorted(scored, key=lambda pair: (-pair[1], has_effects(pair[0])))
@@ -76,7 +76,7 @@ def _score(tool: Tool, words: UserWords, said: str) -> int:
         return _NAMED
     name = frozenset(split_name(tool.name))
     if has_effects(tool):
-        # A tool that changes things must be named in full: "create a plan" is no request to create a cron job.
+        # A tool that changes things must be named in full: "create a plan" does not ask for a cron job.
         return _NAME_WORD * len(name) if name and name <= words.mentioned else 0
     shared = len(stems(tool.name) & words.mentioned)
     described = stems(f"{(tool.description or '')[:MAX_DESCRIPTION]} {tool.namespace or ''}")
@@ -84,7 +84,7 @@ def _score(tool: Tool, words: UserWords, said: str) -> int:
 
 
 def _is_meant(tool: Tool, ref: ToolRef) -> bool:
-    # Names decide where there are any: a choice may say `function` of a tool that was declared otherwise.
+    # If there is a name, it decides: a tool choice may say `function` for a tool that was declared as another kind.
     if ref.namespace is not None and ref.namespace != tool.namespace:
         return False
     return tool.name == ref.name or (
@@ -102,13 +102,13 @@ def _expect(ref: ToolRef, tools: Sequence[Tool]) -> None:
     )
 
 
-# What large files and patches come to; several clients and proxies have limits between 64 and 256 KB.
+# The size of large files and patches; several clients and proxies have limits between 64 and 256 KB.
 LARGE = 300_000
 _FILLER = 'rehearsal “été” 🎭 \\ "quoted" <b>&amp;</b>\t1e5\n'
 
 _ANNOTATIONS = frozenset({"type", "description", "title"})
 
-# Actions of the vendors' own tools that only look.
+# Read-only actions of the vendors' own tools.
 _ACTIONS: Mapping[tuple[Dialect, CallKind], object] = {
     ("messages", "bash"): {"command": COMMAND},
     ("messages", "text_editor"): {"command": "view", "path": "README.md"},
@@ -119,7 +119,7 @@ _ACTIONS: Mapping[tuple[Dialect, CallKind], object] = {
     ("responses", "computer"): {"type": "screenshot"},
 }
 
-# A patch of a file that cannot be there: it is refused, whoever applies it.
+# A patch for a file that cannot exist: every client refuses it.
 _PATCH = f"*** Begin Patch\n*** Update File: {NOWHERE}\n@@\n-rehearsal\n+rehearsal\n*** End Patch"
 
 
@@ -138,7 +138,7 @@ def call_input(tool: Tool, words: UserWords, dialect: Dialect, variant: int = 0)
 
 
 def call_text(call: Call) -> str:
-    """A call as models without a tool protocol write it, in the form that Hermes and Qwen were taught."""
+    """A call as models without a tool protocol write it, in the format of Hermes and Qwen."""
     arguments = call.input or "{}"
     if call.kind == "custom":
         arguments = dumps({"input": call.input}).decode("utf-8")
@@ -147,7 +147,7 @@ def call_text(call: Call) -> str:
 
 
 def grow(tool: Tool, text: str) -> str:
-    """The same input, 300 KB long: in a string that may be long, else in white space."""
+    """The input extended to 300 KB: by a string that may be long, else by white space."""
     if tool.kind == "custom":
         return text + (" " * LARGE if needs_care(tool) else _filler())
     value = schema_in(loads(text))
@@ -165,13 +165,13 @@ def _free_text(tool: Tool, words: UserWords) -> str:
     if grammar is not None and grammar.syntax == "regex":
         return example(grammar.definition) or PLACEHOLDER
     if needs_care(tool):
-        # A string of its own is code that does nothing in most languages, and no command in any shell.
+        # A string literal is code without effect in most languages, and a command in no shell.
         return f'"{PLACEHOLDER}"'
     return words.text.strip() or PLACEHOLDER
 
 
 def _long_string(tool: Tool) -> str | None:
-    """A parameter that takes any string, as long as one likes."""
+    """A parameter that takes a string of any length."""
     try:
         schema = schema_in(loads(bytes(tool.schema or b"{}")))
     except MalformedJson:

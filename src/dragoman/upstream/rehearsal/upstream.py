@@ -1,4 +1,4 @@
-"""The rehearsal as an upstream: it answers by itself, in the dialect of the request, without network and key.
+"""The rehearsal as an upstream: it answers in the dialect of the request, without network and key.
 
 The same request is answered with the same bytes.
 """
@@ -29,12 +29,12 @@ from dragoman.upstream.rehearsal.delivery import (
 )
 from dragoman.upstream.rehearsal.scenarios import Scenario, find_scenario
 
-# Bytes of a request. It is read as a model would read it, in the gateway's own process: a long one in a thread.
+# Bytes of a request. The rehearsal decodes it in the gateway's own process: a large one in a thread.
 _LARGE = 256 * 1024
 
 
 class RehearsalUpstream:
-    """A `base.Upstream`. It keeps nothing between requests, and needs nothing to be let in."""
+    """A `base.Upstream`. It has no state between requests, and needs no credentials."""
 
     secrets = NO_SECRETS
 
@@ -42,11 +42,11 @@ class RehearsalUpstream:
         self.name = name
 
     def dialect_for(self, door: Dialect) -> Dialect:
-        """The client's own: it speaks them all."""
+        """The client's dialect: the rehearsal speaks all of them."""
         return door
 
     async def send(self, request: UpstreamRequest) -> Reply:
-        """The reply. Errors are replies too; nothing is raised."""
+        """The reply. An error is a reply too; nothing is raised."""
         if len(request.body) < _LARGE:
             return RehearsalReply(perform(request))
         return RehearsalReply(await asyncio.to_thread(perform, request))
@@ -55,15 +55,15 @@ class RehearsalUpstream:
         return CheckResult(ok=True, status=None, detail="answers by itself")
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Does nothing: there are no connections."""
 
 
-# Short, so that whoever waits for it does not wait long, and not nought, so that it can be seen to be kept.
+# Short, so that clients do not wait long, but not zero, so that the wait can be observed.
 RETRY_AFTER = 1.0
 
 
 def perform(request: UpstreamRequest) -> Delivery:
-    """The answer to a request, or the error that it deserves."""
+    """The answer to a request, or its error."""
     spoken = codec(request.dialect)
     seed = blake2b(request.body, digest_size=16).hexdigest()
     try:
@@ -106,7 +106,7 @@ def _answer(request: UpstreamRequest, spoken: Codec, seed: str) -> Delivery:
 
 
 def _ordered(scenario: Scenario, error: tuple[int, ErrorKind]) -> ErrorInfo:
-    """The error that a scenario consists of."""
+    """The error of a scenario that is an error."""
     status, kind = error
     return ErrorInfo(
         kind=kind,

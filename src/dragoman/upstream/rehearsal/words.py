@@ -1,7 +1,7 @@
-"""What a user's words offer: words to find a tool by, and names, numbers, addresses to fill its arguments with. Pure.
+"""Reads a user's words: words to find a tool by, and names, numbers and addresses for its arguments. Pure.
 
-No language is understood. Names are what stands in quotation marks or begins with a capital, tools are found by the
-words they share with the text. Every pattern here is linear in the text.
+No language is understood. Names stand in quotation marks or begin with a capital; tools are found by the
+words that they share with the text. Every pattern here is linear in the text.
 """
 
 import re
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-# A prompt may be a whole file; what a person says is found in its beginning.
+# A prompt may be a whole file; the user's own words are in its beginning.
 MAX_TEXT = 20_000
-# Past this a name is no name but a passage.
+# A longer name is a passage, not a name.
 MAX_NAME = 200
 
 _QUOTED = re.compile(
@@ -30,7 +30,7 @@ _SENTENCE_ENDS = frozenset(".!?:;\n")
 
 
 def vocabulary(words: str) -> frozenset[str]:
-    """A list of words, as they are written and without their plural."""
+    """A set of words, each as written and without its plural."""
     listed = words.split()
     return frozenset((*listed, *map(_singular, listed)))
 
@@ -48,7 +48,7 @@ _STOP = vocabulary(
     "me my of on one or our out please should so some tell than that the their them then there these they this to up "
     "us use using was we were what when where which who why will with would you your"
 )
-# Sentences begin with these, and the name comes after: "Compare Paris with Rome."
+# Sentences begin with these words, and the name follows: "Compare Paris with Rome."
 _OPENERS = vocabulary(
     "book call check compare create describe explain fetch find fly hello hey hi list look lookup make need ok open "
     "read run say search send show summarise summarize translate try want write"
@@ -56,7 +56,7 @@ _OPENERS = vocabulary(
 
 
 class UserWords(Struct, frozen=True):
-    """`names` are candidates for strings, the likeliest first; `mentioned` are the stems of the words that mean much."""
+    """`names`: candidates for strings, the likeliest first; `mentioned`: the stems of significant words."""
 
     text: str = ""
     mentioned: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class UserWords(Struct, frozen=True):
 
 
 def read_words(text: str) -> UserWords:
-    """All that is found in a text."""
+    """Everything that is found in a text."""
     head = text[:MAX_TEXT]
     return UserWords(
         text=text,
@@ -82,7 +82,7 @@ def read_words(text: str) -> UserWords:
 
 
 def stems(text: str) -> frozenset[str]:
-    """The words of a text that mean something, `getWeather` and `get_weather` too, without their plural."""
+    """The significant words of a text without their plural; `getWeather` and `get_weather` are split too."""
     return frozenset(split_name(text)) - _STOP
 
 
@@ -92,7 +92,7 @@ def split_name(name: str) -> list[str]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """What is quoted, then what has a capital, then what follows a preposition; a sentence's first word if need be."""
+    """Quoted words, then capitalised words, then words after a preposition; a sentence's first word if nothing else."""
     quoted = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
     runs = list(_capitalised(text))
     inside = [" ".join(run) for run, opens_sentence in runs if not opens_sentence or len(run) > 1]
@@ -102,7 +102,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _capitalised(text: str) -> Iterator[tuple[list[str], bool]]:
-    """Runs of words with capitals, less the words that any sentence may begin with."""
+    """Runs of capitalised words, without words that any sentence may begin with."""
     run: list[str] = []
     opens = False
     end = -1
@@ -122,7 +122,7 @@ def _capitalised(text: str) -> Iterator[tuple[list[str], bool]]:
 
 
 def _trimmed(run: list[str], *, opens_sentence: bool) -> Iterator[tuple[list[str], bool]]:
-    """`What`, `I'm` and `Compare` are no names where a sentence begins; `I` and `The` are none anywhere."""
+    """Remove words that are no names: `What`, `I'm` and `Compare` at the start of a sentence, `I` and `The` anywhere."""
     kept = list(run)
     while kept and _is_common(kept[0], opens_sentence=opens_sentence):
         kept.pop(0)
@@ -143,7 +143,7 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _paths(text: str) -> Iterable[str]:
-    """What looks like a file: it has a slash, or an ending such as `.md`."""
+    """Words that look like a file: with a slash, or with an ending such as `.md`."""
     for found in _PATH.finditer(text):
         path = found[0].rstrip(".-")
         name, dot, ending = path.rpartition(".")
