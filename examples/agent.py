@@ -1,4 +1,4 @@
-"""An agent of one's own: two tools, a question, and what happens on the way to the answer.
+"""An agent of your own with two tools. It answers two questions and prints each call on the way.
 
 Without any configuration the rehearsal answers, so no key and no network are needed. With OPENAI_API_KEY,
 ANTHROPIC_API_KEY or a dragoman.toml the same program asks that model.
@@ -42,7 +42,7 @@ async def main() -> None:
         agent = Agent(model, [weather, note_down], instructions="Be brief.", observer=watch)
         reply = await agent.ask("What is the weather in Oslo?")
         print(reply.text)
-        reply = await agent.ask("And what is the weather in Rome?")  # it remembers what was said
+        reply = await agent.ask("And what is the weather in Rome?")  # it knows the first question
         print(reply.text)
         print(f"{len(agent.turns)} turns, ended: {reply.ended.reason}")
 

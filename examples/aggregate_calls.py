@@ -1,4 +1,4 @@
-"""Collect tool calls from a stream while it runs, and run only those that are whole.
+"""Collect tool calls from a stream while it runs, and run only those that are complete.
 
 The chunks are Chat Completions deltas as an SDK yields them; Responses events, Anthropic events, JSON text and the SDKs'
 own objects work the same way, also mixed.
@@ -30,7 +30,7 @@ def main() -> None:
         for delta in aggregator.ingest_delta(chunk).deltas:
             print(f"{delta.id} {delta.name}: +{delta.arguments_delta!r} = {delta.arguments!r}")
 
-    # The final message repeats the calls that are complete. It closes them; it never doubles them.
+    # The final message repeats the calls that are complete. It closes them and adds no second record.
     function = {"name": "add", "arguments": '{"a": 2, "b": 40}'}
     call = {"id": "call_1", "type": "function", "function": function}
     aggregator.ingest_message({"role": "assistant", "content": None, "tool_calls": [call]})

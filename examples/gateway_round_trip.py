@@ -1,4 +1,4 @@
-"""One tool, three clients: the OpenAI and Anthropic SDKs ask through one gateway, each in its own dialect.
+"""One tool, three dialects: the OpenAI and Anthropic SDKs send the same question through one gateway.
 
 The gateway runs inside this program and answers from the rehearsal, so no key and no network are needed. Against a
 running `dragoman serve` only the address differs.
@@ -26,7 +26,7 @@ QUESTION = "What is the weather in Oslo?"
 
 
 def start_gateway() -> str:
-    """Serve in a thread that ends with this program; the address."""
+    """Start the gateway in a thread that ends with this program, and return its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     settings = Settings(upstreams={"rehearsal": UpstreamSettings(kind="rehearsal")})
     server = uvicorn.Server(uvicorn.Config(create_app(settings), log_level="error"))

@@ -1,4 +1,4 @@
-"""Tools that the gateway runs itself: clients ask, and get an answer that an MCP server was asked for.
+"""Tools that the gateway runs itself: clients send a question, and the gateway calls a tool of an MCP server to answer it.
 
 The gateway runs inside this program and answers from the rehearsal; the MCP server is this same file, started by the gateway
 as a child. No key and no network are needed. Neither client knows of any tool.

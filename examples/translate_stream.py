@@ -11,7 +11,7 @@ from pathlib import Path
 from dragoman import StreamTranslator
 
 RECORDED = Path(__file__).parent / "recorded.sse"
-READ_SIZE = 100  # as a network would cut it: anywhere
+READ_SIZE = 100  # bytes: a network may cut a stream anywhere
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     translator = StreamTranslator(source, target)
     with Path(file).open("rb") as stream:
         while data := stream.read(READ_SIZE):
-            # Each piece is written as soon as what it completes is known; nothing waits for the end.
+            # The translator returns everything that this piece completes; nothing waits for the end of the stream.
             sys.stdout.buffer.write(translator.feed(data))
     sys.stdout.buffer.write(translator.close())
     sys.stdout.flush()
