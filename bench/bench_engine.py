@@ -1,7 +1,7 @@
-"""What the turn engine costs per event of an answer: the same stream, decoded beforehand, through a run.
+"""Measures the turn engine's cost per event of an answer: a run over a stream that was decoded beforehand.
 
-The model has its events ready and the tools give their answer at once, so that nothing but the engine is measured: its
-machine alone, a run that nobody watches, and one with an observer that does nothing.
+The model has its events ready and the tools return at once, so that only the engine is measured: its state machine alone,
+a run without an observer, and a run with an observer that does nothing.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class _Write:
 
 
 class _Ready:
-    """A model that gives one answer as fast as it is read, and then ends the run."""
+    """A model that gives one answer as fast as the engine reads it, and then ends the run."""
 
     def __init__(self, reads: Reads) -> None:
         self.asked: Request | None = None
@@ -62,7 +62,7 @@ async def _watch(_: EngineEvent) -> None:
 
 
 def decoded_reads(frames: Sequence[bytes], per_read: int) -> list[list[Event]]:
-    """The events of a Responses stream, those of so many frames together."""
+    """Return the events of a Responses stream, grouped by so many frames."""
     decoder = StreamDecoder(CODECS["responses"].reader(DecodeContext()))
     told = [
         [event for frame in frames[start : start + per_read] for event in decoder.events(frame)]
@@ -72,7 +72,7 @@ def decoded_reads(frames: Sequence[bytes], per_read: int) -> list[list[Event]]:
 
 
 def engine_runs(per_read: int) -> tuple[dict[str, Callable[[], object]], int]:
-    """What to measure, by name, and how many events each goes through."""
+    """Return the candidates by name, and how many events each processes."""
     reads = decoded_reads(dialect_stream("responses", Story()), per_read)
     count = sum(map(len, reads))
     tool = _Write()

@@ -1,7 +1,7 @@
-"""One answer told in each dialect as its vendor tells it: text deltas, then tool calls with argument deltas.
+"""One answer in each dialect, as its vendor streams it: text deltas, then tool calls with argument deltas.
 
-Field for field the shape real servers send (obfuscation, logprobs, usage null and all), so that the costs are those
-of real traffic.
+The frames have every field that real servers send (obfuscation, logprobs, a null usage), so that the measured costs are
+those of real traffic.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +13,13 @@ import msgspec
 __all__ = ("STREAMS", "Story", "dialect_stream")
 
 _WORDS = (" the", " quick", " brown", ' "fox"', " jumps", " over", ".\n", " naïve", " 42", " and")
-# Random and of changing length at the vendor's; here the same in every run.
+# The vendor sends a random string of varying length; here it is the same in every run.
 _PADDINGS = ("7sc1eA5jd", "Qx", "0LmZ4pR8tYwEu2", "k9", "vB3nH", "sD6fG1hJ")
 _PIECES = ('{"', "path", '":"', "/srv", "/app", '","', "text", '":"')
 
 
 class Story(msgspec.Struct, frozen=True):
-    """What every dialect tells: how many text deltas, how many calls, how many argument deltas each."""
+    """The size of the answer in every dialect: text deltas, calls, and argument deltas of each call."""
 
     texts: int = 400
     calls: int = 2

@@ -1,12 +1,13 @@
-"""What translating a stream costs: `make bench-core`.
+"""Measures the cost of translating a stream: `make bench-core`.
 
 Prints µs per source event for each of the nine pairs, fed one event per read and in 64 KB reads, beside a baseline
 measured in the same run: split the frames, decode each with untyped msgspec, encode the dict again. Rounds of all
 candidates are interleaved and the best of each is taken, so that a busy machine disturbs all alike; only ratios count.
 
 Then the scaling checks: ten times the argument deltas must cost ten times as much, and a 10 MB argument must pass in
-bounded memory. Then what looking for calls in the text adds to the translation of a plain one, and how the cost of a
-call in the text grows with its argument, and what the turn engine costs for each event of an answer. What is over its bar is marked, and the exit code tells it.
+bounded memory. Then the cost that scanning for calls in the text adds to the translation of plain text, how the cost of a
+call in the text grows with its argument, and the turn engine's cost per event of an answer. Figures over their limits are
+marked, and make the exit code 1.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
 Clients hold conversations by id that go from gateway to gateway, streamed and not, with tool outputs that are submitted.
 Meanwhile gateways are killed (SIGKILL) or stopped and started again, workers of the one that has several are killed or
-asked to end, and `dragoman check` looks at the store. Every response whose end a client received must be there, on every
-gateway, as it was sent: each is read at once from one gateway, all are read at the end, and once more after all
-gateways were killed together. One that is missing or differs ends the run with 1.
+asked to end, and `dragoman check` reads the store. Every gateway must return every response whose end a client received,
+as it was sent: each response is read at once from one gateway, all are read at the end, and once more after all gateways
+were killed together. If a response is missing or differs, the exit code is 1.
 """
 
 import argparse
@@ -35,7 +35,7 @@ MODELS = ("rehearsal", "rehearsal", "rehearsal", "rehearsal-slow")
 CLIENTS = 8
 # Between two events: long enough for a few responses of each client, short enough to be in the middle of some.
 SHORTEST, LONGEST = 0.05, 1.2
-# What may happen to a gateway, and how often of a hundred times.
+# What may happen to a gateway, and its share in percent.
 EVENTS = {"kill": 30, "stop": 20, "end worker": 15, "kill worker": 15, "check": 20}
 TOOLS = [
     {

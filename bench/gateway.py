@@ -1,6 +1,6 @@
-"""What the gateway costs beside nginx: `make bench`, and beside other gateways: `make bench-peers`.
+"""Measures the gateway's cost against nginx: `make bench`, and against other gateways: `make bench-peers`.
 
-Three loads, each on every contestant in turn and all of it repeated; the medians are told. Flood: whole streams at once,
+Three loads, each on every contestant in turn and all of it repeated; medians are printed. Flood: whole streams at once,
 which shows the translator and the HTTP parsers. Paced: 3,200 events a second on 32 streams, one event per read as tokens
 come, which shows wake-ups and system calls. Small: 1 KB in and out, not streamed. Only ratios of one run mean anything.
 
@@ -52,7 +52,7 @@ def load_of(contestant: Contestant, mode: Mode) -> Load:
 
 
 def check(contestants: Sequence[Contestant]) -> None:
-    """Raises RuntimeError for a contestant that does not deliver what the mock said."""
+    """Raises RuntimeError for a contestant that does not deliver what the mock sent."""
     for each in contestants:
         fault = verify(each.load())
         if fault:

@@ -1,7 +1,8 @@
 """Other gateways, to be measured beside ours: installed by name from the registries that pip and npm are set up for.
 
-Each has an environment of its own under `.peers/` in the project's root, made once and ignored by git. One that cannot be installed or started is told of and left
-out. They get less load than ours: at full load LiteLLM alone would take an hour.
+Each has an environment of its own under `.peers/` in the project's root, made once and ignored by git. A gateway that
+cannot be installed or started is reported and left out. They get less load than ours: at full load LiteLLM alone would
+take an hour.
 """
 
 import os
@@ -65,7 +66,7 @@ def _install(done: Path, *commands: list[str]) -> None:
 
 
 def _portkey(home: Path, mock: int) -> Contestant:
-    """Chat to Chat: it has no translation between the OpenAI dialects. Told by headers where to send."""
+    """Chat to Chat: it does not translate between the OpenAI dialects. Request headers name its upstream."""
     folder = _HOME / "portkey"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "package.json").write_bytes(msgspec.json.encode(_PORTKEY))

@@ -1,4 +1,4 @@
-"""What the load client asks, and what it must have been told: requests of about 1 KB with two tools, in each dialect."""
+"""The requests of the load client, about 1 KB with two tools in each dialect, and checks of the answers."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def request_bytes(dialect: str, model: str, *, is_stream: bool) -> bytes:
 
 
 def content_fault(dialect: str, stream: bytes) -> str | None:
-    """What is wrong with an SSE body that should tell the mock's whole story; None if nothing is."""
+    """Return what is wrong with an SSE body that should hold the mock's whole answer; None if nothing is."""
     told = _Told()
     for line in stream.decode().split("\n"):
         if line.startswith("data:") and line[5:].strip() != "[DONE]":
@@ -69,7 +69,7 @@ def content_fault(dialect: str, stream: bytes) -> str | None:
 
 
 class _Told:
-    """Text and calls of a stream, read with no code of the gateway's."""
+    """Return the text and calls of a stream, read without code of the gateway."""
 
     def __init__(self) -> None:
         self.text: list[str] = []

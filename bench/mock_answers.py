@@ -1,7 +1,7 @@
-"""What the mock upstream says: HTTP bytes prepared once, so that answering costs it next to nothing.
+"""The answers of the mock upstream: HTTP bytes prepared once, so that answering costs it next to nothing.
 
-A paced stream carries the moment each text delta was sent, `@<monotonic ns> `, in the place of its word; what later
-repeats the whole text (Responses' closing events) repeats these very stamps, as a real server would.
+In a paced stream each text delta is the time at which it was sent, `@<monotonic ns> `, in place of a word; events that
+repeat the whole text (Responses' closing events) repeat these timestamps, as a real server would.
 """
 
 import re
@@ -68,7 +68,7 @@ def frames(dialect: str, deltas: int = 0, *, is_stamped: bool = False) -> list[F
 
 
 def stamped(frame: Frame, told: list[bytes], now: int) -> bytes:
-    """The event's bytes. A delta is stamped with `now`, which is noted in `told`; a repeat gets all that was told."""
+    """Return the event's bytes. A delta gets the timestamp `now`, which is added to `told`; a repeat gets all of `told`."""
     if len(frame) == 1:
         return frame[0]
     if len(frame) == 2:

@@ -1,10 +1,10 @@
-"""What storing costs: `make bench-store` (ROWS=1000000 fills that many first).
+"""Measures the cost of storing: `make bench-store` (ROWS=1000000 inserts that many rows first).
 
 For each engine: processor time and wall time of one write and of one read by id, of this process, with one caller and
 with fifty; reads among few rows and among many, which must cost alike; and the bytes a response takes. A response is a
 streamed answer of 300 deltas (63 KB of SSE) to a question with two tools, after a conversation of ten.
 
-PostgreSQL is started in a folder of its own, with fsync as it comes.
+PostgreSQL is started in a folder of its own, with its default fsync.
 """
 
 import argparse

@@ -131,7 +131,7 @@ def codex_gateway(folder: Path, *, home: str = "", more: str = "") -> Generator[
 
 
 def input_of(request: ReceivedRequest) -> list[Json]:
-    """What a model was told, without the ids that Codex gives to everything."""
+    """Return the model's input without the ids that Codex gives to everything."""
     items: Any = request.at("input")
     dropped = ("id", "status", "internal_chat_message_metadata_passthrough")
     told = [{key: value for key, value in item.items() if key not in dropped} for item in items]

@@ -44,7 +44,7 @@ upstream = "{dialect}"
 
 @contextmanager
 def serve_gateway(folder: Path, upstream_url: str | None = None) -> Generator[str]:
-    """The address of a gateway in front of that server, which speaks all dialects; without one, as nobody configured it.
+    """Yield the address of a gateway in front of that server, which speaks all dialects; without a server, unconfigured.
 
     It runs in the folder, which gets its configuration and its log.
     """

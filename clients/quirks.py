@@ -1,6 +1,6 @@
-"""What real servers make of their dialects: each quirk has been seen, and breaks some client that is served it raw.
+"""Deviations of real servers from their dialects: each was observed, and breaks some client that gets it unchanged.
 
-A quirk turns the frames of a regular stream with calls into those of a server that has it.
+A quirk changes the frames of a regular stream with calls into the frames of a server with this deviation.
 """
 
 import json

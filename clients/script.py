@@ -1,4 +1,4 @@
-"""What the model is to say, and what a request told it: values only, no dialect and no HTTP."""
+"""The model's answers and the contents of requests, as values: no dialect and no HTTP."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +106,7 @@ class SeenResult:
 
 @dataclass
 class Conversation:
-    """What a request says. `objections` are the reasons for which a vendor would refuse it."""
+    """The contents of a request. `objections`: the reasons for which a vendor would refuse it."""
 
     model: str
     stream: bool

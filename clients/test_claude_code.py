@@ -121,7 +121,7 @@ def test_image_that_was_read_reaches_the_model(gateway: Stack, tmp_path: Path) -
     assert "image/png" in last.text(), report
 
 
-def test_failed_command_is_told_to_the_model(gateway: Stack, tmp_path: Path) -> None:
+def test_failed_command_is_reported_to_the_model(gateway: Stack, tmp_path: Path) -> None:
     gateway.model.play(Script((ModelTurn(calls=(bash("echo marker-77; exit 3"),)),)))
     run = ClaudeCode(tmp_path, gateway.url).run(name(gateway), "run it")
     check(run, gateway)
@@ -164,7 +164,7 @@ def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
-def test_failure_in_the_middle_of_a_call_is_told_and_runs_nothing(
+def test_failure_in_the_middle_of_a_call_is_reported_and_runs_nothing(
     gateway: Stack, tmp_path: Path, how: MidStream
 ) -> None:
     fault = Fault(mid_stream=how)

@@ -182,7 +182,7 @@ def test_next_turn_of_a_session_has_the_whole_history(gateway: Stack, tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["error", "cut", "end"])
-def test_failure_in_the_middle_of_a_call_is_told_and_runs_nothing(
+def test_failure_in_the_middle_of_a_call_is_reported_and_runs_nothing(
     gateway: Stack, tmp_path: Path, how: MidStream
 ) -> None:
     fault = Fault(mid_stream=how)

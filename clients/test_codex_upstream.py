@@ -131,7 +131,7 @@ def test_call_and_its_result_make_the_round(codex: CodexGateway, door: str, mode
 
 
 @doors
-def test_both_ways_tell_the_model_the_same(
+def test_both_ways_send_the_model_the_same(
     door: str, holding: CodexGateway, forgetting: CodexGateway
 ) -> None:
     told: list[list[Json]] = []
@@ -501,7 +501,7 @@ def test_what_cannot_be_said_is_reported(holding: CodexGateway) -> None:
         assert f"{code};" in told
 
 
-def test_limits_are_told(holding: CodexGateway) -> None:
+def test_limits_are_reported(holding: CodexGateway) -> None:
     headers = {
         "x-codex-primary-used-percent": "42",
         "x-codex-primary-window-minutes": "300",
@@ -541,7 +541,7 @@ def test_short_form_of_the_command_line_serves_codex(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, "bad"), (429, "usage_limit_reached"), (500, "oops")]
 )
-def test_error_of_the_model_is_told(
+def test_error_of_the_model_is_reported(
     holding: CodexGateway, door: str, status: int, kind: str
 ) -> None:
     error = {"error": {"type": kind, "message": "scripted failure", "resets_in_seconds": 60}}
@@ -618,7 +618,7 @@ def _leave_early(door: str, url: str) -> None:
     stream.close()
 
 
-def test_child_that_is_killed_in_a_turn_is_told_and_replaced(tmp_path: Path) -> None:
+def test_child_that_is_killed_in_a_turn_is_reported_and_replaced(tmp_path: Path) -> None:
     with codex_gateway(tmp_path) as gateway:
         started = threading.Event()
         hold = threading.Event()

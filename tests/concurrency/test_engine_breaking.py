@@ -206,7 +206,7 @@ def test_cut_call_of_an_answer_that_ended_by_itself_is_answered_with_an_error() 
     asyncio.run(main())
 
 
-def test_limits_and_usage_are_told_at_the_end_of_the_turn() -> None:
+def test_limits_and_usage_are_reported_at_the_end_of_the_turn() -> None:
     async def main() -> None:
         limits = Limits(balance="3")
         notes = Notes()

@@ -191,7 +191,7 @@ def test_scene_has_a_retry_a_summary_and_every_kind_of_settlement() -> None:
     asyncio.run(main())
 
 
-def test_interrupt_aborts_the_tools_and_tells_the_model_how_long_they_ran() -> None:
+def test_interrupt_aborts_the_tools_and_reports_how_long_they_ran_to_the_model() -> None:
     async def main() -> None:
         running, waiting = Gated("running"), Gated("waiting")
         model = Script(

@@ -156,7 +156,7 @@ def test_no_more_calls_run_at_once_than_allowed() -> None:
     asyncio.run(main())
 
 
-def test_everything_the_model_says_is_told_in_order_between_the_turn_s_start_and_end() -> None:
+def test_everything_the_model_says_is_emitted_in_order_between_the_turn_s_start_and_end() -> None:
     async def main() -> None:
         usage = Usage(input=10, output=2)
         answers = (answer_calls(call(), usage=usage), answer_text(usage=Usage(input=20, output=3)))
@@ -387,7 +387,7 @@ def test_engine_runs_one_conversation_at_a_time_and_one_choice() -> None:
     asyncio.run(main())
 
 
-def test_turns_hold_the_answer_when_its_end_is_told() -> None:
+def test_turns_hold_the_answer_when_its_end_is_emitted() -> None:
     async def main() -> None:
         seen: list[int] = []
         engine: Engine

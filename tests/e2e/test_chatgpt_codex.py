@@ -71,7 +71,7 @@ def test_calls_and_their_results_make_the_round(door: str, mode: str, tmp_path: 
 
 
 @every_mode
-def test_arguments_told_once_and_an_empty_last_event_lose_nothing(
+def test_arguments_sent_once_and_an_empty_last_event_lose_nothing(
     door: str, mode: str, tmp_path: Path
 ) -> None:
     with backend_stage(tmp_path, [bare_stream(odd_stream(CALLS))]) as stage:
@@ -139,7 +139,7 @@ def test_headers_that_an_operator_sets_win_but_for_the_login(tmp_path: Path) -> 
 
 
 @doors
-def test_what_the_backend_refuses_is_left_out_and_told(door: str, tmp_path: Path) -> None:
+def test_what_the_backend_refuses_is_left_out_and_reported(door: str, tmp_path: Path) -> None:
     limit = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}[door]
     with backend_stage(tmp_path, [sse(stream("responses", SUNNY))]) as stage:
         body = plain_body(door, "m", temperature=0.5, **{limit: 99})
@@ -184,7 +184,7 @@ def test_sealed_reasoning_comes_and_goes_at_the_responses_door(tmp_path: Path) -
     ],
     ids=["absent", "malformed", "empty", "expired"],
 )
-def test_without_a_login_the_caller_is_told_how_to_get_one(
+def test_without_a_login_the_error_names_the_login_command(
     door: str, login: bytes, problem: str, tmp_path: Path
 ) -> None:
     with backend_stage(tmp_path, [], login=login) as stage:

@@ -147,7 +147,7 @@ upstream = "right"
     assert 'api_key_env = "RIGHT_KEY"' in shown
 
 
-def test_an_upstream_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_an_upstream_that_is_not_there_is_reported(tmp_path: Path) -> None:
     done = run(tmp_path, "check", "--upstream", f"chat=http://127.0.0.1:{free_port()}/v1")
     assert done.returncode == 1
     verdict, detail = verdicts(done.stdout)["chat"]
@@ -186,7 +186,7 @@ def test_what_is_shown_is_the_effective_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_a_bad_configuration_is_told_line_by_line(tmp_path: Path, command: str) -> None:
+def test_a_bad_configuration_is_reported_line_by_line(tmp_path: Path, command: str) -> None:
     (tmp_path / "dragoman.toml").write_text("[server]\nprot = 1\nhost = 2", encoding="utf-8")
     done = run(tmp_path, command)
     assert (done.returncode, done.stdout) == (2, "")
@@ -197,7 +197,7 @@ def test_a_bad_configuration_is_told_line_by_line(tmp_path: Path, command: str) 
 
 
 @pytest.mark.parametrize("command", [("check", "--offline"), ("serve",)])
-def test_a_key_that_is_not_there_is_told_before_anything_starts(
+def test_a_key_that_is_not_there_is_reported_before_anything_starts(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     (tmp_path / "dragoman.toml").write_text(
@@ -285,7 +285,7 @@ def bare(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", [("serve",), ("check",)])
-def test_a_missing_extra_is_told_with_the_remedy(bare: Path, command: tuple[str, ...]) -> None:
+def test_a_missing_extra_is_reported_with_the_remedy(bare: Path, command: tuple[str, ...]) -> None:
     done = run_bare(bare, *command)
     assert done.returncode == 2
     assert done.stderr.startswith("dragoman: the gateway needs ")
@@ -328,7 +328,7 @@ def test_a_store_that_is_off_is_not_tried(tmp_path: Path) -> None:
     assert not any(line.startswith("store ") for line in done.stdout.splitlines())
 
 
-def test_a_store_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_an_unusable_store_is_reported(tmp_path: Path) -> None:
     done = run(tmp_path, "check", DRAGOMAN_STORE_URL="mysql://x", DRAGOMAN_STORE_TTL="0")
     assert done.returncode == 2
     assert "store.url: expected memory:, sqlite:" in done.stderr

@@ -1,4 +1,4 @@
-"""What a ChatGPT Codex backend says of its limits, and what it sent: seen from outside."""
+"""The rate limits that a ChatGPT Codex backend reports, and the dump of its answers, as clients and operators see them."""
 
 import json
 import subprocess
@@ -75,7 +75,7 @@ def test_limits_reach_the_client_the_page_and_the_metrics(
 
 
 @doors
-def test_limits_of_a_refusal_are_told_too(door: str, tmp_path: Path) -> None:
+def test_limits_of_a_refusal_are_reported_too(door: str, tmp_path: Path) -> None:
     error = {"type": "usage_limit_reached", "message": "The usage limit has been reached"}
     used_up = {**LIMITS, "x-codex-primary-used-percent": "100"}
     with backend_stage(tmp_path, [json_reply({"error": error}, 429, headers=used_up)]) as stage:
@@ -88,7 +88,7 @@ def test_limits_of_a_refusal_are_told_too(door: str, tmp_path: Path) -> None:
 
 @doors
 @pytest.mark.parametrize("place", ["before", "within"])
-def test_limits_told_inside_the_stream_are_shown(door: str, place: str, tmp_path: Path) -> None:
+def test_limits_reported_inside_the_stream_are_shown(door: str, place: str, tmp_path: Path) -> None:
     report = {
         "type": "codex.rate_limits",
         "rate_limits": {

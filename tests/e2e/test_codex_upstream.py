@@ -101,7 +101,7 @@ def test_tool_with_the_name_of_a_builtin_comes_back_under_its_own(tmp_path: Path
         assert [each.name for each in talk.ask("stream").calls] == ["exec_command"]
 
 
-def test_failure_before_the_first_word_is_tried_again_and_told_with_a_status(
+def test_failure_before_the_first_word_is_tried_again_and_reported_with_a_status(
     tmp_path: Path,
 ) -> None:
     error = {"message": "upstream is on fire", "codexErrorInfo": "internalServerError"}
@@ -141,7 +141,7 @@ def ready(gateway: RunningGateway) -> tuple[int, Json]:
     return response.status_code, response.json()
 
 
-def test_readiness_tells_of_a_child_that_does_not_live(tmp_path: Path) -> None:
+def test_readiness_reports_a_dead_child(tmp_path: Path) -> None:
     upstream = app_server(tmp_path, [], {"exit_on": {"initialize": 3}})
     with gateway_of(tmp_path, upstream) as gateway:
         wait_until(lambda: ready(gateway)[0] == 503)
@@ -173,7 +173,7 @@ def test_child_is_started_with_the_gateway_and_ends_with_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("command", ["serve", "check"])
-def test_missing_program_is_told_with_the_way_to_install_it(
+def test_missing_program_is_reported_with_the_way_to_install_it(
     command: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -174,7 +174,7 @@ def test_a_person_is_asked_once_and_shown_all_of_it(place: Place, command: str) 
     code, shown = place.at_a_terminal(None, *COMMANDS[command])
     assert "[y/N]" not in shown
     assert code == 1
-    # What one command was told holds for all, until the file changes.
+    # The answer to one command holds for all, until the file changes.
     assert place.run("check").returncode == 1
     place.config.write_text(
         place.config.read_text(encoding="utf-8").replace("touch started", "touch other"),

@@ -161,7 +161,7 @@ def test_a_bomb_is_too_large(stage: Stage, door: str, encoding: str) -> None:
 
 
 @doors
-def test_an_unknown_encoding_is_told(stage: Stage, door: str) -> None:
+def test_an_unknown_encoding_is_reported(stage: Stage, door: str) -> None:
     response = ask(stage.url, door, b"x", {"content-encoding": "lzma"})
     assert response.status_code == 415
     assert "lzma" in error_in(door, response)["message"]
@@ -215,7 +215,7 @@ def test_what_is_no_request_is_a_bad_request(stage: Stage, door: str, body: byte
 
 
 @doors
-def test_one_stream_too_many_is_told_when_to_come_back(door: str) -> None:
+def test_one_stream_too_many_gets_a_retry_after(door: str) -> None:
     server = ServerSettings(shutdown_grace=0.3, max_streams=1)
     with running_stage(server=server) as stage:
         rest = threading.Event()

@@ -1,6 +1,6 @@
 """Every kind of answer through every pair of door and upstream, in every mode of the real SDKs.
 
-Both ends are looked at: what the SDK assembled, and what the upstream received for it.
+The tests check both ends: what the SDK assembled, and what the upstream received.
 """
 
 import json
@@ -83,7 +83,7 @@ FINISHES = {
     "stop": {"chat": "stop", "responses": "completed", "messages": "end_turn"},
     "calls": {"chat": "tool_calls", "responses": "completed", "messages": "tool_use"},
     "length": {"chat": "length", "responses": "max_output_tokens", "messages": "max_tokens"},
-    # OpenAI tells a refusal by the kind of its text, Anthropic by the end of the answer.
+    # OpenAI marks a refusal by the kind of its text, Anthropic by the stop reason.
     "refusal": {"chat": "stop", "responses": "completed", "messages": "refusal"},
     "stopped by refusal": {
         "chat": "content_filter",

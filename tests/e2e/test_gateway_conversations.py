@@ -152,7 +152,7 @@ def test_tool_names_beyond_the_limits_come_back_as_they_were(
     stage: Stage, door: str, dialect: str, mode: str
 ) -> None:
     offered = [Offered(name, SCHEMA) for name in (LONG_NAME, "files.read", "files_read")]
-    # The upstream calls by the names it was told, so the first request tells the script what to answer.
+    # The upstream calls tools by the names in its request, so the script takes the name from the first request.
     scene = stage.scene(dialect, Answer((Said(("hm",)),)))
     asking = conversation(door, stage.url, scene.model, tools=offered)
     asking.say("hi")

@@ -187,7 +187,7 @@ def test_a_schema_for_the_answer_reaches_the_upstream_and_the_answer_is_parsed(
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["body", "stream"])
 @dialects
-def test_a_client_that_offers_functions_is_told_function_calls(
+def test_a_client_that_offers_functions_gets_function_calls(
     stage: Stage, dialect: str, is_stream: bool
 ) -> None:
     call = Tool("call_1", "get_weather", ('{"city":', '"Paris"}'))

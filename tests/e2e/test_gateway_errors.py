@@ -112,7 +112,7 @@ def test_an_error_status_is_the_sdks_own_exception(
 )
 @dialects
 @doors
-def test_an_error_that_is_not_the_vendors_own_is_told_all_the_same(
+def test_an_error_that_is_not_the_vendors_own_is_reported_all_the_same(
     stage: Stage, door: str, dialect: str, status: int, body: bytes
 ) -> None:
     reply = ScriptedReply(status=status, content_type="text/html", body=body)
@@ -291,7 +291,7 @@ def test_the_stream_helpers_notice_a_stream_that_breaks(
     asking = conversation(door, stage.url, scene.model, tools=(WEATHER,))
     asking.say("hi")
     if door == "responses":
-        # This helper tells of the failure as an event, and has no final response.
+        # This helper reports the failure as an event, and has no final response.
         with openai_client(stage.url).responses.stream(model=scene.model, input="hi") as stream:
             assert [event.type for event in stream][-1] == "response.failed"
             with pytest.raises(RuntimeError):

@@ -53,7 +53,7 @@ def text_of(door: str, told: bytes) -> str:
 @pytest.mark.parametrize("texts", [FEW, MANY, LONG], ids=["few", "many", "long"])
 @pytest.mark.parametrize("dialect", DOORS)
 @pytest.mark.parametrize("door", DOORS)
-def test_what_comes_together_is_told_whole_and_in_order(
+def test_what_comes_together_is_sent_whole_and_in_order(
     stage: Stage, door: str, dialect: str, texts: tuple[str, ...], way: str
 ) -> None:
     told = stream(dialect, Answer((Said(texts),)))

@@ -69,7 +69,7 @@ def test_codex_speaks_openai_json_where_asked_for(tmp_path: Path, streamed: bool
     assert "<use_tool>" not in got.text
 
 
-def test_the_blocks_and_text_results_of_a_client_are_told_to_codex_as_calls_and_results(
+def test_the_blocks_and_text_results_of_a_client_reach_codex_as_calls_and_results(
     tmp_path: Path,
 ) -> None:
     with codex(tmp_path, LOOK, DONE) as gateway:

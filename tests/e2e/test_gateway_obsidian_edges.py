@@ -1,4 +1,4 @@
-"""The Obsidian contract at its edges: who decides the mode, what a cut does, clients of different ages, what is told of it."""
+"""The Obsidian contract at its edges: who decides the mode, what a cut does, old and new clients, logs and metrics."""
 
 import json
 import logging

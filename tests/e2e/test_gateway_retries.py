@@ -150,7 +150,7 @@ def test_retry_after_is_waited_for(stage: Stage, door: str) -> None:
 
 
 @doors
-def test_a_long_retry_after_is_told_and_not_waited_for(stage: Stage, door: str) -> None:
+def test_a_long_retry_after_is_reported_and_not_waited_for(stage: Stage, door: str) -> None:
     scene = stage.scene("chat", failing("chat", 429, retry_after="60"), ANSWER)
     asking = conversation(door, stage.url, scene.model)
     asking.say("hi")
@@ -207,7 +207,7 @@ def test_each_upstream_is_asked_for_its_own_model_and_the_client_sees_its_own(
 
 
 @doors
-def test_the_last_upstreams_error_is_what_the_client_is_told(stage: Stage, door: str) -> None:
+def test_the_client_gets_the_last_upstreams_error(stage: Stage, door: str) -> None:
     scene = stage.scene(
         "chat", failing("chat", 401), failing("messages", 404), route="chat-then-messages"
     )

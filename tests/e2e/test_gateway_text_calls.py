@@ -98,7 +98,7 @@ def every_mode() -> list[tuple[str, str]]:
     return [(door, mode) for door in DOORS for mode in MODES[door]]
 
 
-def test_every_format_of_the_scanner_is_told_here() -> None:
+def test_every_format_of_the_scanner_is_tried_here() -> None:
     assert set(FORMS) == set(CALL_FORMATS)
 
 
@@ -316,7 +316,7 @@ def test_a_structured_call_ends_the_search_for_written_ones(stage: Stage, door: 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("mode", ["create", "stream"])
 @pytest.mark.parametrize("door", DOORS)
-def test_a_call_that_is_written_and_structured_is_told_once(
+def test_a_call_that_is_written_and_structured_is_sent_once(
     stage: Stage, door: str, mode: str, dialect: str
 ) -> None:
     """A server whose parser leaves the markup in the text."""

@@ -126,7 +126,7 @@ def test_every_piece_arrives_before_the_next_is_sent(stage: Stage, door: str, di
 
 @dialects
 @doors
-def test_of_interleaved_calls_the_first_is_told_as_it_comes_and_the_other_after_it(
+def test_of_interleaved_calls_the_first_is_sent_as_it_comes_and_the_other_after_it(
     stage: Stage, door: str, dialect: str
 ) -> None:
     marks = ("a-one", "b-one", "a-two", "b-two")

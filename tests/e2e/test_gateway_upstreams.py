@@ -1,4 +1,4 @@
-"""Upstreams with habits, and what an operator may say of them: streams for bodies, silence, headers, losses, limits."""
+"""Irregular upstreams, and the settings for them: streams for bodies, silence, headers, losses, limits."""
 
 import json
 import logging
@@ -257,7 +257,7 @@ def anthropic_limits() -> dict[str, str]:
 @pytest.mark.parametrize("status", [200, 429])
 @dialects
 @doors
-def test_rate_limits_are_told_in_the_words_of_the_clients_vendor(
+def test_rate_limits_are_reported_in_the_words_of_the_clients_vendor(
     stage: Stage, door: str, dialect: str, status: int
 ) -> None:
     sent = anthropic_limits() if dialect == "messages" else OPENAI_LIMITS

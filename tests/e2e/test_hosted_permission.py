@@ -59,7 +59,7 @@ def stage(records: Path) -> Iterator[Stage]:
 
 
 def outcome(scene: Scene) -> list[str]:
-    """What the model was told of its calls."""
+    """Return the results of its calls that the model got."""
     return [result.text for result in last_heard(scene).results]
 
 

@@ -37,7 +37,7 @@ def created(stage: Stage, scene: Scene, **more: Any) -> Any:
 
 
 def spoken_turns(scene: Scene) -> list[tuple[str, str]]:
-    """What the upstream heard last, in short."""
+    """Return a summary of the upstream's last request."""
     told: list[tuple[str, str]] = []
     for turn in last_heard(scene).turns:
         if isinstance(turn, Spoken):

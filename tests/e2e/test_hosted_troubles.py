@@ -125,7 +125,7 @@ def test_what_the_model_says_goes_on_while_a_tool_runs(
     wait_until((records / f"cancelled-{name}").exists)
 
 
-def test_two_calls_that_run_at_once_are_both_told_open(stage: Stage) -> None:
+def test_two_calls_that_run_at_once_are_both_shown_open(stage: Stage) -> None:
     scene = stage.scene("responses", Answer((echo("one"), said("Hm."), add(1, 2))))
     scene.parts.append(answers(said("Done.")))
     check_responses(raw_stream(stage, "responses", scene))
@@ -142,7 +142,7 @@ def second_turns() -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", second_turns())
 @pytest.mark.parametrize("door", DOORS)
-def test_an_upstream_that_fails_later_is_told_in_the_stream(
+def test_an_upstream_that_fails_later_is_a_failure_in_the_stream(
     stage: Stage, door: str, how: str
 ) -> None:
     failing: ScriptedReply = second_turns()[how]
@@ -155,7 +155,7 @@ def test_an_upstream_that_fails_later_is_told_in_the_stream(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_an_upstream_that_fails_later_is_an_error_where_nothing_was_told(
+def test_an_upstream_that_fails_later_is_an_error_where_nothing_was_sent(
     stage: Stage, door: str
 ) -> None:
     scene = stage.scene("chat", answers(said("One."), echo("x")), second_turns()["error"])
@@ -223,7 +223,7 @@ def test_time_that_is_up_ends_an_answer_and_its_tools(records: Path) -> None:
             wait_until((records / f"cancelled-timed-{door}").exists)
 
 
-def test_a_gateway_that_stops_tells_the_client_and_ends_its_tools(records: Path) -> None:
+def test_a_stopping_gateway_sends_a_failure_and_ends_its_tools(records: Path) -> None:
     with hosting_stage(workshop(records)) as stage:
         scene = stage.scene("chat", slow("stopped"))
         body = plain_body("messages", scene.model, stream=True)

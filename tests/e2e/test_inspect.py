@@ -106,7 +106,7 @@ def test_deltas_are_counted_as_they_came() -> None:
         assert [call["deltas"] for call in findings(sample)[1]["calls"]] == deltas
 
 
-def test_text_reasoning_and_usage_are_told() -> None:
+def test_text_reasoning_and_usage_are_reported() -> None:
     found = findings("messages/parallel.sse")[1]
     assert found["text"] == "I'll check the weather and the time in Paris."
     assert found["reasoning"] == "The user wants weather and time. Two calls."
@@ -194,7 +194,7 @@ def test_custom_calls_keep_their_text() -> None:
     assert call["arguments"].startswith("*** Begin Patch\n")
 
 
-def test_several_choices_are_told_apart() -> None:
+def test_several_choices_are_distinguished() -> None:
     code, found = findings("chat/two_choices.sse")
     assert code == 0
     assert [choice["finish"] for choice in found["choices"]] == ["stop", "tool_calls"]
@@ -266,7 +266,7 @@ def test_an_answer_can_be_written_in_any_dialect(sample: str, target: str) -> No
 
 @pytest.mark.parametrize("target", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
-def test_a_cut_stream_is_translated_to_a_failure_and_told_on_stderr(
+def test_a_cut_stream_is_translated_to_a_failure_and_reported_on_stderr(
     dialect: str, target: str
 ) -> None:
     done = inspect(f"{dialect}/cut.sse", "--to", target)
@@ -399,7 +399,7 @@ def test_without_rich_a_terminal_gets_the_plain_screen(tmp_path: Path) -> None:
     assert "only 1 of 2 calls may be run." in shown
 
 
-def test_a_terminal_without_a_file_is_told_what_to_give() -> None:
+def test_a_terminal_without_a_file_gets_a_usage_hint() -> None:
     code, shown = on_terminal("inspect", variables={})
     assert code == 2
     assert "expected a FILE, or a recording piped in" in shown

@@ -305,7 +305,7 @@ def test_every_event_is_forwarded_when_it_comes_and_not_later(way: str) -> None:
         gates[1].set()
         response = client.getresponse()
         assert b"message_start" in _read_to(response, b"Let me ")
-        # The request declares no tools, so the call's name may still grow: it is told with the first argument.
+        # The request declares no tools, so the call's name may still grow: it is emitted with the first argument.
         gates[3].set()
         for gate, piece in ((gates[2], b"look."), (gates[4], b"city"), (gates[5], b"Paris")):
             gate.set()

@@ -37,7 +37,7 @@ def test_without_a_key_it_reads_what_it_is_asked_for_and_quotes_it(tmp_path: Pat
     assert "\x1b" not in done.stdout
 
 
-def test_file_that_is_not_there_is_told_to_the_model_and_ends_well(tmp_path: Path) -> None:
+def test_missing_file_is_reported_to_the_model_and_ends_well(tmp_path: Path) -> None:
     done = run_piped(tmp_path, "read missing.txt")
     assert done.returncode == 0
     assert "✗ read missing.txt" in done.stdout
@@ -54,7 +54,7 @@ def test_prompt_comes_from_a_pipe(tmp_path: Path, arguments: tuple[str, ...]) ->
     assert spoken(upstream.requests[0]) == [("user", "How are you?")]
 
 
-def test_event_lines_tell_everything_in_order_and_nothing_else(tmp_path: Path) -> None:
+def test_event_lines_have_everything_in_order_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the content", encoding="utf-8")
     script = [call("read", {"path": "a.txt"}), answer("It says so.")]
     with ScriptedUpstream.in_thread(script) as upstream:
@@ -153,7 +153,7 @@ def test_what_cannot_be_started_says_why_in_one_line(
     assert len(written.err.splitlines()) == 1
 
 
-def test_upstream_is_the_one_whose_key_is_in_the_environment_and_its_refusal_is_told(
+def test_upstream_is_the_one_whose_key_is_in_the_environment_and_its_refusal_is_reported(
     tmp_path: Path,
 ) -> None:
     refusal = json_reply({"error": {"message": "no such key", "type": "invalid"}}, 401)

@@ -27,7 +27,7 @@ def options(upstream: ScriptedUpstream) -> tuple[str, ...]:
 
 
 def workshop_in(folder: Path) -> str:
-    """The command of the server; a copy, so that its processes can be told from others'."""
+    """Return the command of the server; a copy, so that its processes can be distinguished from others."""
     copy = folder / "workshop.py"
     copy.write_bytes(WORKSHOP.read_bytes())
     return shlex.join((sys.executable, str(copy)))
@@ -132,7 +132,7 @@ def test_policy_allows_and_denies_without_asking(tmp_path: Path) -> None:
     assert "denied" in json.dumps(messages(upstream.requests[2])[-1])
 
 
-def test_rule_that_names_no_tool_is_told(tmp_path: Path) -> None:
+def test_rule_that_names_no_tool_is_reported(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('deny = ["mail__*"]\n', encoding="utf-8")
     done = run_piped(tmp_path, "hello", "--policy", "policy.toml")
     assert done.returncode == 0

@@ -90,7 +90,7 @@ def test_several_workers_share_one_address_and_one_set_of_metrics(tmp_path: Path
         assert process.returncode == 0
 
 
-def test_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+def test_port_that_is_taken_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What signals do to a gateway that is streaming: nothing is cut without a word, in one process and in several."""
+"""Signals to a gateway that is streaming: every stream ends with its end or a failure, in one process and in several."""
 
 import os
 import signal

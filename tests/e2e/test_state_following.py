@@ -1,4 +1,4 @@
-"""A response that still runs, followed by another reader: what was told so far, and then what comes."""
+"""A second reader follows a running response: it gets what was sent so far, and then what comes."""
 
 import json
 import threading
@@ -70,7 +70,7 @@ def held(
 
 
 @dialects
-def test_a_follower_hears_what_was_told_and_then_what_comes(stage: Stage, dialect: str) -> None:
+def test_a_follower_gets_what_was_sent_and_then_what_comes(stage: Stage, dialect: str) -> None:
     with held(stage, dialect) as (first, response_id, gate):
         path = f"{stage.url}/v1/responses/{response_id}?stream=true"
         with following(path) as whole, following(f"{path}&starting_after=1") as later:
@@ -78,7 +78,7 @@ def test_a_follower_hears_what_was_told_and_then_what_comes(stage: Stage, dialec
             readers = [Reader(each.iter_lines()) for each in (whole, later)]
             readers[0].until(3)
             readers[1].until(1)
-            # The response is still running: both were told of what there is.
+            # The response is still running: both readers have everything so far.
             assert first.thread.is_alive()
             assert all(reader.thread.is_alive() for reader in readers)
             gate.set()
@@ -102,7 +102,7 @@ def test_the_sdk_follows_a_response_that_runs(stage: Stage) -> None:
         assert [event.sequence_number for event in rest] == list(range(2, len(first.rest())))
 
 
-def test_a_follower_of_a_response_that_is_cancelled_is_told(stage: Stage) -> None:
+def test_a_follower_of_a_cancelled_response_gets_the_failure(stage: Stage) -> None:
     with held(stage, "chat") as (first, response_id, _):
         path = f"{stage.url}/v1/responses/{response_id}"
         with following(f"{path}?stream=true") as response:
@@ -123,7 +123,7 @@ def test_a_follower_that_leaves_disturbs_nobody(stage: Stage) -> None:
         assert first.rest()[-1]["type"] == "response.completed"
 
 
-def test_a_follower_that_half_closes_is_told_the_rest(stage: Stage) -> None:
+def test_a_follower_that_half_closes_gets_the_rest(stage: Stage) -> None:
     with held(stage, "chat") as (first, response_id, gate), wire(stage.gateway) as client:
         client.send(
             f"GET /v1/responses/{response_id}?stream=true HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()

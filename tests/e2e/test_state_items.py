@@ -1,4 +1,4 @@
-"""Items that a request only refers to: found among what was stored, for every upstream; and what is not found is told."""
+"""Items that a request only refers to come from the store, for every upstream; a missing item is an error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -145,7 +145,7 @@ def test_an_item_that_nobody_knows_may_be_known_to_an_upstream_with_responses(st
     assert b"msg_theirs" in scene.requests[0].body
 
 
-def test_what_one_key_was_told_another_cannot_refer_to(stage: Stage) -> None:
+def test_items_of_one_key_are_unknown_to_another(stage: Stage) -> None:
     scene = stage.scene("chat", DONE, DONE)
     first = respond(stage, model=scene.model, input="hi")
     with pytest.raises(openai.NotFoundError):

@@ -106,7 +106,7 @@ def test_a_response_is_cancelled_on_another_node(nodes: list[Served]) -> None:
     assert json.loads(nodes[1].ask(path)[1])["status"] == "cancelled"
 
 
-def test_a_response_that_runs_on_another_node_is_told_when_it_is_over(nodes: list[Served]) -> None:
+def test_a_response_of_another_node_is_sent_when_it_is_over(nodes: list[Served]) -> None:
     told: list[Any] = []
 
     def read() -> None:

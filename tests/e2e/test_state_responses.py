@@ -1,4 +1,4 @@
-"""Conversations that the gateway keeps: the openai SDK sends what is new, and every upstream hears all of it."""
+"""Conversations that the gateway stores: the openai SDK sends only new items, and every upstream gets the whole conversation."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 
 def respond(url: str, *, stream: bool = False, **given: Any) -> Any:
-    """The response, however it is told."""
+    """Return the response, from a stream or a body."""
     answer = openai_client(url).responses.create(stream=stream, **given)
     if not stream:
         return answer
@@ -84,7 +84,7 @@ def test_a_conversation_goes_on_by_the_id_of_its_last_response(
 
 @streams
 @dialects
-def test_a_stored_response_is_what_was_told(stage: Stage, dialect: str, stream: bool) -> None:
+def test_a_stored_response_is_what_was_sent(stage: Stage, dialect: str, stream: bool) -> None:
     scene = stage.scene(dialect, CALLING)
     client = openai_client(stage.url)
     told = respond(stage.url, model=scene.model, tools=TOOLS, input="hi", stream=stream)
@@ -93,7 +93,7 @@ def test_a_stored_response_is_what_was_told(stage: Stage, dialect: str, stream: 
 
 @pytest.mark.parametrize("answer", [CALLING, LONG], ids=["short", "long"])
 @dialects
-def test_a_stored_stream_is_told_again_byte_for_byte(
+def test_a_stored_stream_is_replayed_byte_for_byte(
     stage: Stage, dialect: str, answer: Answer
 ) -> None:
     scene = stage.scene(dialect, answer)
@@ -113,7 +113,7 @@ def test_a_stored_stream_is_told_again_byte_for_byte(
     assert nothing.content == b""
 
 
-def test_a_body_is_told_as_the_stream_it_would_have_been(stage: Stage) -> None:
+def test_a_stored_body_is_replayed_as_a_stream(stage: Stage) -> None:
     scene = stage.scene("chat", CALLING)
     told = respond(stage.url, model=scene.model, tools=TOOLS, input="hi")
     events = list(openai_client(stage.url).responses.retrieve(told.id, stream=True))
@@ -219,7 +219,7 @@ def test_what_one_key_stored_another_does_not_find(stage: Stage) -> None:
         ("GET", "/v1/responses/resp_1/submit_tool_outputs", "POST"),
     ],
 )
-def test_a_method_that_is_not_taken_is_told(
+def test_an_unsupported_method_is_refused(
     stage: Stage, method: str, path: str, allowed: str
 ) -> None:
     answer = fetch(method, stage.url + path)

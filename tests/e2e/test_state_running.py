@@ -1,4 +1,4 @@
-"""Responses while they run, and when the store is not there: seen, cancelled, left alone; never told and not stored."""
+"""Responses while they run, and without a working store: seen, cancelled, abandoned; never completed without being stored."""
 
 import json
 import threading
@@ -90,7 +90,7 @@ def test_a_response_that_runs_is_seen_and_not_continued(stage: Stage) -> None:
     assert fetch("GET", path).json()["status"] == "completed"
 
 
-def test_a_response_that_is_cancelled_ends_and_its_client_is_told(stage: Stage) -> None:
+def test_a_cancelled_response_ends_and_its_client_gets_the_failure(stage: Stage) -> None:
     event = threading.Event()
     scene = stage.scene("chat", held("chat", DONE, event))
     with running(stage, plain_body("responses", scene.model)) as (told, path):
@@ -154,7 +154,7 @@ def test_pings_of_the_required_action_profile_are_counted(stage: Stage) -> None:
     ]
     assert "ping" in [each["type"] for each in events]
     assert [each["sequence_number"] for each in events] == list(range(len(events)))
-    # Told again, the stream is without them: they kept a connection open that is gone.
+    # The replayed stream is without keep-alives: they kept the first connection open.
     path = f"{stage.url}/v1/responses/{events[0]['response']['id']}?stream=true"
     again = fetch("GET", path).content
     assert b"ping" not in again
@@ -214,7 +214,7 @@ def test_what_does_not_need_the_store_goes_on_without_it(bereft: Stage) -> None:
     assert 'outcome="error"' in metrics
 
 
-def test_what_is_too_large_for_the_store_is_not_told_as_stored() -> None:
+def test_response_too_large_for_the_store_is_not_reported_as_stored() -> None:
     with running_stage(store=StoreSettings(url="memory:", max_record_bytes=100)) as stage:
         scene = stage.scene("chat", DONE, DONE)
         body = plain_body("responses", scene.model)

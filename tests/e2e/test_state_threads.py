@@ -45,7 +45,7 @@ def get_weather(city: str) -> str:
 
 
 def heard_threads(scene: Scene) -> list[Any]:
-    """What the upstream was told of threads: nothing, whatever it is."""
+    """Return the `thread` field of each request that the upstream got; always None."""
     return [json.loads(request.body).get("thread") for request in scene.requests]
 
 

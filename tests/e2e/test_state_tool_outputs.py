@@ -1,4 +1,4 @@
-"""`submit_tool_outputs` continues a response, once; and the `required_action` profile tells its client to do so."""
+"""`submit_tool_outputs` continues a response, once; the `required_action` profile asks its client for the outputs."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def events_of(content: bytes) -> list[Json]:
 
 
 def create(stage: Stage, model: str, headers: Json | None = None, **more: Any) -> Json:
-    """A response, however it is told."""
+    """Return a response, from a stream or a body."""
     body = {"model": model, "input": "How is the weather?", "tools": TOOLS, **more}
     answer = ask(stage.url, "responses", body, headers)
     assert answer.status_code == 200, answer.content

@@ -28,7 +28,7 @@ def ask(client: http.client.HTTPConnection, body: dict[str, object] | None = Non
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_m148_compressed_stream_of_an_upstream_is_read_and_told_plainly(
+def test_m148_compressed_stream_of_an_upstream_is_read_and_sent_plainly(
     dialect: str, encoding: str
 ) -> None:
     plain = stream(dialect, ANSWER)
@@ -96,7 +96,7 @@ def test_m152_m153_client_that_leaves_before_the_first_chunk_cancels_the_upstrea
 
 
 @pytest.mark.parametrize("door", DIALECTS)
-def test_codex_is_told_of_a_full_context_in_the_stream_and_of_a_long_wait_as_an_error(
+def test_codex_gets_a_full_context_in_the_stream_and_a_long_wait_as_an_error(
     door: str,
 ) -> None:
     full = {"error": {"message": "too long", "code": "context_length_exceeded", "type": "x"}}

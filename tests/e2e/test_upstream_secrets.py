@@ -1,6 +1,6 @@
-"""What the gateway sends an upstream to be let in does not come back to clients in the upstream's errors, nor into the log.
+"""Credentials that the gateway sends to an upstream reach neither clients, in the upstream's errors, nor the log.
 
-The client never sees where an upstream is either. Keys that the client brought itself are its own.
+Nor does the client see the upstream's address. Keys that the client sent itself may come back to it.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Defects of other gateways with calls that a model writes as text, each by the number it has in the museum."""
+"""Defects of other gateways with calls that a model writes as text, each by its number in the collection of defects."""
 
 from collections.abc import Iterator
 

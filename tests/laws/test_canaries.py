@@ -1,8 +1,8 @@
-"""A law: what stands in a place for secrets is in no output, whatever it looks like and whoever would have quoted it.
+"""A law: the value of a secret setting is in no output, whatever it looks like and whichever program quotes it.
 
-A configuration holds a word of its own in every such place, and everything that it names quotes all it was given: the
-upstream in its errors, the programs on their standard error. The words look like no secret. Then everything is looked at
-that a person or a client can read.
+A configuration has a distinct word in every secret setting, and everything that it names quotes all it was given: the
+upstream in its errors, the programs on their standard error. The words look like no secret. Then the test searches
+everything that a person or a client can read.
 """
 
 import json
@@ -32,7 +32,7 @@ PATHS = {
     "count": "/v1/messages/count_tokens",
 }
 PAGES = ("/healthz", "/readyz", "/metrics", "/v1/models", "/v1/limits")
-# Says all it was given on its standard error, and ends.
+# Prints all it was given on its standard error, and ends.
 TELLTALE = "import os, sys; print(sys.argv, dict(os.environ), file=sys.stderr); sys.exit(3)"
 
 
@@ -56,7 +56,7 @@ def echo() -> Iterator[tuple[str, list[str]]]:
 
 
 class Canaries:
-    """Words that nothing else says: twenty letters, which look like no key."""
+    """Return words that occur nowhere else: twenty letters, which do not look like a key."""
 
     def __init__(self) -> None:
         self.words: dict[str, str] = {}
@@ -172,7 +172,7 @@ class Setting:
         return done.stdout + done.stderr
 
     def serve(self, log_format: str) -> dict[str, str]:
-        """What a gateway says, and what its clients and its dump are told."""
+        """Return the gateway's output, its answers to clients, and its dump."""
         port = free_port()
         log = self.folder / f"{log_format}.log"
         outputs: dict[str, str] = {}
@@ -261,7 +261,7 @@ def test_no_value_of_a_secret_place_is_in_any_output(
     leaks = there.new.leaks(outputs)
     print(f"{len(there.new.words)} canaries x {len(outputs)} outputs, {len(leaks)} leaks")
     assert leaks == []
-    # It was all sent, and quoted: the outputs had something to leak.
+    # All words were sent and quoted: the outputs could have leaked them.
     sent = "\n".join(heard)
     for place in ("api_key_env", "header", "authorization", "query", "mcp header", "headers_from", "mcp path"):  # fmt: skip
         assert there.new.words[place] in sent, place

@@ -1,7 +1,7 @@
 """A connection to the gateway, whatever is sent on it and however it is cut into reads.
 
-Each request that is well formed reaches whoever serves it, with its own headers and all of its body, in order; each gets one
-answer, and none has another's words in it. What is malformed ends the connection after the answers that are due.
+Each well-formed request reaches the server, with its own headers and its whole body, in order; each gets one answer, and no
+answer contains bytes of another. A malformed request ends the connection after the pending answers.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def make_request(chance: random.Random, number: int) -> Sent:
 
 
 class Connection:
-    """One connection to a gateway whose doors only say what they heard."""
+    """One connection to a gateway whose doors only echo their requests."""
 
     def __init__(self, chance: random.Random) -> None:
         self.heard: list[tuple[bytes, bytes]] = []

@@ -37,8 +37,8 @@ Read = tuple[list[Event], list[Problem]]
 def spoilt(dialect: str) -> list[bytes]:
     """The stream, and many that are like it but for some places.
 
-    None has a CR: what comes together with one is read field by field, and so is told of fields that a delta has
-    for the first time. None has blank lines to spare: they are passed on or not.
+    No stream has a CR: frames that come together with one are read field by field, which also reports unknown fields of a
+    delta. No stream has extra blank lines, which may or may not be passed on.
     """
     data = b"".join(dialect_stream(dialect, STORY))
     rng = random.Random(7)

@@ -1,4 +1,4 @@
-"""Whole runs over any answers and any tools: what the observer is told is in order, and nothing is left open."""
+"""Whole runs over any answers and any tools: the observer's events are in order, and nothing is left open."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ MAX_PAUSES = 6
 
 
 class Moody(Acting):
-    """A tool that takes as many steps, and ends as well or badly, as it is told."""
+    """A tool that takes a given number of steps and then succeeds or fails as scripted."""
 
     def __init__(self, name: str, moods: Sequence[tuple[int, str]], *, is_parallel: bool) -> None:
         super().__init__(self._act, name, is_parallel=is_parallel)
@@ -59,7 +59,7 @@ class Moody(Acting):
         return text_output(invocation.call.call_id)
 
     def _check(self) -> None:
-        """Whoever runs alone does."""
+        """An exclusive tool runs alone."""
         for other in (*self.others, self):
             if not (self.offer.is_parallel and other.offer.is_parallel):
                 assert other.running == 0
@@ -102,7 +102,7 @@ _END = answer_text()[-2:]
 
 @law
 @given(scripts(), moods, moods, st.none() | st.integers(0, 60))
-def test_run_is_told_in_order_and_leaves_nothing_open(
+def test_run_is_emitted_in_order_and_leaves_nothing_open(
     script: list[list[Step]],
     read: list[tuple[int, str]],
     write: list[tuple[int, str]],

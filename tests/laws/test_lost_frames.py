@@ -120,7 +120,7 @@ def with_text_calls(dialect: str, name: str) -> Stream:
 
 
 def leaves_no_trace(stream: Stream, damage: Damage) -> bool:
-    """Whether a frame has gone of which nothing on the wire tells, and which said something of a call."""
+    """Whether a frame of a call is missing and nothing on the wire shows it."""
     if damage.kind != "drop":
         return False
     payload = payload_of(frames_of(stream.data)[damage.frame])

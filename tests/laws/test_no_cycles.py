@@ -1,6 +1,6 @@
-"""What read and wrote an answer goes with the last who knows it: nothing is left for the garbage collector.
+"""Decoders and encoders are freed by reference counts: an answer leaves no cycles for the garbage collector.
 
-A thousand answers a second that wait for it hold megabytes, and what they held is cold when it is used again.
+A thousand answers a second that wait for the collector hold megabytes, which are cold in the cache when they are reused.
 """
 
 import pytest

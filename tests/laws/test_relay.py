@@ -58,7 +58,7 @@ def test_stream_of_a_vendor_passes_byte_for_byte(dialect: str, name: str) -> Non
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_case_of_the_corpus_passes_or_is_told_anew(case: Case) -> None:
+def test_case_of_the_corpus_passes_or_is_encoded_again(case: Case) -> None:
     told: set[bytes] = set()
     for reads in cuts(case.stream).values():
         machine = relay(case.dialect, case.context)

@@ -1,4 +1,4 @@
-"""A relay that looks for calls in the text: what holds none passes byte for byte, what holds one is told as translated.
+"""A relay that scans text for calls: an answer without calls passes byte for byte, one with a call comes out as translated.
 
 Frames wait while their text may still become a call, and no longer.
 """
@@ -179,7 +179,7 @@ def test_text_without_a_call_passes_byte_for_byte_however_it_is_cut(
 
 @QUICK
 @given(st.sampled_from(DIALECTS), TEXTS, st.sampled_from(BLOCKS), TEXTS, st.integers(0, 2**32))
-def test_text_with_a_call_is_told_as_the_translating_path_tells_it(
+def test_text_with_a_call_is_emitted_as_on_the_translating_path(
     dialect: str, before: str, block: str, after: str, seed: int
 ) -> None:
     rng = random.Random(seed)

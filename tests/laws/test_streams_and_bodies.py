@@ -85,9 +85,7 @@ def test_stream_and_body_fail_alike(dialect: str, told: tuple[Event, ...]) -> No
     assert streamed is not None
     assert whole is not None
     assert whole.message == streamed.message
-    if (
-        sent.code is None
-    ):  # a code that nobody knows hides the kind, which a body's HTTP status tells
+    if sent.code is None:  # an unknown code hides the kind, which the HTTP status of a body shows
         assert whole.kind == streamed.kind
 
 

@@ -1,7 +1,7 @@
 """The laws of calls written as text, for every format: whatever is written is found, however the text is cut.
 
-P1 the same is found whatever the cuts; P2 text is conserved; P3 what is held may still become a call; P4 arguments are
-one JSON object, told append-only; P5 work is linear, counted in characters looked at; P6 nothing raises.
+P1 the cuts do not change what is found; P2 text is conserved; P3 only text that may still become a call is held; P4
+arguments are one JSON object, emitted append-only; P5 work is linear, counted in characters read; P6 nothing raises.
 """
 
 import json
@@ -172,8 +172,8 @@ def test_held_text_is_a_possible_opener_or_a_block(form: TextFormat) -> None:
 
 
 @every_format
-def test_what_is_not_markup_is_told_in_order(form: TextFormat) -> None:
-    """Between two calls, before the first and behind the last, the text is told to the letter."""
+def test_what_is_not_markup_is_emitted_in_order(form: TextFormat) -> None:
+    """Between two calls, before the first and after the last, the text is emitted unchanged."""
     if "harmony" in form.name:
         return  # its marks are taken out of the text without a call
     for chance, text in texts_of(form, COUNT):
@@ -209,7 +209,7 @@ def test_a_text_that_was_cut_off_has_only_calls_that_it_has_whole(
 
 
 @every_format
-def test_streamed_arguments_are_those_told_whole(form: TextFormat) -> None:
+def test_streamed_arguments_equal_the_whole_arguments(form: TextFormat) -> None:
     pattern = BY_NAME[form.name]
     streaming = replace(pattern, stream_args=True)
     for chance, text in texts_of(form, COUNT):

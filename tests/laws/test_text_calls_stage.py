@@ -74,7 +74,7 @@ def test_answer_without_markup_is_the_same_answer(told: tuple[Event, ...]) -> No
 
 @QUICK
 @given(st.data())
-def test_calls_in_text_are_told_as_calls_however_the_text_is_cut(data: st.DataObject) -> None:
+def test_calls_in_text_become_calls_however_the_text_is_cut(data: st.DataObject) -> None:
     text = f"Well.\n{CALLS}"
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=12)))
     bounds = [0, *cuts, len(text)]
@@ -92,7 +92,7 @@ def test_calls_in_text_are_told_as_calls_however_the_text_is_cut(data: st.DataOb
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-def test_events_that_come_together_are_told_as_one_by_one(form: TextFormat) -> None:
+def test_events_that_come_together_give_the_same_as_one_by_one(form: TextFormat) -> None:
     """However many events a read brings, and whatever passes unseen."""
     for chance, text in texts_of(form, 4):
         pieces = cut(f"Some words. {text} and some more. " * 2, chance)

@@ -1,4 +1,4 @@
-"""Scanning costs what the text is long, holds no more than it must, and leaves prose alone."""
+"""The cost of scanning is linear in the text; the scanner holds no more than it must, and passes prose at once."""
 
 import time
 
@@ -41,7 +41,7 @@ def test_a_megabyte_of_near_openers_passes_unchanged(size: int) -> None:
     assert run.examined <= 12 * len(text)
 
 
-def test_prose_is_told_without_delay() -> None:
+def test_prose_is_emitted_without_delay() -> None:
     """Only a suffix that may still become an opener is held, and what follows an opener only to its confirmation."""
     finder = Finder(Openers(AUTO, OFFERS), OFFERS)
     longest = 0

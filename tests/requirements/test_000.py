@@ -146,7 +146,7 @@ def test_other_parts_open_no_call(kind: str) -> None:
 
 @pytest.mark.requirement("S000-07", "S000-23")
 @pytest.mark.parametrize("kind", FUNCTION_LIKE)
-def test_finished_item_tells_the_calls_in_its_content(kind: str) -> None:
+def test_finished_item_reports_the_calls_in_its_content(kind: str) -> None:
     parts: list[Payload] = [
         {"type": kind, "id": "call_1", "name": "f", "arguments": '{"a":1}'},
         {"type": kind, "call_id": "call_2", "tool_name": "g", "arguments": "{}"},
@@ -189,7 +189,7 @@ def test_piece_for_an_unannounced_item_waits_for_its_name() -> None:
         [arguments_done(name="f", call_id="c", arguments='{"a":1}')],
     ],
 )
-def test_call_is_built_from_whatever_told_of_it(events: list[Payload]) -> None:
+def test_call_is_built_from_whichever_events_describe_it(events: list[Payload]) -> None:
     assert found(*events) == [("c", "f", '{"a":1}')]
 
 

@@ -167,7 +167,7 @@ def test_failed_response_is_an_error_with_its_words() -> None:
 
 
 @pytest.mark.requirement("S002-06")
-def test_usage_of_the_completion_is_told_per_turn_and_in_total() -> None:
+def test_usage_of_the_completion_is_reported_per_turn_and_in_total() -> None:
     usage = {
         "input_tokens": 10,
         "input_tokens_details": {"cached_tokens": 4},
@@ -373,7 +373,7 @@ def test_results_go_back_by_call_id_in_the_order_of_the_calls() -> None:
 
 
 @pytest.mark.requirement("S002-22")
-def test_rate_limits_are_told_with_the_turn() -> None:
+def test_rate_limits_are_reported_with_the_turn() -> None:
     limits = Limits(windows=(LimitWindow(name="primary", used_percent=40.0),))
     _, notes = played(Script([Started(), LimitsReported(limits), *ending()]))
     assert notes.of(TurnEnded)[0].limits == limits

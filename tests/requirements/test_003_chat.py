@@ -123,7 +123,7 @@ CALL: Payload = {"id": "call_1", "type": "function", "function": {"name": "f", "
 
 
 @pytest.mark.requirement("S003-11")
-def test_call_is_told_as_soon_as_its_name_is_known() -> None:
+def test_call_is_emitted_as_soon_as_its_name_is_known() -> None:
     translator = StreamTranslator("responses", "chat")
     assert tool_deltas(translator.feed(as_sse(RESPONSES_CALL[:1]))) == []
     (opening,) = tool_deltas(translator.feed(as_sse(RESPONSES_CALL[1:2])))

@@ -1,9 +1,9 @@
-"""A stand-in for `codex app-server`: a program that speaks its protocol from a script, and misbehaves where told to.
+"""A stand-in for `codex app-server`: a program that speaks its protocol from a script, and misbehaves where scripted.
 
     settings = app_server(tmp_path, [[text("Let me look."), call("call_1", "get", '{"x": 1}')], [text("Done.")]])
 
 A thread plays the responses in order, and begins after those whose calls have results in the injected history, as a
-model without memory would. Every message it gets is written down: `heard(tmp_path)`.
+model without memory would. It logs every message it gets: `heard(tmp_path)`.
 """
 
 import json
@@ -52,7 +52,7 @@ def app_server(
     behaviour: `garbage` (lines printed first), `mute` (methods that get no answer), `refuse` (method: [code, message]),
     `exit_on` (method: exit code; `exit_once` if only the first child does), `flood` (bytes on standard error),
     `stubborn` (does not end with its input), `grandchild` (starts a process that would outlive it), `config` (what
-    config/read tells), `ask` (requests of its own before the first item), `limits`, `error` (the turn fails with it),
+    config/read returns), `ask` (requests of its own before the first item), `limits`, `error` (the turn fails with it),
     `retry` (it begins the first response anew), `silent` (nothing after turn/start), `late_call` (calls are asked for
     after the response is over), `never_complete` (the response has no end), `complete_held`, `complete_on_steer` (the turn ends while
     calls wait), `slow` (seconds before each item), `slow_answers` (method: seconds before its answer), `own_tools` (names of tools

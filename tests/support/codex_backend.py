@@ -1,4 +1,4 @@
-"""The ChatGPT Codex backend as people have met it, and a gateway in front of it."""
+"""A stand-in for the ChatGPT Codex backend as observed, and a gateway in front of it."""
 
 import json
 from collections.abc import Callable, Generator, Sequence
@@ -28,7 +28,7 @@ ACCEPTED = frozenset(
 
 
 def refusal(request: ReceivedRequest) -> ScriptedReply | None:
-    """What it answers to a request that is not to its taste, in its own words."""
+    """Return the backend's refusal of a request, in its own words; None if it accepts the request."""
     body: dict[str, Any] = json.loads(request.body)
     complaints = [f"Unsupported parameter: {name}" for name in body if name not in ACCEPTED]
     if body.get("stream") is not True:
@@ -50,7 +50,7 @@ def bare_stream(data: bytes, **headers: str) -> ScriptedReply:
 
 
 def odd_stream(answer: Answer) -> bytes:
-    """The answer as this backend tells it: arguments in `.done` alone, and nothing in the last event's `output`."""
+    """Return the answer as this backend streams it: arguments in `.done` only, and an empty `output` in the last event."""
     told: list[bytes] = []
     for frame in stream("responses", answer).split(b"\n\n")[:-1]:
         event: dict[str, Any] = json.loads(frame.partition(b"data: ")[2])
@@ -90,7 +90,7 @@ def backend_stage(
     settings: Settings | None = None,
     **more: Any,
 ) -> Generator[BackendStage]:
-    """A gateway whose only upstream is a backend that answers with these, one by one, what is to its taste."""
+    """Yield a gateway whose only upstream is a backend that gives these answers, one by one, to requests it accepts."""
     auth_file = folder / "auth.json"
     if login != b"":
         auth_file.write_bytes(login or chatgpt_login())

@@ -1,7 +1,7 @@
 """The corpus as values: `tests/corpus/<dialect>/<case>/` and `tests/corpus/{requests,bodies,roundtrips}/<case>/`.
 
 A stream case has `meta.toml` (title, origin, what is expected) and `stream.sse`; a body case `body.json`; where both
-stand they tell the same answer. `events.jsonl` is the decoded stream, accepted once by a person and compared whole ever
+exist they hold the same answer. `events.jsonl` is the decoded stream, accepted once by a person and compared whole ever
 after (`python -m corpus_cases accept` rewrites it). Corpus bytes are never reformatted.
 """
 

@@ -1,4 +1,4 @@
-"""Models and tools for tests of the engine: real ones, that do as their script says, with gates instead of sleeps.
+"""Scripted models and tools for tests of the engine, with gates instead of sleeps.
 
 Script    answers in order, each a list of steps: events to yield, or something to do in between
 Acting    a tool that runs a function; Gated, a tool that says it has begun and waits to be let go
@@ -186,7 +186,7 @@ class Gated(Acting):
 
 
 class Notes:
-    """An observer that keeps what it is told, and can be waited on."""
+    """An observer that records its events, and lets a test wait for one."""
 
     def __init__(self) -> None:
         self.events: list[EngineEvent] = []

@@ -1,4 +1,4 @@
-"""What is left for the garbage collector: objects in cycles, which nobody frees when the last who knows them goes."""
+"""Finds objects in reference cycles, which only the garbage collector frees."""
 
 import gc
 from collections import Counter

@@ -1,7 +1,7 @@
-"""What an upstream heard, read from its JSON by hand: the vendors' documented shapes and rules, none of our decoders.
+"""Reads the requests that an upstream got, by the vendors' documented shapes and rules, without the gateway's decoders.
 
-`hear` fails on what a vendor would answer with 400: calls without results, results without calls, wrong types, roles out
-of order. What it returns is the same vocabulary for all three dialects.
+`hear` fails where a vendor would answer 400: calls without results, results without calls, wrong types, roles out of
+order. It returns the same types for all three dialects.
 """
 
 import json

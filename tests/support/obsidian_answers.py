@@ -1,4 +1,4 @@
-"""Answers for tests of the Obsidian contract: told as events, cut as one likes, and folded again."""
+"""Answers for tests of the Obsidian contract: as events, cut in any way, and folded again."""
 
 from collections.abc import Iterable, Sequence
 from random import Random

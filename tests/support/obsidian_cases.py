@@ -1,6 +1,6 @@
-"""What the Obsidian contract is tried on: five answers, under every setting, and what a client is to get of each.
+"""The test cases of the Obsidian contract: five answers under every setting, and what the client must get.
 
-`told` says it by hand, setting by setting; it shares nothing with the code that does it.
+`told` lists the expected results by hand, setting by setting; it shares nothing with the code under test.
 """
 
 import json
@@ -147,7 +147,7 @@ def told(flag: str, case: str) -> Told:
 
 
 def reply_of(case: str, request: ReceivedRequest) -> ScriptedReply | None:
-    """The upstream's answer where it is not told as the others are; None where it is."""
+    """Return the upstream's answer where it differs from the common form; None where it does not."""
     if case != "cut":
         return None
     dialect, answer = CASES[case]

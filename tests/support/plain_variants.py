@@ -1,4 +1,4 @@
-"""Answers as nearly all are, and what they become with one member changed; and how to work without the short ways."""
+"""Ordinary answers, variants of them with one member changed, and a way to switch off the typed fast paths."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Ports that nobody else comes upon."""
+"""Free ports for the servers of tests."""
 
 import secrets
 import socket
@@ -7,11 +7,11 @@ from contextlib import suppress
 __all__ = ("free_port",)
 
 _PORTS = range(20_000, 32_000)
-"""Below those that systems give to servers which name none, and to connections: tests that run beside have plenty of both."""
+"""Below the ephemeral ports, which systems give to connections and to servers on port 0: parallel tests use many of both."""
 
 
 def free_port() -> int:
-    """A port of this machine on which nobody listens, now or later, but for whoever asked."""
+    """Return a random free port of this machine, one that no other test is likely to take."""
     while True:
         port = secrets.choice(_PORTS)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):

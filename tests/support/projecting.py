@@ -112,7 +112,7 @@ class Projection:
 
 @dataclass
 class Story:
-    """One part: its value, and what its deltas told of it besides."""
+    """One part: its value, and what its deltas say beyond the value."""
 
     value: Part
     thoughts: list[ReasoningDelta] = field(default_factory=list[ReasoningDelta])
@@ -120,7 +120,7 @@ class Story:
 
 
 class Answer:
-    """A whole answer as its events told it. `stories` has the parts of each choice in order."""
+    """A whole answer, from its events. `stories` has the parts of each choice in order."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         told = tuple(events)
@@ -240,7 +240,7 @@ def _settle_error(error: ErrorInfo | None) -> ErrorInfo | None:
 
 
 def failed(outcome: Outcome) -> Outcome:
-    """What a failed stream tells: what it is, its parts, its error."""
+    """Return the contents of a failed stream: its header, its parts, its error."""
     return Outcome(
         response_id=outcome.response_id,
         model=outcome.model,

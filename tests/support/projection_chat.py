@@ -73,7 +73,7 @@ def settle_chat(outcome: Outcome) -> Outcome:
         for choice in outcome.choices
     )
     outcome = replace(outcome, choices=choices)
-    # What follows a finish may still come, so a stream that fails has told no finish.
+    # More may follow a finish, so a stream that fails has sent no finish.
     return settle(failed(outcome) if outcome.error is not None else outcome)
 
 

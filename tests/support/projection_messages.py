@@ -144,7 +144,7 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
         part = _part(story, book)
         if story.has_output and isinstance(part, Call):
             book.note("provider_output")
-        # Nothing is told after a call that was cut, until it is known how the answer ends.
+        # Nothing is sent after a call that was cut, until it is known how the answer ends.
         if part is not None and not (is_cut and has_failed):
             parts.append(part)
         is_cut = is_cut or _is_cut(story.value)

@@ -40,7 +40,7 @@ _REQUIRED: Mapping[str, bytes] = {
     "container_id": b'""',
     "server_label": b'"mcp"',
 }
-# the one thing that pauses an answer here, told exactly
+# the only reason to pause an answer here, encoded exactly
 _PAUSED: Mapping[str, bytes] = {"incomplete_details": b'{"reason":"steered"}'}
 _CODES: dict[ErrorKind, str] = {
     "invalid_request": "invalid_prompt",
@@ -132,7 +132,7 @@ def _settled(part: Part) -> Part:
 
 
 def _unfinished(part: Part) -> Part:
-    """What a failed stream has told of a part that had not ended: seals and fields come with the end."""
+    """Return what a failed stream has sent of a part that had not ended: seals and fields come with the end."""
     match part:
         case Text() | Refusal() if part.status == "incomplete":
             return replace(part, extra=None, logprobs=part.logprobs if part.text else None)
@@ -188,7 +188,7 @@ def _choice(choice: Choice, stories: Sequence[Story], book: Book, *, has_failed:
         if story.has_output:
             book.note("tool_output")
         if choice.finish is None and isinstance(part, Call) and part.status == "incomplete":
-            # Nothing is told after a call that was cut, until it is known how the answer ends.
+            # Nothing is sent after a call that was cut, until it is known how the answer ends.
             break
     finish = choice.finish
     if not has_failed:

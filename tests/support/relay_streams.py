@@ -1,8 +1,8 @@
 """One answer as each vendor streams it, and every deviation that was tried on real clients.
 
-The answer: a text, then one call of `get_weather`. A deviation changes its payloads, or their bytes. `HARMLESS` ones were
-fine with every client and pass as they are; `HARMFUL` ones broke somebody and must be put right; `STRAYS` put a frame
-in that must go.
+The answer: a text, then one call of `get_weather`. A deviation changes its payloads, or their bytes. `HARMLESS` deviations
+break no client and pass unchanged; `HARMFUL` ones break some client and must be corrected; `STRAYS` insert a frame that
+the relay must drop.
 """
 
 import copy

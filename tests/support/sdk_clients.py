@@ -54,7 +54,7 @@ def anthropic_client(url: str, key: str = CLIENT_KEY) -> Any:
 
 
 class Unfinished(Exception):
-    """A Responses stream told that it failed: the SDK gives that as an event like any other."""
+    """A Responses stream reported a failure, which the SDK gives as an event like any other."""
 
 
 class Offered(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """A gateway between one scripted upstream that speaks every dialect and the SDKs: started once, used by many tests.
 
-Each test puts on a *scene*: the answers of an upstream under a model name that nobody else uses. What the upstream heard
-under that name is the scene's, so that tests need no server of their own.
+Each test makes a *scene*: the answers of an upstream under a model name that no other test uses. The requests under that
+name belong to the scene, so that tests need no server of their own.
 """
 
 import itertools

@@ -36,7 +36,7 @@ BOUND = 30.0
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that tests advance."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now

@@ -10,7 +10,7 @@ Each row has a text, the tools, and the calls and content that engine gives. A r
 Where that longer text holds a block that proved to be no call, the row is listed too, as `kept`.
 
 Rows on which the engines or their modes disagree about calls are left out. Rows recorded with `tool_choice: none` are
-read with calls taken out of the text and not told; rows without tools, or whose engine passes on names that were not
+read with calls taken out of the text and not emitted; rows without tools, or whose engine passes on names that were not
 offered, with every name allowed.
 """
 

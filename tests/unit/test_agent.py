@@ -217,7 +217,7 @@ def test_observer_hears_of_everything_and_settings_bound_it() -> None:
     assert {"TurnStarted", "CallStarted", "CallSettled", "TurnEnded", "RunEnded"} <= names
 
 
-def test_upstream_without_a_known_model_must_be_told_one() -> None:
+def test_upstream_without_a_known_model_must_be_given_one() -> None:
     async def enter() -> None:
         async with open_model(base_url="http://127.0.0.1:1/v1"):
             pass
@@ -232,7 +232,7 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
         open_model(base_url="nowhere")
 
 
-def test_limits_that_come_as_headers_are_told() -> None:
+def test_limits_that_come_as_headers_are_reported() -> None:
     heard: list[TurnEnded] = []
 
     async def hear(event: EngineEvent) -> None:

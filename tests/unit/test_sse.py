@@ -158,7 +158,7 @@ def test_the_fast_paths_read_a_frame_as_the_complete_rules_do(stream: bytes) -> 
         assert (frame.data, frame.invalid_utf8) == (slow.data, slow.invalid_utf8)
 
 
-def test_comments_joined_over_lines_are_told_apart_from_the_data() -> None:
+def test_comments_joined_over_lines_are_distinguished_from_the_data() -> None:
     (frame,) = frames_of([b": one\n:two\ndata: x\n\n"])
     assert (frame.comment, frame.data) == (b"one\ntwo", b"x")
 
@@ -502,7 +502,7 @@ def test_a_comment_is_only_a_comment(text: str) -> None:
         (b"data: " + b"a" * 20 + b"\n\n", None),
     ],
 )
-def test_a_read_that_is_one_line_and_its_end_is_told_from_others(
+def test_a_read_that_is_one_line_and_its_end_is_distinguished_from_others(
     data: bytes, expected: bytes | None
 ) -> None:
     parser = FrameParser(24)

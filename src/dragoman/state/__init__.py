@@ -1,9 +1,9 @@
-"""Stored responses: what a request continues, what is stored of an answer, and the endpoints that read it back.
+"""Stored responses: continuing them, storing answers, and the endpoints that read stored responses back.
 
-managed_store.py   the store of a gateway: opened, maintained, watched for problems
-continuation.py    what a request continues, put before what it says
-conversation.py    a conversation put together again from what is stored of it
-keeper.py          one answer on its way into the store
-escrow.py          the seals that a client cannot carry
+managed_store.py   the store of a gateway: opens it, maintains it, reports its problems
+continuation.py    finds the conversation that a request continues and prepends it
+conversation.py    rebuilds a conversation from the stored responses
+keeper.py          stores one answer while it is sent
+escrow.py          stores the seals that a client cannot send back
 endpoints.py       stored responses over HTTP
 """

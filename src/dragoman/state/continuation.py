@@ -1,13 +1,13 @@
-"""What a request continues: found in the store, and put before what the request says.
+"""Finds the stored conversation that a request continues, and prepends it to the request.
 
-    Responses   `previous_response_id`: a branch, as many as wanted; and `submit_tool_outputs`: by a claim, once
+    Responses   `previous_response_id`: a branch, any number; and `submit_tool_outputs`: by a claim, once
     Messages    `thread: create`, and `thread: continue`, by a claim
 
-The request is then whole, and goes to any upstream; only what was new in it is stored.
+The completed request can go to any upstream; only its new turns are stored.
 
-Items that a request only refers to (`item_reference`) are found in the store too. The AI SDK repeats what a response said
-in this way alone. Where we wrote the answer, the id of an item names the response it belongs to; where the upstream's ids
-passed through, the store knows it.
+Items that a request only refers to (`item_reference`) come from the store too; the AI SDK repeats the output of a response
+only this way. If the gateway wrote the answer, an item's id contains the id of its response; if the upstream's ids passed
+through, the store has noted the response of each item.
 
 Each refusal uses the words of its vendor.
 """
@@ -30,14 +30,14 @@ from dragoman.state.managed_store import ManagedStore
 from dragoman.store.records import Draft, Link
 
 MINTED: dict[Dialect, str] = {"responses": RESPONSE_PREFIX, "messages": "msg_dgm"}
-"""How the ids begin that are ours. No vendor's do: theirs go on with digits or other words."""
+"""The prefixes of the ids that the gateway makes. No vendor's ids begin so: digits or other words follow `resp_` and `msg_`."""
 
 
 _REFERENCE = "item_reference"
 
 
 class Missing(RequestRefused):
-    """A request names a response, an item or a thread that is not known."""
+    """A request names a response, an item or a thread that the store does not have."""
 
     kind = "not_found"
     status = 404
@@ -51,10 +51,10 @@ class Conflict(RequestRefused):
 
 
 class StorageCaller(Struct, frozen=True):
-    """Whose request it is, and how its answer is stored.
+    """Who sent a request, and how its answer is stored.
 
     number: for the id of the answer (`core.ids.number_of`). created: seconds since the epoch.
-    make_keeper: returns what stores the answer.
+    make_keeper: returns the keeper of the answer.
     """
 
     owner: str
@@ -64,12 +64,12 @@ class StorageCaller(Struct, frozen=True):
 
 
 class Continuation(Struct, frozen=True, kw_only=True):
-    """What a request continues.
+    """The conversation that a request continues.
 
-    request: the request with what went before it; None: the request stands as the client sent it.
-    keeper: what stores the answer; None: nothing does.
-    upstream: the upstream that gave the earlier response its id and so can be sent the request as it came; else empty.
-    missing: the ids of items that the request refers to and that are not known here.
+    request: the request with the conversation prepended; None if the client's request needs no change.
+    keeper: stores the answer; None if the answer is not stored.
+    upstream: the upstream that made the ids the request refers to, and so accepts the client's request unchanged; else empty.
+    missing: the ids of items that the request refers to and the store does not have.
     """
 
     request: Request | None = None
@@ -79,7 +79,7 @@ class Continuation(Struct, frozen=True, kw_only=True):
 
 
 def is_new(request: Request) -> bool:
-    """Whether a Responses request continues nothing and refers to nothing, as the first of every conversation."""
+    """Whether a Responses request continues nothing and refers to nothing, like the first of every conversation."""
     return (
         request.previous_id is None
         and (request.extra is None or "background" not in request.extra.fields)
@@ -93,7 +93,7 @@ def make_keeper(
     caller_of: Callable[[], StorageCaller],
     parent: str | None = None,
 ) -> Keeper | None:
-    """What stores the answer to a Responses request; None if nothing does, and then `caller_of` is not called."""
+    """Return the keeper for the answer to a Responses request; None, without calling `caller_of`, if it is not stored."""
     if not _is_kept(managed, request):
         return None
     caller = caller_of()
@@ -103,10 +103,10 @@ def make_keeper(
 async def find_continuation(
     managed: ManagedStore, door: Dialect, request: Request, caller: StorageCaller
 ) -> Continuation:
-    """What a request at a door continues, if it continues anything.
+    """Return the conversation that a request at a door continues, if any.
 
     Raises:
-        RequestRefused: it cannot be continued. StoreError: the store did not answer.
+        RequestRefused: the conversation cannot be continued. StoreError: the store did not answer.
     """
     if door == "messages":
         return await _continue_thread(managed, request, caller)
@@ -140,7 +140,7 @@ async def find_continuation(
 
 
 def _check_background(request: Request) -> None:
-    """Raises RequestRefused: a response of this gateway ends with its client."""
+    """Raises RequestRefused for `background: true`: a response of this gateway ends when its client leaves."""
     raw = None if request.extra is None else request.extra.fields.get("background")
     if raw is not None and bytes(raw).strip() == b"true":
         raise _background_refused()
@@ -149,11 +149,11 @@ def _check_background(request: Request) -> None:
 async def continue_submitted(
     managed: ManagedStore, response_id: str, body: bytes, caller: StorageCaller
 ) -> Continuation:
-    """The continuation of a response whose calls get their outputs.
+    """Return the continuation of a response by the outputs of its calls.
 
     Raises:
         StoreMissing: there is no such response.
-        RequestRefused: it runs, or was continued, or the outputs do not fit.
+        RequestRefused: the response runs, or was continued, or the outputs do not match its calls.
     """
     owner = caller.owner
     links = await _chain(managed, owner, response_id)
@@ -178,10 +178,10 @@ async def continue_submitted(
 
 
 def thread_of(request: Request) -> dict[str, object] | None:
-    """The `thread` of a Messages request; None if it has none.
+    """Return the `thread` of a Messages request; None if it has none.
 
     Raises:
-        RequestRefused: it is none that is known.
+        RequestRefused: the `thread` is invalid.
     """
     raw = None if request.extra is None else request.extra.fields.get("thread")
     if raw is None or bytes(raw).strip() == b"null":
@@ -228,7 +228,7 @@ async def _continue_thread(
 
 
 def _check_same(request: Request, settings: Request) -> None:
-    """Tools and system belong to the thread: they may be left out or repeated, not changed."""
+    """Raises RequestRefused if the request changes the thread's tools or system; it may omit or repeat them."""
     heads = tuple(turn for turn in request.turns if turn.head)
     changed = [
         name
@@ -247,12 +247,12 @@ def _check_same(request: Request, settings: Request) -> None:
 
 
 async def _known(managed: ManagedStore, owner: str, response_id: str) -> tuple[Link, ...]:
-    """The conversation up to a response; nothing if it is not ours."""
+    """Return the conversation up to a response; empty if the store does not have the response."""
     try:
         links = await _chain(managed, owner, response_id)
     except StoreMissing as error:
         if error.response_id not in (None, response_id):
-            # It is ours, and what it continued is gone: no upstream could make up for that.
+            # The store has the response but not its ancestor, so no upstream can have the whole conversation either.
             raise previous_missing(str(error.response_id)) from error
         return ()
     if links[-1].head.door != "responses":
@@ -275,7 +275,7 @@ async def _claim(
     caller: StorageCaller,
     refuse: Callable[[str, str], RequestRefused],
 ) -> Keeper:
-    """Take the right to continue, and begin the response that does."""
+    """Take the claim on the parent, and begin the response that continues it."""
     parent = draft.parent or ""
     result = await managed.call(
         "claim", lambda store: store.claim(draft.owner, parent, by=draft.id)
@@ -354,9 +354,9 @@ def _without_thread(request: Request) -> Request:
 
 
 class _Referred(Struct, frozen=True, kw_only=True):
-    """A request with the items it referred to.
+    """A request with its item references replaced by the items.
 
-    missing: the ids of those that are not known here. links: the responses that have the others.
+    missing: the ids of items that the store does not have. links: the responses that the other items belong to.
     """
 
     request: Request
@@ -365,7 +365,7 @@ class _Referred(Struct, frozen=True, kw_only=True):
 
 
 def references(request: Request) -> tuple[str, ...]:
-    """The ids of the items that a request refers to, each once."""
+    """Return the ids of the items that a request refers to, each once."""
     found = {
         part.item_id or ""
         for turn in request.turns
@@ -408,7 +408,7 @@ async def _link(managed: ManagedStore, owner: str, response_id: str) -> Link | N
 
 
 def _items(links: Iterable[Link]) -> dict[str, list[Part]]:
-    """The parts of each item. Those of a message share the id of theirs."""
+    """Return the parts of each item by its id. All parts of a message have the message's id."""
     items: dict[str, list[Part]] = {}
     for link in links:
         for part in link.parts or ():

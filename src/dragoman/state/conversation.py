@@ -1,4 +1,4 @@
-"""A conversation put together again from what is stored of it. Pure."""
+"""Rebuilds a conversation from its stored responses. Pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
@@ -9,7 +9,7 @@ from dragoman.model.parts import Extra
 from dragoman.model.request import Namespace, Request, Tool, Turn
 from dragoman.store.records import Link
 
-# What is said about one request and means nothing for the next.
+# Fields that apply to one request only; the next request does not inherit them.
 _OF_ONE_REQUEST = frozenset(("turns", "stream", "store", "previous_id", "include_usage", "extra"))
 _DEFAULTS = {
     field.name: field.default
@@ -19,10 +19,10 @@ _DEFAULTS = {
 
 
 def continued(chain: Sequence[Link], request: Request, *, inherits: bool = False) -> Request:
-    """The request with all that went before it, the oldest first: what an upstream without memory is sent.
+    """Return the request with all earlier turns prepended, oldest first, for an upstream that stores nothing.
 
-    `inherits`: where the request is silent, the settings of the last response count, instructions and tools included.
-    Otherwise only the turns go on, with the tools that were declared among them.
+    `inherits`: fields that the request leaves unset take the settings of the last response, including instructions and
+    tools. Otherwise only the turns carry over, with the tools that were declared among the turns.
     """
     asked = _overlay(settings_of(chain), request) if inherits and chain else request
     heads = [turn for turn in asked.turns if turn.head]
@@ -39,9 +39,9 @@ def continued(chain: Sequence[Link], request: Request, *, inherits: bool = False
 
 
 def settings_of(chain: Sequence[Link]) -> Request:
-    """What counted for the last response: its own settings over those of the responses that it inherits from.
+    """Return the settings of the last response, laid over those of the responses that it inherits from.
 
-    Of the turns only the head ones (instructions) are in it.
+    The result contains only the head turns (instructions), no others.
     """
     heirs = list(takewhile(lambda link: link.head.inherits, reversed(chain)))
     first = len(chain) - len(heirs) - 1
@@ -80,7 +80,7 @@ def _said(link: Link) -> Iterable[Turn]:
 def _declared(
     chain: Sequence[Link], asked: Request
 ) -> tuple[tuple[Tool, ...], tuple[Namespace, ...]]:
-    """What was declared inside the conversation and not again now; of the same name, the later one counts."""
+    """Tools and namespaces that earlier turns declared and `asked` does not repeat. A later declaration of a name wins."""
     tools = {
         (tool.name, tool.namespace): tool
         for link in chain

@@ -1,16 +1,16 @@
-"""Stored responses over HTTP: read, replayed, listed, cancelled, deleted. Each is a function from the store to an answer.
+"""Stored responses over HTTP: one function for each endpoint.
 
     GET    /v1/responses/{id}                the response; with `stream=true` its stream, from `starting_after` on
     GET    /v1/responses/{id}/input_items    the input of the response, in pages: all that the model saw
-    POST   /v1/responses/{id}/cancel         stops it
-    DELETE /v1/responses/{id}                removes it
+    POST   /v1/responses/{id}/cancel         stops the response
+    DELETE /v1/responses/{id}                removes the response
 
-`POST /v1/responses/{id}/submit_tool_outputs` is a conversation, and an exchange like any other.
+`POST /v1/responses/{id}/submit_tool_outputs` continues a conversation; the server handles it as an exchange.
 
-A replayed stream has the bytes that the first reader got. Events are counted by their `sequence_number`; comments and
-keep-alives, which kept that reader's connection open, are left out. The stream of a response that still runs is sent as
-it comes, on the node that runs it a moment after the first client got it; its end comes from the store, when it is there.
-On another node nothing is known before the end: the connection is kept open, and then everything is sent at once.
+A replayed stream has the bytes that the first client got. Events are counted by their `sequence_number`; comments and
+keep-alives, which only kept the first client's connection open, are left out. The node that runs a response sends its
+stream to followers as it comes, a moment after the first client got it; the end comes from the store, once it is stored.
+Another node knows nothing before the end: it keeps the connection open, and then sends everything at once.
 """
 
 import asyncio
@@ -44,19 +44,19 @@ _DIED = ErrorInfo(
 )
 
 
-# Items of a page, as OpenAI has them.
+# Items per page: OpenAI's limits.
 MAX_PAGE = 100
 DEFAULT_PAGE = 20
 
 POLL_SECONDS = 0.5
-"""How late a follower on another node hears of the end."""
+"""How often a follower on another node checks whether the response has ended."""
 
 KEEP_ALIVE_SECONDS = 10.0
-"""Without a word, proxies and clients take a connection for dead: the usual patience is a minute."""
+"""Proxies and clients drop a silent connection, usually after a minute."""
 
 
 def find_submitted(path: str) -> str | None:
-    """The response whose calls get their outputs by a POST to this path."""
+    """Return the id in a `submit_tool_outputs` path; None for other paths."""
     found = SUBMITTED.fullmatch(path)
     return None if found is None else found[1]
 
@@ -103,7 +103,7 @@ async def delete_response(managed: ManagedStore, owner: str, response_id: str) -
 
 
 async def cancel_response(managed: ManagedStore, owner: str, response_id: str) -> Response:
-    """The response as it is then: one that had ended stays as it was. Raises StoreMissing."""
+    """Cancel a response and return it; a response that has ended is returned unchanged. Raises StoreMissing."""
     running = await _settle(managed, owner, response_id)
     await managed.call("cancel", lambda store: store.cancel(owner, response_id))
     if running:
@@ -113,7 +113,7 @@ async def cancel_response(managed: ManagedStore, owner: str, response_id: str) -
 
 
 async def _settle(managed: ManagedStore, owner: str, response_id: str) -> bool:
-    """Whether it runs here; then it is in the store from now on."""
+    """Return whether the response runs on this node; if it does, store its beginning first."""
     running = managed.find((owner, response_id))
     if running is not None and not running.is_begun:
         await running.begin_now()
@@ -136,7 +136,7 @@ async def _read_stored(
 
 
 def _check_door(door: str, response_id: str) -> None:
-    """A message of a thread is kept in the same place, and is no response."""
+    """Raises StoreMissing for a message of a thread: the store has both kinds, these endpoints serve responses only."""
     if door != "responses":
         raise StoreMissing(
             f"expected a stored response, {response_id!r} is none", response_id=response_id
@@ -144,7 +144,7 @@ def _check_door(door: str, response_id: str) -> None:
 
 
 def _body(stored: Stored) -> bytes:
-    """The response object as it is by now: it may have been cancelled, continued, or left alone since it was stored."""
+    """Return the response object with its current status: it may have been cancelled, continued or abandoned since."""
     head = stored.head
     body = stored.body or _bare(stored)
     match head.status:
@@ -159,7 +159,7 @@ def _body(stored: Stored) -> bytes:
 
 
 def _bare(stored: Stored) -> bytes:
-    """The object of a response of which nothing was sent yet."""
+    """Return the response object of a response that has sent nothing yet."""
     head = stored.head
     fields: dict[str, object] = {
         "id": head.id,
@@ -176,7 +176,7 @@ def _bare(stored: Stored) -> bytes:
 
 
 def _stream(stored: Stored) -> bytes:
-    """The stream as it was sent, or as it would have been."""
+    """Return the stream as it was sent; for a response that was not streamed, encode one from its body."""
     if stored.stream is not None:
         return stored.stream
     encode = EncodeContext(response_id=stored.head.id, created=int(stored.head.created))
@@ -203,10 +203,10 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def page_of_items(links: Sequence[Link], query: Mapping[str, str]) -> bytes:
-    """A page of what stood before the answer of the last response. `query`: `limit`, `order`, `after`, `before`.
+    """Return a page of the input items of the last response. `query`: `limit`, `order`, `after`, `before`.
 
     Raises:
-        RequestRefused: the query makes no sense.
+        RequestRefused: the query has an invalid value.
     """
     *earlier, last = links
     turns = continued(earlier, last.request).turns
@@ -234,7 +234,7 @@ def page_of_items(links: Sequence[Link], query: Mapping[str, str]) -> bytes:
 
 
 def _place(ids: list[str], query: Mapping[str, str], name: str) -> int:
-    """Where the item stands that a cursor names; before all of them if there is no cursor."""
+    """Return the index of the item that a cursor names; -1 without a cursor."""
     cursor = query.get(name)
     if cursor is None:
         return -1
@@ -252,7 +252,7 @@ def _limit(text: str | None) -> int:
 
 
 async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIterator[bytes]:
-    """The events after a number of a response that runs."""
+    """Yield the events of a running response whose number is greater than `after`, until the response ends."""
     replay = Replay(after)
     spoke = time.monotonic()
     place = 0
@@ -278,20 +278,20 @@ async def follow(managed: ManagedStore, key: Key, after: int | None) -> AsyncIte
                 yield encode_comment("keep-alive")
             await asyncio.sleep(POLL_SECONDS)
     except StoreError:
-        return  # a stream without an end is heard as one that was cut
-    if stored.stream is None:  # it did not get to its end
+        return  # clients recognize a stream without a terminal event as cut
+    if stored.stream is None:  # the response did not reach its end
         yield failed_event(_body(stored), replay.last + 1)
     else:
         yield replay.rest(stored.stream)
 
 
 def replay(stream: bytes, after: int | None) -> bytes:
-    """The frames whose number is greater than `after`; all of them if that is None."""
+    """Return the frames whose number is greater than `after`; all frames if `after` is None."""
     return Replay(after).rest(stream)
 
 
 class Replay:
-    """The same of a stream that comes in pieces. `last`: the number of the last frame that was returned, or was not due."""
+    """`replay` for a stream that comes in pieces. `last`: the number of the last frame that was returned or skipped."""
 
     __slots__ = ("_parser", "last")
 
@@ -300,11 +300,11 @@ class Replay:
         self._parser = FrameParser()
 
     def feed(self, data: bytes) -> bytes:
-        """The frames that are due and whole by now."""
+        """Return the new frames that `data` completes."""
         return self._due(self._parser.feed(data)) if data else b""
 
     def rest(self, stream: bytes) -> bytes:
-        """Those of a whole stream that were not returned yet."""
+        """Return the frames of a whole stream that were not returned yet."""
         parser = FrameParser(max(len(stream), 1))
         return self._due([*parser.feed(stream), *parser.close()])
 

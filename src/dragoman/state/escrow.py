@@ -1,10 +1,11 @@
-"""What a client cannot carry, kept for it: the seals of reasoning, by the call that the reasoning led to.
+"""Stores the seals of reasoning for clients that cannot send them back, by the call that followed the reasoning.
 
-A Chat client has no field for a signature or for encrypted reasoning. Providers want them back with the call they stood
-before: without them a model has lost its thoughts, and Anthropic refuses to think on. So they are kept by call id, and
-put back when the client repeats that call; only to the provider family that made them.
+A Chat client has no field for a signature or for encrypted reasoning. Providers expect both back, in front of the call
+they preceded: without them the model loses its reasoning, and Anthropic refuses to continue thinking. So the gateway
+stores the seals by call id and restores them when the client repeats that call, only for the provider family that made
+them.
 
-A store that does not answer costs the seals, not the request: it goes on without them, as it would without a store.
+If the store does not answer, the request goes on without the seals, as it would without a store.
 """
 
 import asyncio
@@ -36,21 +37,21 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FAMILIES: Mapping[Dialect, Family] = {"messages": "anthropic", "responses": "openai"}
-"""The provider families by the dialect of an upstream. Chat servers have fields of their own, which clients carry."""
+"""The provider families by the dialect of an upstream. Chat servers use fields of their own, which clients send back."""
 
 PATIENCE = 2.0
-"""Seconds that a request waits for the escrow, which it could do without."""
+"""Seconds that a request waits for the escrow. The request can be sent without it."""
 
-# What a body has somewhere if it has a seal.
+# Every body with a seal contains one of these.
 _MARKS = (b'"signature"', b'"redacted_thinking"', b'"encrypted_content"')
 
 
 class Escrow:
-    """The seals of one answer. Stands where a `Keeper` does, for answers that are not kept whole."""
+    """Stores the seals of one answer. Takes the place of a `Keeper` for answers that are not stored whole."""
 
     __slots__ = ("_before", "_family", "_found", "_managed", "_owner")
 
-    problem = None  # what cannot be kept is missed later, if at all
+    problem = None  # seals that could not be stored do not fail this answer
 
     def __init__(self, managed: ManagedStore, owner: str, family: Family) -> None:
         self._managed = managed
@@ -60,13 +61,13 @@ class Escrow:
         self._found: dict[str, Escrowed] = {}
 
     def see(self, event: Event) -> tuple[Event]:
-        """An event of the answer, in the client's terms."""
+        """Note the seals of an event, which has the client's names and ids, and return the event unchanged."""
         if type(event) is PartEnded:
             self._note(event.value)
         return (event,)
 
     def see_body(self, dialect: Dialect, data: bytes) -> None:
-        """A whole answer, as the upstream sent it."""
+        """Note the seals of a whole answer, as the upstream sent it."""
         if any(mark in data for mark in _MARKS):
             codec = upstream_codec(dialect)
             outcome = codec.read_typed(data)
@@ -77,7 +78,7 @@ class Escrow:
                     self._note(part)
 
     def take(self, sent: bytes) -> None:
-        """The escrow needs no bytes."""
+        """Does nothing: the escrow needs no bytes."""
 
     async def end_stream(self, last: bytes) -> bytes:
         await self._keep()
@@ -88,7 +89,7 @@ class Escrow:
         return body
 
     def repeats(self, response_id: str) -> bool:
-        """No answer is found by its id here."""
+        """Always False: the escrow does not store answers by id."""
         del response_id
         return False
 
@@ -113,11 +114,11 @@ class Escrow:
             return True
 
         if not await _ask(self._managed, "put_seals", put):
-            logger.warning("the seals of %d calls could not be kept", len(found))
+            logger.warning("the seals of %d calls could not be stored", len(found))
 
 
 def seen_by(escrow: Escrow, change: Change | None) -> Change:
-    """The same change, whose outcome the escrow sees."""
+    """Return `change` with `escrow.see` applied to each event that it returns."""
     if change is None:
         return escrow.see
     return lambda event: chain.from_iterable(map(escrow.see, change(event)))
@@ -126,9 +127,9 @@ def seen_by(escrow: Escrow, change: Change | None) -> Change:
 async def restore(
     managed: ManagedStore, owner: str, family: Family, request: Request, size: int
 ) -> Request:
-    """The request with the seals that are kept for its calls; the very same if there are none.
+    """Return the request with the seals that are stored for its calls; the same object if there are none.
 
-    size: about how many bytes it takes.
+    size: the approximate size of the request in bytes.
     """
     calls = await offload(size, _keys_of, request)
     if not calls:
@@ -148,7 +149,7 @@ def _keys_of(request: Request) -> set[str]:
 
 
 async def _ask(managed: ManagedStore, name: str, work: Callable[[Store], Awaitable[T]]) -> T | None:
-    """What the store says; None if it does not, soon."""
+    """Return the store's answer; None if the store fails or does not answer within `PATIENCE`."""
     if not managed.is_worth_trying:
         return None
     try:
@@ -157,12 +158,12 @@ async def _ask(managed: ManagedStore, name: str, work: Callable[[Store], Awaitab
     except TimeoutError:
         managed.report_problem(StoreUnavailable(f"no answer within {PATIENCE:g} seconds"))
     except StoreError as error:
-        logger.debug("the escrow was not asked: %s", error.whole)
+        logger.debug("the escrow could not be used: %s", error.whole)
     return None
 
 
 def put_back(request: Request, kept: Mapping[str, Escrowed]) -> Request:
-    """The request with what was kept for its calls before them. Pure."""
+    """Return the request with the stored reasoning inserted before its calls, and their seals restored. Pure."""
     turns = tuple(
         _filled(turn, kept) if turn.role == "assistant" else turn for turn in request.turns
     )
@@ -173,8 +174,8 @@ def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
     if not any(isinstance(part, Call) and escrow_key(part) in kept for part in turn.parts):
         return turn
     if any(isinstance(part, Reasoning) and part.seals for part in turn.parts):
-        return turn  # it has them: what the gateway remembers of an answer is whole
-    # What the client still has of these thoughts is their text: said already, and without a seal no use.
+        return turn  # the turn has its seals already: it comes from a stored response, which is complete
+    # Without a seal, the reasoning that the client sends is only a copy of the stored text.
     parts = [part for part in turn.parts if not (isinstance(part, Reasoning) and not part.seals)]
     filled: list[Part] = []
     for part in parts:
@@ -183,7 +184,7 @@ def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
             filled.append(part)
             continue
         is_first = not any(isinstance(each, Call) for each in filled)
-        # The thoughts before the first call came before the words that came with it.
+        # The reasoning before the first call also preceded the text that came with the call.
         place = 0 if is_first else len(filled)
         filled[place:place] = escrowed.before
         filled.append(structs.replace(part, seals=(*part.seals, *_new(part, escrowed))))
@@ -191,10 +192,10 @@ def _filled(turn: Turn, kept: Mapping[str, Escrowed]) -> Turn:
 
 
 def escrow_key(call: Call) -> str:
-    """What a call is known by: its id, and what it says.
+    """Return the key that identifies a call: its id, and a digest of its name and input.
 
-    There are servers that count their calls from one in every answer: the thoughts before another call are not wanted. Clients
-    that parse a call need not keep the order of its members.
+    The id alone does not suffice: some servers number their calls from one in every answer, and the reasoning before a
+    different call must not be restored. The digest ignores the order of members, which clients that parse a call may change.
     """
     try:
         value: object = loads(call.input)

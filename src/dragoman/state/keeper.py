@@ -1,11 +1,11 @@
-"""One answer on its way into the store, while it is sent.
+"""Stores one answer while it is sent.
 
-    take(sent)* ─► end_stream(last)      a stream: stored before its last bytes leave
-    end_body(body)                       a body: stored before it leaves
-    close()                              whatever became of it
+    take(sent)* ─► end_stream(last)      a stream: stored before its last bytes are sent
+    end_body(body)                       a body: stored before it is sent
+    close()                              in every case
 
-A store that fails makes the response fail: a failure is sent in place of its end, or an error is raised where nothing was
-sent yet. A response that runs for a while is begun in the store, so that others see that it runs; one that continues
+If the store fails, the response fails: the client gets a failure in place of the end, or an error if nothing was sent
+yet. A response that runs for a while is begun in the store, so that others see that it runs; a response that continues
 another by a claim is begun before anything is sent.
 """
 
@@ -42,21 +42,21 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Of a stream that is stored to be replayed. Its events are some ten times what they say; beyond this only the answer is stored.
+# The largest stream that is stored for replay. Events take some ten times their text; of a larger stream only the body is stored.
 MAX_STREAM_BYTES = 64 * 1024 * 1024
 
 
 class RepeatedId(StoreConflict):
-    """An upstream has given the id of a stored response to another."""
+    """An upstream gave a new response the id of a stored one."""
 
 
 def cancelled_error() -> ErrorInfo:
-    """The failure that the client of a cancelled response gets."""
+    """Return the failure that the client of a cancelled response gets."""
     return ErrorInfo(kind="cancelled", message="the response was cancelled", code="cancelled")
 
 
 class Keeper:
-    """Stores one answer. `draft`: under the id that the answer has where we name it. `stop`: ends its exchange with this error."""
+    """Stores one answer. `draft.id` is the answer's id if the gateway chooses it. `stop` ends the exchange with an error."""
 
     __slots__ = (
         "_beginning",
@@ -87,34 +87,36 @@ class Keeper:
         self._draft = draft
         self._stop = stop
         self._notes = StoreNotes()
-        self._end: AnswerEnd | None = None  # once it was found
-        self._has_begun = False  # something was sent
+        self._end: AnswerEnd | None = None
+        self._has_begun = False  # whether anything was sent
         self._buffer = StreamBuffer()
-        # The stream of a message is never asked for.
+        # No endpoint returns the stream of a message.
         self._takes_more = draft.door == "responses"
-        self._shown: int | None = None  # of the buffer, from its end on
+        self._shown: int | None = (
+            None  # once the stream ends: how many bytes of the buffer precede its last bytes
+        )
         self._waiters: list[asyncio.Future[None]] = []
         self._beginning: asyncio.Task[None] | None = None
         self._is_over = False
-        self._is_tried = False  # to store its end
+        self._is_tried = False  # whether storing the end was tried
         self.is_ending = False
-        """Its end is being stored: whether it was cancelled before that, the store will say."""
+        """Whether the end is being stored; the result of that write says whether the response was cancelled before."""
         self.problem: ErrorInfo | None = None
-        """Why its client is sent a failure in place of the end."""
+        """Why the client gets a failure in place of the end."""
         self.is_begun = False
         self.since = 0.0
         self._upstream = ""
         self._family: Family | str = ""
 
     def expect(self, upstream: str, family: Family | str) -> StoreNotes:
-        """The answer of this upstream comes next. Returns where its writer is to note what is stored."""
+        """Prepare for the answer of this upstream. Returns the notes that the writer of the answer fills in."""
         self._upstream, self._family = upstream, family
         self._notes = StoreNotes()
         return self._notes
 
     @property
     def response_id(self) -> str:
-        """What the answer is called where we name it."""
+        """The answer's id if the gateway chooses it."""
         return self._draft.id
 
     @property
@@ -123,15 +125,15 @@ class Keeper:
 
     @property
     def names_itself(self) -> bool:
-        """Whether the answer must have our id: it was promised, or it names what it continues.
+        """Whether the answer must have the gateway's id: it continues a stored response, or is a message of a thread.
 
-        A thread begins with a message whose id is sent first of all, when nobody knows yet whether there was one before.
+        A message's id is sent first of all, before the gateway can know whether the store has a message with that id.
         """
         return self._draft.parent is not None or self._draft.door == "messages"
 
     @property
     def key(self) -> Key | None:
-        """None: it has no id yet, or nobody else may see it."""
+        """The key in the store; None while the answer has no id."""
         if self._draft.claims:
             return self._draft.owner, self._draft.id
         response_id = self._notes.response_id if self._has_begun else ""
@@ -148,7 +150,7 @@ class Keeper:
         self._managed.running.add(self)
 
     def take(self, sent: bytes) -> None:
-        """More of a stream has been sent."""
+        """Add bytes of the stream that were sent."""
         if not self._has_begun:
             self._has_begun = True
             self.since = time.monotonic()
@@ -159,12 +161,12 @@ class Keeper:
             self._wake()
 
     def sent_from(self, start: int) -> bytes:
-        """What was sent to the client, from a byte on; without the end, which is not sent before it is stored."""
+        """Return the bytes that were sent to the client, from `start` on, without the end, which must be stored first."""
         sent = self._buffer.read(start)
         return sent if self._shown is None else sent[: max(self._shown - start, 0)]
 
     def more(self) -> asyncio.Future[None]:
-        """Done when more was sent, or the exchange is over."""
+        """Return a future that is done when more was sent or the exchange is over."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         return waiter
@@ -176,9 +178,11 @@ class Keeper:
                 waiter.set_result(None)
 
     async def end_stream(self, last: bytes) -> bytes:
-        """Store the stream that ends with `last`. Returns what is to be sent: the same, or a failure in place of the end."""
+        """Store the stream that ends with `last`. Returns the bytes to send: `last`, or a failure in place of the end."""
         buffer = self._buffer
-        if self._shown is None:  # else it was stopped while it was stored, and ends once more
+        if (
+            self._shown is None
+        ):  # else the first call was stopped while storing, and this is the second
             self._shown = buffer.size
             if self._takes_more:
                 buffer.add_last(last)
@@ -197,7 +201,7 @@ class Keeper:
         return last
 
     async def _find_end(self) -> AnswerEnd | None:
-        """How the stream ended; None if it came to no end that can be stored."""
+        """Return how the stream ended; None if it has no end that can be stored."""
         notes = self._notes
         end = notes.end
         if end is None:
@@ -215,18 +219,18 @@ class Keeper:
         return structs.replace(end, open_calls=open_call_ids(self._notes.outcome()))
 
     def _fail(self, end: AnswerEnd, last: bytes, problem: ErrorInfo) -> bytes:
-        """What is sent in place of an end that is not stored."""
+        """Return the bytes to send in place of an end that was not stored."""
         self.problem = problem
-        if end.fail is None:  # a message that failed says so
+        if end.fail is None:  # the frames already end with a failure
             return last
         before, _, after = last.rpartition(end.frames)
         return before + end.fail(problem) + after
 
     async def end_body(self, body: bytes) -> bytes:
-        """Store a body that is about to be sent. The same, or with our id where the upstream's names another response.
+        """Store a body before it is sent. Returns the body, with the gateway's id if the upstream's id is already taken.
 
         Raises:
-            StoreError: it is not stored, and must not be sent.
+            StoreError: the body is not stored, and must not be sent.
         """
         end = self._notes.end
         if end is None and self._draft.door == "responses":
@@ -244,12 +248,14 @@ class Keeper:
 
     async def _store_body(self, end: AnswerEnd) -> None:
         if end.id != self._draft.id:
-            self.repeats(end.id)  # for the next: the store knows better
+            self.repeats(
+                end.id
+            )  # remembers the id for the next answer; for this one the store decides
         if await self._store(end, None):
             raise StoreConflict(cancelled_error().message)
 
     def close(self) -> None:
-        """The exchange is over. What was begun and never ended is cancelled; what was never sent is forgotten."""
+        """End the exchange. A response that was begun but did not end is cancelled, or deleted if nothing was sent."""
         self._managed.running.discard(self)
         self._wake()
         if not self._is_over and (self.is_begun or self._beginning is not None):
@@ -257,25 +263,25 @@ class Keeper:
             self._managed.spawn(self._abandon())
 
     async def give_up(self) -> None:
-        """Nothing was sent but an error that is about to be: what was claimed is free again before the client gets it."""
+        """Release the claim before an error is sent as the whole answer, so that the client can retry at once."""
         if self.is_begun and not self._has_begun and not self._is_over:
             self._is_over = True
             await self._abandon()
 
     def begin_soon(self) -> None:
-        """Begin it in the store soon, so that others see that it runs."""
+        """Start a task that begins the response in the store, so that others see that it runs."""
         if self._beginning is None and not self._is_over and self.key is not None:
             self._beginning = self._managed.spawn(self._begin())
 
     async def begin_now(self) -> None:
-        """The same, and wait for it."""
+        """Begin the response in the store and wait until it is stored."""
         self.begin_soon()
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
 
     def lose(self) -> None:
-        """It is running no more: cancelled or deleted, perhaps on another node."""
-        # One that is being stored runs no more as well, as soon as it is stored.
+        """Stop the exchange: the response was cancelled or deleted, perhaps on another node."""
+        # A response whose end is being stored also counts as no longer running, once the write is done.
         if not (self.is_ending or self._is_over):
             self._stop(cancelled_error())
 
@@ -284,12 +290,12 @@ class Keeper:
         opening = notes.opening
         body = responses.read_opening(notes.first_frame) if opening is None else opening()
         draft = structs.replace(self._draft, id=notes.response_id, body=body)
-        with suppress(StoreError):  # it is tried once more, with the end
+        with suppress(StoreError):  # storing the end tries again
             await self._managed.call("begin", lambda store: store.begin(draft))
             self.is_begun = True
 
     async def _store(self, end: AnswerEnd, stream: StreamBuffer | None) -> bool:
-        """Whether it has been cancelled meanwhile, and is not stored."""
+        """Store the end. Returns whether the response was cancelled meanwhile, and so not stored."""
         if self._beginning is not None:
             await asyncio.shield(self._beginning)
         ending = StoredEnd(
@@ -326,7 +332,7 @@ class Keeper:
         except StoreMissing:
             if not is_begun:
                 raise
-            # Its owner has deleted it: there is nothing to be kept.
+            # The owner has deleted the response meanwhile: nothing is stored.
         except StoreConflict:
             if self._draft.claims:
                 raise
@@ -334,19 +340,19 @@ class Keeper:
         return ending.status
 
     async def _meet(self, store: Store, draft: Draft, ending: StoredEnd) -> str:
-        """There is a response with this id. What a client got of it stays.
+        """Store the end where the store already has a response with this id. Content that a client got is not replaced.
 
         Raises:
-            RepeatedId: it is another one.
+            RepeatedId: the stored response is a different one.
         """
         (link,) = await store.chain(draft.owner, draft.id, depth=1)
         status = link.head.status
-        # The rehearsal, for one, gives the same answer to the same request, under the same id.
+        # For example the rehearsal: it gives the same answer to the same request, under the same id.
         is_same = (
             link.request == remove_credentials(draft.request) and link.head.parent == draft.parent
         )
         if status == "in_progress" and (is_same or link.head.created == draft.created):
-            # Another that will end alike, or this one: the store has begun it without saying so.
+            # A twin that will end alike, or this response itself: `begin` raised although the store had written it.
             return await store.finish(draft.owner, draft.id, ending)
         if is_same and status in ("failed", "cancelled"):
             with suppress(StoreMissing):
@@ -362,7 +368,7 @@ class Keeper:
         )
 
     def repeats(self, response_id: str) -> bool:
-        """Whether the upstream has just given the same id to the answer to another request."""
+        """Whether the upstream gave this id to the answer before, which was to a different request."""
         last = self._managed.last_named.get(self._upstream)
         self._managed.last_named[self._upstream] = (response_id, self._draft.request)
         if last is None or last[0] != response_id or last[1] == self._draft.request:
@@ -397,7 +403,7 @@ class Keeper:
 
 
 async def _is_stored(store: Store, key: Key, ending: StoredEnd) -> bool:
-    """Whether this very end is there: one that was stopped while it was stored may have been stored all the same."""
+    """Whether this end is stored: a write that was stopped may have happened all the same."""
     try:
         return (await store.read(*key)).body == ending.body
     except StoreMissing:
@@ -407,7 +413,7 @@ async def _is_stored(store: Store, key: Key, ending: StoredEnd) -> bool:
 def _with_items(
     store: Store, key: Key, items: tuple[str, ...], write: Awaitable[T]
 ) -> Awaitable[T]:
-    """`write`, and in one commit with it that items are found by their ids, where those do not say whose they are."""
+    """Return `write`, joined in one commit with the response of each item whose id does not name its response."""
     number = key[1].removeprefix(RESPONSE_PREFIX)
     foreign = [item_id for item_id in items if number not in item_id]
     return _together(store.put_items(*key, foreign), write) if foreign else write
@@ -423,7 +429,7 @@ async def _together(noting: Awaitable[None], write: Awaitable[T]) -> T:
 
 
 async def _forget(store: Store, key: Key) -> None:
-    """Remove a response that was begun and of which nothing was sent. Its claim is given back."""
+    """Remove a response that was begun and sent nothing, and release its claim."""
     await store.cancel(*key)
     await store.delete(*key)
 
@@ -435,7 +441,7 @@ def _unstored(error: StoreError) -> ErrorInfo:
 
 
 def _message_body(message_id: str, outcome: Outcome) -> bytes:
-    """The body of a streamed message; of one that failed, with what it said before."""
+    """Encode the body of a streamed message; a failed message keeps the parts it sent before the failure."""
     if outcome.error is not None or not outcome.completed:
         choices = tuple([structs.replace(choice, finish=None) for choice in outcome.choices])
         outcome = structs.replace(outcome, choices=choices, error=None, completed=True)

@@ -1,8 +1,8 @@
-"""The store of a gateway: opened when it is needed, maintained while it is open, and watched for problems.
+"""The store of a gateway: opens it on first use, maintains it while it is open, and reports its problems.
 
-A gateway goes on without its store: callers get the reason why it is not there, and the next call tries again. One task
-maintains the store: it begins the responses that have run for a while, renews the leases of all that run, and sweeps.
-Every worker process of every node may sweep: PostgreSQL gives each other rows, SQLite's file takes them in turn.
+A gateway keeps working when its store fails: callers get the reason, and the next call tries again. Background tasks
+begin the responses that have run for a while, renew the leases of all running responses, and sweep. Every worker process
+of every node may sweep: PostgreSQL gives each sweeper different rows, and SQLite's file lets in one sweeper at a time.
 """
 
 import asyncio
@@ -36,38 +36,38 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BEGIN_SECONDS = 0.5
-"""How long a response runs before it is begun in the store, where others see it: most are over by then, and cost one write, not two."""
+"""How long a response runs before it is begun in the store, where others see it: most end sooner, and cost one write, not two."""
 
 LOOK_SECONDS = 1.0
-"""How often a node looks whether what runs on it was cancelled or deleted elsewhere; not at all while nothing is begun."""
+"""How often a node checks whether another node cancelled or deleted its running responses; never while none is begun."""
 
 AWAY_SECONDS = 5.0
-"""How long callers that can do without the store leave it alone after it failed."""
+"""How long callers that can do without the store do not call it after it failed."""
 
 CHECK_SECONDS = 1.0
-"""How often at most a health check asks the store."""
+"""The shortest time between two health checks that call the store."""
 
 CHECK_PATIENCE = 2.0
 """How long a health check waits for the store."""
 
 REPEAT_SECONDS = 600.0
-"""How often the log repeats what is wrong with a store."""
+"""How often the log repeats the problem of a store that keeps failing."""
 
 PAUSE_SECONDS = 60.0
-"""How soon the log repeats the same of a store that works and fails in turn, as on a disk that is nearly full."""
+"""How soon the log repeats the problem of a store that works and fails in turn, as on a disk that is nearly full."""
 
 SWEEP_SECONDS = 60.0
-"""Between sweeps. What has expired is not found even before it is swept: this bounds only the room it takes."""
+"""Between sweeps. Expired rows are not found even before a sweep: the interval bounds only the space they take."""
 
 SWEEP_PAUSE_SECONDS = 0.05
-"""Between the batches of one sweep, for others to get their turn."""
+"""Between the batches of one sweep, so that other operations get their turn."""
 
-# What changes nothing: a store that can be read may still be one that cannot be written, on a full disk for example.
+# Operations that only read. Their success does not prove that the store works: a full disk can be read, not written.
 _READS = frozenset({"chain", "get_seals", "head", "items", "look", "ping", "read"})
 
 
 class ManagedStore:
-    """One per gateway. `note`: called with each operation, whether it failed, and how long it took."""
+    """The store of one gateway. `note`: called after each operation with its name, its result and its duration."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class ManagedStore:
         self.settings = settings
         self.running: set[Keeper] = set()
         self.repeating: set[str] = set()
-        """The upstreams that have given one id to several responses."""
+        """The upstreams that gave the same id to several responses."""
         self.last_named: dict[str, tuple[str, Request]] = {}
-        """By upstream: the last id that it gave to a response, and what was asked."""
+        """By upstream: the last id that it gave to a response, and the request of that response."""
         self.problem: str | None = None
         self._away_until = self._checked = 0.0
-        self._reported = ("", float("-inf"))  # what is wrong, and when it was logged
-        self._is_reported = False  # that it does not work now
+        self._reported = ("", float("-inf"))  # the last problem that was logged, and when
+        self._is_reported = False  # whether the log's last word is that the store does not work
         self._recovering: asyncio.Task[None] | None = None
         self._note = note
         self._on_sweep = on_sweep
@@ -108,7 +108,7 @@ class ManagedStore:
         return self.problem is None or time.monotonic() >= self._away_until
 
     def start(self) -> None:
-        """Open it now, in the background: but do not make a file for those who never said where to keep state."""
+        """Open the store in the background, unless that would create the default file for a user who set no store URL."""
         is_there = self.settings.url != "sqlite:" or default_store_path(os.environ).exists()
         if self.is_on and is_there and self.settings.url != "memory:":
             self.spawn(self._try_to_open())
@@ -117,7 +117,7 @@ class ManagedStore:
         """Call the store and return its result.
 
         Raises:
-            StoreError: what it raises; StoreUnavailable also if it cannot be opened.
+            StoreError: the store raised it; StoreUnavailable also if the store cannot be opened.
         """
         began = time.perf_counter()
         outcome = "error"
@@ -139,7 +139,7 @@ class ManagedStore:
             self._note(name, outcome, time.perf_counter() - began)
 
     async def check(self) -> str | None:
-        """Why the store does not work; None if it does, or nobody has needed it yet."""
+        """Return why the store does not work; None if it works or was never opened."""
         now = time.monotonic()
         if (self._store is not None or self.problem is not None) and (
             now - self._checked >= CHECK_SECONDS
@@ -154,22 +154,22 @@ class ManagedStore:
                     StoreUnavailable(f"no answer within {CHECK_PATIENCE:g} seconds")
                 )
             except StoreError:
-                pass  # which is noted
+                pass  # `call` has reported it
         return self.problem
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Start something that no caller waits for; `close` does."""
+        """Start a task that no caller waits for; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def find(self, key: Key) -> "Keeper | None":
-        """The response of this gateway that runs under this key."""
+        """Return the keeper of the response that runs in this gateway under this key."""
         return next((each for each in self.running if each.key == key), None)
 
     async def close(self) -> None:
-        """Let what was begun end, and close the store."""
+        """Wait up to five seconds for spawned tasks, then close the store."""
         self._is_closed = True
         tending = [*self._maintenance, *([] if self._recovering is None else [self._recovering])]
         for task in tending:
@@ -190,7 +190,7 @@ class ManagedStore:
             await self.call("ping", _ping)
 
     async def _opened(self) -> Store:
-        """All who ask while it is being opened wait for the same attempt."""
+        """Return the open store. All callers during one opening wait for the same attempt."""
         if self._is_closed:
             raise StoreUnavailable("expected an open store, the gateway is shutting down")
         if self._opening is None or self._opening.done():
@@ -235,11 +235,13 @@ class ManagedStore:
     async def _lose(
         self, name: str, find: Callable[[Store, list[Key]], Awaitable[frozenset[Key]]]
     ) -> None:
-        """Stop what runs no more according to the store."""
+        """Stop the keepers whose responses were cancelled or deleted in the store."""
         begun: dict[Key, list[Keeper]] = {}
         for each in self.running:
             if each.is_begun and each.key is not None:
-                begun.setdefault(each.key, []).append(each)  # one that repeats an id has it too
+                begun.setdefault(each.key, []).append(
+                    each
+                )  # two responses share a key if the upstream repeats an id
         if not begun:
             return
         with suppress(StoreError):
@@ -263,7 +265,7 @@ class ManagedStore:
             self.report_problem(error)
 
     def report_problem(self, error: StoreError) -> None:
-        """Note that the store fails. It is tried from time to time until it works."""
+        """Record and log that the store fails, and try it from time to time until it works."""
         if self._is_closed:
             return
         now = time.monotonic()
@@ -296,7 +298,7 @@ async def _ping(store: Store) -> None:
 
 
 async def _is_cancelled(key: Key, store: Store) -> bool:
-    """Whether a response that runs no more was cancelled or deleted. Else it has ended, by itself or by another with its id."""
+    """Whether a response that no longer runs was cancelled or deleted. Otherwise it ended, or another response with its id did."""
     try:
         return (await store.head(*key)).status == "cancelled"
     except StoreMissing:
@@ -304,7 +306,7 @@ async def _is_cancelled(key: Key, store: Store) -> bool:
 
 
 async def _try(store: Store) -> None:
-    """Write something: an item of nobody's, which expires like others."""
+    """Write a dummy item that belongs to no owner and expires like any other."""
     await store.put_items("nobody", "nothing", ["nothing"])
 
 
@@ -315,7 +317,7 @@ async def sweep_forever(
     on_sweep: Callable[[Swept], None],
     on_error: Callable[[StoreError], None],
 ) -> None:
-    """Sweep until cancelled. A store that cannot be reached is reported (`on_error`), and tried again at the next turn."""
+    """Sweep until cancelled. Errors go to `on_error`; the next sweep tries again."""
     while True:
         more = False
         try:

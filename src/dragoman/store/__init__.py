@@ -1,1 +1,1 @@
-"""What outlives a request: stored responses, claims on them, and the escrow of seals. `contract` says what it promises."""
+"""The store of state that outlives a request: responses, claims on them, and seals. `contract.py` defines its guarantees."""

@@ -1,10 +1,10 @@
-"""Records as the bytes an engine keeps, and back: compact JSON, packed (`packing`).
+"""Encodes records as the bytes that an engine stores, and decodes them: compact JSON, packed (`packing`).
 
-A lone surrogate has no UTF-8 and no place in a database: it becomes U+FFFD, as in requests that are read. Opaque JSON
-keeps its bytes, but for that.
+A lone surrogate has no UTF-8 encoding and cannot be stored: it becomes U+FFFD, as in incoming requests. Opaque JSON
+otherwise keeps its bytes.
 
-A body says all that the model said: it is not written a second time. `read_parts` reads it from the body when a
-conversation goes on.
+The body contains all of the model's parts, so they are not stored a second time: `read_parts` decodes them from the body
+when a conversation is continued.
 """
 
 from collections.abc import Callable
@@ -48,16 +48,15 @@ _NULL = b"null"
 
 
 def reader(kind: type[T], *, remembers: object = None) -> Callable[[bytes], T]:
-    """A function that reads JSON into a value of `kind`, a Struct, or a tuple or union of them.
+    """Return a function that decodes JSON into a value of `kind`, a Struct, or a tuple or union of them.
 
-    msgspec does nearly all of it, but it cannot read a field that holds opaque JSON or nothing (`Raw | None`) other than
-    as nothing. So msgspec tries each value first, being the quicker by far; where it fails, the value is split one level
-    and its members are read in the same way.
+    msgspec decodes nearly everything, but reads a field of type `Raw | None` only if it is null. So msgspec tries each
+    value first, being much faster; where it fails, the value is split one level and its members are read in the same way.
 
-    `remembers`: the type of values inside that are often the same, and long.
+    `remembers`: a type inside `kind` whose values are long and often repeat; they are cached.
 
     The function raises:
-        StoreDamaged: the JSON is none of `kind`.
+        StoreDamaged: the JSON is no value of `kind`.
     """
     known: dict[object, Reader[object]] = {}
     if remembers is not None:
@@ -158,7 +157,7 @@ def _tag(kind: type[Struct]) -> str:
 
 
 class _OldAnswer(Struct, frozen=True):
-    """What the model said, as earlier versions wrote it beside the body of a message."""
+    """The model's parts, as earlier versions stored them beside the body of a message."""
 
     parts: tuple[Part, ...] = ()
 
@@ -179,7 +178,7 @@ def pack_escrowed(escrowed: Escrowed) -> bytes:
 
 
 def pack_names(names: tuple[str, ...]) -> str:
-    """A few ids as one column of text."""
+    """Encode a few ids as one column of text."""
     return _json_of(names).decode("utf-8") if names else ""
 
 
@@ -198,12 +197,12 @@ def unpack_escrowed(data: bytes) -> Escrowed:
     return _read_escrowed(unpack_bytes(data))
 
 
-# Bytes of JSON that a turn or a part takes beside its text: many short ones are much to write, too.
+# Bytes of JSON that a turn or a part takes besides its text: many short parts also take long to encode.
 _AROUND = 32
 
 
 def weigh_request(request: Request) -> int:
-    """About how many bytes it is, without writing it: whether that is better done elsewhere."""
+    """Estimate the encoded size without encoding, to decide whether another thread should encode it."""
     weight = _AROUND * len(request.turns)
     for turn in request.turns:
         for part in turn.parts:
@@ -215,7 +214,7 @@ def weigh_request(request: Request) -> int:
 
 
 def _weight(part: Part) -> int:
-    """A result may have many short pieces."""
+    """Estimate the size of a part; a result may have many short pieces."""
     pieces = len(part.content) if isinstance(part, Result) else 0
     return part_size(part) + _AROUND * pieces
 
@@ -225,7 +224,7 @@ def _pack(value: object) -> bytes:
 
 
 def _json_of(value: object) -> bytes:
-    """JSON that every reader takes. A lone surrogate is written as an escape, which most would not."""
+    """Encode as JSON that every reader accepts: the escape of a lone surrogate, which most refuse, is replaced."""
     data = dumps_document(value)
     if b"\\ud" in data:
         try:
@@ -250,10 +249,10 @@ _NO_DECODE = DecodeContext()
 
 
 def read_parts(door: Dialect, body: bytes, *, has_failed: bool) -> tuple[Part, ...]:
-    """What the model said, from a body of this dialect.
+    """Decode the model's parts from a body of this dialect.
 
     Raises:
-        StoreDamaged: it is the body of no answer, and the response has not failed.
+        StoreDamaged: the body is no answer, and the response has not failed.
     """
     codec = CODECS[door]
     outcome = codec.read_typed(body) or fold(codec.read_body(body, _NO_DECODE).events)
@@ -264,5 +263,5 @@ def read_parts(door: Dialect, body: bytes, *, has_failed: bool) -> tuple[Part, .
 
 
 def unpack_old_answer(data: bytes) -> tuple[Part, ...]:
-    """The same where an earlier version wrote it beside the body. Raises StoreDamaged."""
+    """Decode the model's parts as an earlier version stored them, beside the body. Raises StoreDamaged."""
     return _read_old_answer(unpack_bytes(data)).parts

@@ -1,38 +1,38 @@
 """The contract of a store: what every engine does, and what its callers may rely on.
 
     begin ─► (renew, lost)* ─► finish    a response that others may see while it runs
-    put                                  the same in one write, at the end
+    put                                  `begin` and `finish` in one write, at the end
     head, read, chain                    reading: by id, constant in the number stored; a chain is one query
     claim ─► begin/put ─► finish         `submit_tool_outputs`: one wins
     cancel, delete
-    put_seals, get_seals                 the escrow of what a client's dialect cannot carry
+    put_seals, get_seals                 the escrow: seals that a client's dialect has no field for
     put_items, find_items                which response an item belongs to
     expire, stats, ping, close
 
-**Acknowledged is durable.** When `begin`, `put`, `finish`, `claim`, `cancel`, `delete`, `put_seals` or `put_items` has returned, what
-it did survives the death of this process at any moment, and every later read, here or on another node, sees it. A call
-that raises `StoreUnavailable`, or that is cancelled, may or may not have happened.
+**Acknowledged is durable.** When `begin`, `put`, `finish`, `claim`, `cancel`, `delete`, `put_seals` or `put_items` has
+returned, its change survives the death of this process at any moment, and every later read, here or on another node,
+sees it. A call that raises `StoreUnavailable`, or that is cancelled, may or may not have taken effect.
 
-**Owners.** Everything belongs to an owner and is found under that owner only: what is another's raises `StoreMissing`
-like what never was. `owner_of` makes owners from keys.
+**Owners.** Everything belongs to an owner and is found under that owner only: another owner's response raises
+`StoreMissing`, like a response that never existed. `owner_of` makes owners from keys.
 
 **Claims.** Exactly one response continues another by `submit_tool_outputs`. `claim(owner, parent, by=child)` gives the
 claim to the child's id. The child is stored with `claims=True`: `begin`, `put` and `finish` then refuse it
 (`StoreConflict`) unless it still holds the claim, and its end settles the claim for good, or gives it back if it failed or
-was cancelled. A claim whose holder neither ends nor renews within its lease is void, the gateway that took it died: the
-next may have it. Branches by `previous_response_id` take no claim and are always allowed.
+was cancelled. A claim whose holder neither ends nor renews within its lease is void, because the gateway that took it
+died: another response may take it. Branches by `previous_response_id` take no claim and are always allowed.
 
-**Leases.** A running response has a lease too. `renew`, called for all that run on a node every third of a lease, keeps
-leases and claims alive, and returns which of them are running no more (cancelled or deleted, perhaps on another node);
-`lost` returns that alone, sooner.
+**Leases.** A running response has a lease too. A node calls `renew` for all its running responses every third of a
+lease; `renew` extends their leases and claims, and returns the responses that no longer run (cancelled or deleted,
+perhaps on another node). `lost` only returns those, and is called more often.
 
-**Expiry.** A response lives `ttl` seconds from being stored. One that continues it keeps all its ancestors alive as long
-as itself, so that no conversation that goes on loses its beginning. What has expired is not found, swept or not.
-`expire` removes it, and what expires next while all together exceed `max_bytes`.
+**Expiry.** A response lives `ttl` seconds from being stored. A response that continues it keeps all its ancestors alive
+as long as itself, so that no active conversation loses its beginning. Expired responses are not found, swept or not.
+`expire` removes them, and then those that expire next while the total exceeds `max_bytes`.
 
-**Nothing secret.** Requests are kept in canonical form, without the credentials that some tools carry (`credentials`).
+**Nothing secret.** Requests are stored in canonical form, without the credentials that some tools contain (`credentials`).
 
-Engines take what they are given as it is: they do not know dialects, and check neither call ids nor statuses.
+Engines store values unchecked: they do not know dialects, and verify neither call ids nor statuses.
 """
 
 from collections.abc import Collection, Mapping
@@ -52,16 +52,16 @@ from dragoman.store.records import (
 )
 
 LEASE_SECONDS = 60.0
-"""How long a response may run unseen. Renewed every third of it, it forgives two renewals that failed."""
+"""How long a response may run without a renewal. Renewed every third of a lease, it survives two failed renewals."""
 
 MAX_CHAIN = 4096
-"""Responses in one conversation: more turns than any context window holds, and a bound to what one query reads."""
+"""Responses in one conversation: more turns than any context window holds, and a bound on what one query reads."""
 
 MAX_CHAIN_BYTES = 64 * 1024 * 1024
-"""Of requests and answers as stored, compressed: what a request may have in one piece."""
+"""Stored, compressed requests and answers of one conversation: as much as one request may have."""
 
 SWEEP_BATCH = 1000
-"""Rows that one `expire` removes at most: some tens of milliseconds of work that others wait for."""
+"""Rows that one `expire` removes at most: some tens of milliseconds, during which other operations wait."""
 
 ClaimResult = Literal["won", "running", "taken"]
 """`running`: the response has not ended yet. `taken`: it was continued, or is being continued."""
@@ -73,9 +73,9 @@ _OWNER_DIGITS = 32
 
 
 def owner_of(key: str | None) -> str:
-    """Whose the state of a caller with this key is. All callers without one are the same owner.
+    """Return the owner of a caller's state, derived from the caller's key. All callers without a key are one owner.
 
-    A digest of 128 bits: neither can the key be found from it, nor another key with the same owner.
+    The owner is a digest of 128 bits: it reveals neither the key nor another key with the same owner.
     """
     if not key:
         return ""
@@ -85,9 +85,9 @@ def owner_of(key: str | None) -> str:
 
 
 class Store(Protocol):
-    """One store, open. Safe for any number of tasks of one event loop; not for threads or forked processes.
+    """An open store. Safe for any number of tasks of one event loop; not for threads or forked processes.
 
-    Every method may raise `StoreUnavailable`, and those that read content `StoreDamaged`.
+    Every method may raise `StoreUnavailable`; methods that read content may also raise `StoreDamaged`.
     """
 
     @property
@@ -99,7 +99,7 @@ class Store(Protocol):
         """Store a response that runs.
 
         Raises:
-            StoreConflict: the owner has one with this id, or the claim is another's.
+            StoreConflict: the owner has a response with this id, or another response holds the claim.
             StoreTooLarge: the request exceeds a cap.
         """
         ...
@@ -107,21 +107,21 @@ class Store(Protocol):
     async def renew(
         self, running: Collection[Key], *, lease: float = LEASE_SECONDS
     ) -> frozenset[Key]:
-        """Extend the leases of responses that run, and their claims. Those that run no more are returned."""
+        """Extend the leases of running responses, and their claims. Returns the responses that no longer run."""
         ...
 
     async def lost(self, running: Collection[Key]) -> frozenset[Key]:
-        """Those of them that run no more, as `renew` returns them; a read, cheap enough for once a second."""
+        """Return the responses that no longer run, like `renew`, but only read: cheap enough for once a second."""
         ...
 
     async def finish(self, owner: str, response_id: str, ending: StoredEnd) -> Status:
-        """End a response that was begun, settle its claim, and say which status it has now.
+        """End a response that was begun, settle its claim, and return its status.
 
-        One that was cancelled meanwhile stays cancelled, and the ending is not stored.
+        A response that was cancelled meanwhile stays cancelled, and the ending is not stored.
 
         Raises:
-            StoreMissing: it was deleted, or has expired. StoreTooLarge: it exceeds a cap.
-            StoreConflict: it has ended before, or the claim is another's.
+            StoreMissing: the response was deleted, or has expired. StoreTooLarge: the ending exceeds a cap.
+            StoreConflict: the response has ended before, or another response holds the claim.
         """
         ...
 
@@ -129,7 +129,8 @@ class Store(Protocol):
         """`begin` and `finish` in one write.
 
         Raises:
-            StoreConflict: the owner has one with this id, or the claim is another's. StoreTooLarge: it exceeds a cap.
+            StoreConflict: the owner has a response with this id, or another response holds the claim.
+            StoreTooLarge: the request or the ending exceeds a cap.
         """
         ...
 
@@ -138,32 +139,32 @@ class Store(Protocol):
         ...
 
     async def read(self, owner: str, response_id: str, *, stream: bool = False) -> Stored:
-        """What was sent to the client; with `stream` its stream as well. Raises StoreMissing."""
+        """Return the body that was sent to the client; with `stream`, the stream as well. Raises StoreMissing."""
         ...
 
     async def chain(
         self, owner: str, response_id: str, *, depth: int = MAX_CHAIN
     ) -> tuple[Link, ...]:
-        """The response and what went before it, the oldest first. A smaller `depth` gives only the last of them.
+        """Return the response and its ancestors, the oldest first. A smaller `depth` returns only the last ones.
 
         Raises:
-            StoreMissing: it, or one that it continues, is not there; `response_id` of the error says which.
-            StoreTooLarge: there are more than `MAX_CHAIN`, or of more than `MAX_CHAIN_BYTES`.
+            StoreMissing: the response or an ancestor is not stored; `response_id` of the error says which.
+            StoreTooLarge: there are more than `MAX_CHAIN` responses, or they take more than `MAX_CHAIN_BYTES`.
         """
         ...
 
     async def claim(
         self, owner: str, response_id: str, *, by: str, lease: float = LEASE_SECONDS
     ) -> ClaimResult:
-        """Take the right to continue a response, for the response that will be called `by`. Raises StoreMissing."""
+        """Take the right to continue a response, for the response whose id will be `by`. Raises StoreMissing."""
         ...
 
     async def release(self, owner: str, response_id: str, *, by: str) -> None:
-        """Give back a claim that `by` holds and has not settled; nothing if it holds none."""
+        """Give back a claim that `by` holds and has not settled; does nothing if `by` holds none."""
         ...
 
     async def cancel(self, owner: str, response_id: str) -> Status:
-        """Cancel a response that runs, and give back its claim. The status it has now: another one if it had ended.
+        """Cancel a running response and give back its claim. Returns its status, which is unchanged if it had ended.
 
         Raises:
             StoreMissing
@@ -171,7 +172,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, owner: str, response_id: str) -> None:
-        """Remove a response with all its content. Those that continue it have lost their beginning.
+        """Remove a response with all its content. Responses that continue it can no longer be continued.
 
         Raises:
             StoreMissing
@@ -179,33 +180,33 @@ class Store(Protocol):
         ...
 
     async def put_seals(self, owner: str, family: str, escrow: Mapping[str, Escrowed]) -> None:
-        """Keep, by call id as the client knows it, what only this provider family may see again. The last one counts.
+        """Store seals by the client's call id; only this provider family gets them back. A later value replaces an earlier one.
 
         Raises:
-            StoreTooLarge: one exceeds a cap.
+            StoreTooLarge: the seals of a call exceed a cap.
         """
         ...
 
     async def get_seals(
         self, owner: str, family: str, call_ids: Collection[str]
     ) -> dict[str, Escrowed]:
-        """What is kept for these calls; those without are left out."""
+        """Return the stored seals by call id, without the calls that have none."""
         ...
 
     async def put_items(self, owner: str, response_id: str, item_ids: Collection[str]) -> None:
-        """Note to which response items belong whose ids do not say so. The last one counts. They live `ttl` seconds."""
+        """Store which response these items belong to, for `ttl` seconds. A later entry of an item replaces an earlier one."""
         ...
 
     async def find_items(self, owner: str, item_ids: Collection[str]) -> dict[str, str]:
-        """The responses to which these items belong; those that are not known are left out."""
+        """Return the id of the response of each item, without the items that are not stored."""
         ...
 
     async def expire(self, *, limit: int = SWEEP_BATCH) -> Swept:
-        """Remove what has expired, and what expires next while there is more than `max_bytes`; some `limit` rows."""
+        """Remove expired rows, and then those that expire next while the total exceeds `max_bytes`; about `limit` rows."""
         ...
 
     async def stats(self) -> StoreStats:
-        """How much is stored. Counts every row: for a page that a person looks at, or once a minute."""
+        """Return how much is stored. Counts every row: fit for a page that a person opens, or once a minute."""
         ...
 
     async def ping(self) -> None:
@@ -213,5 +214,5 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was asked for and let go of everything. Twice is as good as once."""
+        """Finish pending operations and release all resources. A second call does nothing."""
         ...

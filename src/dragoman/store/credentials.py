@@ -1,8 +1,8 @@
-"""Credentials that a request carries in its tools and settings, taken out before it is stored.
+"""Removes credentials from the tools and settings of a request before the request is stored.
 
-Clients hand a provider the keys of their MCP servers: as headers or a token of a tool, or of a list of servers. A provider
-asks for them with every request, and so does whoever continues a stored one. What people and tools say in a conversation
-is theirs, and is not looked at; neither are the schemas of functions, where a parameter may be called `token`.
+Clients give a provider the keys of their MCP servers, as headers or a token of a tool or of a list of servers. Providers
+expect these keys with every request, so a client that continues a stored response sends them again. The text of a
+conversation is not searched, nor are the schemas of functions, where a parameter may be called `token`.
 """
 
 import re
@@ -26,7 +26,7 @@ _MEMBER = re.compile(rf'"(?:{_TELLING})"\s*:'.encode("ascii"), re.IGNORECASE)
 
 
 def remove_credentials(request: Request) -> Request:
-    """The request without credentials; the very same if it had none."""
+    """Return the request without credentials; the same object if it had none."""
     if _is_plain(request):
         return request
     extra = _scrub_extra(request.extra)
@@ -44,7 +44,7 @@ def remove_credentials(request: Request) -> Request:
 
 
 def _is_plain(request: Request) -> bool:
-    """Whether there is no place in it for credentials, as in most."""
+    """Whether the request has no field that could hold credentials, like most requests."""
     if (request.extra is not None and request.extra.fields) or request.namespaces:
         return False
     for tool in request.tools:
@@ -54,7 +54,7 @@ def _is_plain(request: Request) -> bool:
 
 
 def _each(values: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:
-    """All of them changed; the very same tuple if none was."""
+    """Apply `change` to each value; return the same tuple if no value changed."""
     changed = [change(value) for value in values]
     is_same = all(new is old for new, old in zip(changed, values, strict=True))
     return values if is_same else tuple(changed)
@@ -71,7 +71,7 @@ def _scrub_namespace(namespace: Namespace) -> Namespace:
 
 
 def _scrub_turn(turn: Turn) -> Turn:
-    """Tools can be declared in a conversation too: by the developer, in items that have no meaning here."""
+    """Developer turns can declare tools too, in items that the gateway does not decode (`Opaque`)."""
     if turn.role != "developer":
         return turn
     parts = _each(turn.parts, _scrub_part)

@@ -1,11 +1,11 @@
-"""What an engine does: it keeps rows and bytes, in transactions. It knows neither records nor codecs, and has no clock.
+"""The interface of an engine: it stores rows and bytes in transactions. It knows neither records nor codecs, and has no clock.
 
-`engine_store.EngineStore` makes a store of an engine. Texts that reach an engine are valid UTF-8 without NUL, sizes are
-within the caps, and `now` is the time of the caller.
+`engine_store.EngineStore` makes a store of an engine. It guarantees that texts are valid UTF-8 without NUL and that sizes
+are within the caps; `now` is the caller's time.
 
-The functions over a `Row` are the rules of leases, claims and expiry; they are pure. Engines with transactions of their
-own read a row, apply a rule, and write; PostgreSQL's most frequent statements say the same in SQL, and one suite of tests
-holds both to it.
+The functions over a `Row` are the rules of leases, claims and expiry; they are pure. The memory and SQLite engines read a
+row, apply a rule, and write; PostgreSQL's most frequent statements express the same rules in SQL, and one suite of tests
+checks all engines.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,12 +22,12 @@ from dragoman.store.contract import MAX_CHAIN, MAX_CHAIN_BYTES, ClaimResult, Key
 from dragoman.store.records import Status, StoredHead, StoreStats, Swept
 
 STEP = 1 / 64
-"""A conversation that goes on pushes the expiry of its beginning forward. Doing so in steps of this share of the time to
-live spares nearly all of those writes; what goes on lives up to that share longer."""
+"""Continuing a conversation extends the expiry of its ancestors. Extending it in steps of this share of the time to live
+avoids nearly all of those writes; ancestors live up to that share longer."""
 
 
 class Row(Struct, kw_only=False):
-    """One row. `lease`: until when it may run unseen. `claimed_until` is None for a claim that is settled."""
+    """One row. `lease`: until when it counts as running without a renewal. `claimed_until`: None for a settled claim."""
 
     id: str
     owner: str
@@ -53,14 +53,14 @@ COLUMNS = Row.__struct_fields__
 
 
 class Lifetime(Struct, frozen=True):
-    """When a new row expires. `renews`: its ancestors are to live as long."""
+    """When a new row expires. `renews`: the expiry of its ancestors must be extended too."""
 
     expires: float
     renews: bool
 
 
 def lifetime(now: float, ttl: float, parent: float | None) -> Lifetime:
-    """`parent` is when the parent expires; None if there is none."""
+    """Return when a new row expires. `parent`: when its parent expires; None without a parent."""
     expires = now + ttl
     if parent is None:
         return Lifetime(expires, renews=False)
@@ -70,7 +70,7 @@ def lifetime(now: float, ttl: float, parent: float | None) -> Lifetime:
 
 
 def head_of(row: Row, now: float) -> StoredHead:
-    """What a row says at this moment."""
+    """Return the head of a row as of `now`: a lapsed lease means `failed`, a lapsed claim is void."""
     held = row.claimed_by is not None and (row.claimed_until is None or row.claimed_until > now)
     return StoredHead(
         id=row.id,
@@ -95,7 +95,7 @@ def is_over(row: Row) -> bool:
     """Whether an ending comes too late because the response was cancelled.
 
     Raises:
-        StoreConflict: it comes too late because there was one.
+        StoreConflict: the response has an ending already.
     """
     if row.status not in ("in_progress", "cancelled"):
         raise _ended_before(row.id, row.status)
@@ -111,15 +111,15 @@ def claim_result(head: StoredHead, by: str) -> ClaimResult:
 
 
 def gives_back(status: Status) -> bool:
-    """Whether a response that ends so gives back its claim: another attempt may continue what it could not."""
+    """Whether a response that ends with this status gives back its claim, so that another attempt may continue the parent."""
     return status in ("failed", "cancelled")
 
 
 def check_size(size: int, settings: StoreSettings, what: str, *, is_sent: bool = False) -> None:
-    """`is_sent`: the client has sent it. That an answer is too large is no fault of its request.
+    """Check a size against the caps. `is_sent`: the client sent the value; otherwise the error is the server's, not the client's.
 
     Raises:
-        StoreTooLarge: it is larger than the store takes.
+        StoreTooLarge: the size exceeds a cap.
     """
     for name in ("max_record_bytes", "max_bytes"):
         limit: int = getattr(settings, name)
@@ -154,7 +154,7 @@ def claim_taken(response_id: str, parent: str | None) -> StoreConflict:
 
 
 def broken_chain(oldest: StoredHead, *, count: int, size: int) -> StoreMissing | StoreTooLarge:
-    """Why a chain ends at a response that continues another: it is too long, or the other is gone."""
+    """Return the error for a chain that ends at a response with a parent: the chain is too long, or the parent is gone."""
     if count >= MAX_CHAIN or size > MAX_CHAIN_BYTES:
         return StoreTooLarge(
             f"expected a conversation of at most {MAX_CHAIN:,} responses and {MAX_CHAIN_BYTES:,} bytes, "
@@ -168,10 +168,10 @@ def broken_chain(oldest: StoredHead, *, count: int, size: int) -> StoreMissing |
 
 
 class StoredContent(Struct, gc=False):
-    """A row with its content, as far as it was asked for.
+    """A row with the parts of its content that were requested.
 
-    body: what was sent at the beginning, or the whole answer. answer: None while it runs. Earlier versions wrote answers
-    there; now it is empty, and the answer is read from `body`.
+    body: the response object as sent at the beginning, or the whole answer. answer: None while the response runs, then
+    empty: the answer is read from `body`. Earlier versions wrote the answer there.
     """
 
     row: Row
@@ -182,7 +182,7 @@ class StoredContent(Struct, gc=False):
 
 
 class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
-    """What the end of a response adds to its row. `answer`: as of `StoredContent`."""
+    """What the end of a response adds to its row. `answer`: see `StoredContent`."""
 
     status: TerminalStatus
     open_calls: str
@@ -198,17 +198,17 @@ class RowEnd(Struct, frozen=True, gc=False, kw_only=True):
 
 
 Entry = Callable[[], StoredContent]
-"""What is to be inserted, made when it is: many at once are made faster. The engine sets when it expires. Raises StoreError."""
+"""Makes the row to insert. Called at the insert, because making many together is faster. The engine sets the expiry. Raises StoreError."""
 
 
 class StoreEngine(Protocol):
-    """See `contract.Store` for what each of these means; here only live rows are found, and None is what is missing."""
+    """`contract.Store` documents the operations. An engine finds only live rows, and returns None for a missing row."""
 
     @property
     def name(self) -> str: ...
 
     async def insert(self, entry: Entry, now: float) -> None:
-        """Raises StoreConflict, and what making the entry raises."""
+        """Raises StoreConflict, and whatever `entry` raises."""
         ...
 
     async def finish(self, key: Key, over: RowEnd, now: float) -> Status:
@@ -224,7 +224,7 @@ class StoreEngine(Protocol):
     async def content(self, key: Key, now: float, *, stream: bool) -> StoredContent | None: ...
 
     async def chain(self, key: Key, now: float, *, depth: int) -> list[StoredContent]:
-        """The newest first; with its body where the answer is read from it. Stops at `depth`, at `MAX_CHAIN_BYTES` and where a parent is missing."""
+        """Return the newest first, with the body if the answer is read from it. Stops at `depth`, at `MAX_CHAIN_BYTES` and at a missing parent."""
         ...
 
     async def claim(self, key: Key, by: str, until: float, now: float) -> ClaimResult:

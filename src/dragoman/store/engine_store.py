@@ -1,10 +1,10 @@
-"""A store by its URL: an engine, whose records are packed and unpacked here, scrubbed, cleaned and held to the caps.
+"""Opens a store by its URL: an engine, and the `EngineStore` that packs records, removes credentials and checks the caps.
 
 memory:                                nothing survives the process
 sqlite:                                a file in the user's state directory
-sqlite:///var/lib/dragoman/store.db    that file; `sqlite:` and a path without slashes before it is relative
-sqlite:…?synchronous=normal            faster where fsync is slow; what the machine lost with its power is gone
-postgresql://user@host/database        any URL that libpq takes; `postgres://` is the same
+sqlite:///var/lib/dragoman/store.db    this file; `sqlite:` and a path without a leading slash is relative
+sqlite:…?synchronous=normal            faster where fsync is slow; a power failure may lose acknowledged writes
+postgresql://user@host/database        any URL that libpq accepts; `postgres://` is equivalent
 """
 
 import os
@@ -63,18 +63,18 @@ from dragoman.store.records import (
 )
 from dragoman.store.sqlite.engine import open_sqlite
 
-# Compressed JSON grows about so much when it is read again: what decides where to read it.
+# Compressed JSON grows about eightfold when it is unpacked: decides whether another thread decodes it.
 _GROWTH = 8
-# Items are kept where seals are, as those of a provider family that there is not.
+# Items are stored in the table of seals, under a provider family that does not exist.
 _ITEMS = "items of responses"
 
 
 async def open_store(settings: StoreSettings, *, clock: Callable[[], float] = time.time) -> Store:
-    """The store, reached and at the newest version of its tables.
+    """Connect to the store, and migrate its tables to the newest version.
 
     Raises:
-        ConfigError: the URL names no engine, or one that is not installed.
-        StoreUnavailable: it cannot be reached. StoreDamaged: what is there is not ours, or of a version to come.
+        ConfigError: the URL names no engine, or an engine that is not installed.
+        StoreUnavailable: the store cannot be reached. StoreDamaged: it is another program's, or of a later version.
     """
     return EngineStore(await _open_engine(settings), settings, clock=clock)
 
@@ -267,7 +267,7 @@ class EngineStore:
             await self._engine.insert(lambda: made, self._clock())
 
     def _content(self, draft: Draft, ending: StoredEnd | None, lease: float) -> StoredContent:
-        """`lease`: until when it may run unseen."""
+        """Return the row and content of a response. `lease`: until when it counts as running without a renewal."""
         request = pack_request(remove_credentials(draft.request))
         body = pack_bytes(draft.body)
         size = len(request) + len(body)
@@ -314,10 +314,10 @@ class EngineStore:
 
 @contextmanager
 def _readable() -> Generator[None]:
-    """What is read is a row as this program writes it. A broken file may have anything in its place.
+    """Translate errors from reading a row whose values this program did not write: a damaged file may contain anything.
 
     Raises:
-        StoreDamaged: it is not.
+        StoreDamaged: the row cannot be read.
     """
     try:
         yield
@@ -348,12 +348,12 @@ def _parts(share: StoredContent) -> tuple[Part, ...] | None:
 
 
 def _weigh(ending: StoredEnd) -> int:
-    """How many bytes of it are still to be packed."""
+    """Return how many bytes of the ending are not packed yet."""
     return len(ending.body) + (0 if ending.stream is None else ending.stream.loose)
 
 
 def _asked(running: Collection[Key]) -> dict[Key, Key]:
-    """The keys as they were given, by their clean form."""
+    """Return the caller's keys by their clean form."""
     return {_key(owner, response_id): (owner, response_id) for owner, response_id in running}
 
 
@@ -362,7 +362,7 @@ def _key(owner: str, response_id: str) -> Key:
 
 
 def _clean(text: str) -> str:
-    """Text that every database takes: ids come from URLs and models from anybody."""
+    """Return text that every database accepts: ids come from URLs, and model names from any client."""
     if text.isascii() and "\0" not in text:
         return text
     return replace_lone(text).replace("\0", "\ufffd")

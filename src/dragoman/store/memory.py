@@ -1,6 +1,6 @@
-"""The store in memory, for tests and runs that need no tomorrow: one process, nothing survives it.
+"""The store in memory, for tests and short runs: one process, and nothing survives it.
 
-It keeps the bytes that other engines keep, and holds to the same caps; these at once, since there is no disk to grow on.
+It stores the same bytes as the other engines, with the same caps, but enforces `max_bytes` at every write.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +25,7 @@ from dragoman.store.engine import (
 )
 from dragoman.store.records import Status, StoreStats, Swept
 
-# When the cap is met, this share is freed at once: looking for what is oldest reads every row.
+# When the cap is exceeded, this share is freed at once, because finding the oldest rows reads every row.
 _FREED = 1 / 16
 
 _Place = tuple[str, str, str]
@@ -37,7 +37,7 @@ class _Sealed(Struct, frozen=True):
 
 
 class MemoryEngine:
-    """Dictionaries. Nothing here waits, so every operation is a transaction."""
+    """An engine of dictionaries. No method awaits anything, so every operation is a transaction."""
 
     __slots__ = ("_kept", "_sealed", "_settings", "_size")
 
@@ -53,7 +53,7 @@ class MemoryEngine:
 
     async def insert(self, entry: Entry, now: float) -> None:
         made = entry()
-        # A copy: the row is changed here, and must not change in the hands of whoever made it.
+        # A copy: the engine changes the row, and the caller's row must not change.
         row = structs.replace(made.row)
         key = (row.owner, row.id)
         if self._live(key, now) is not None:
@@ -205,7 +205,7 @@ class MemoryEngine:
         kept.answer, kept.body, kept.stream = over.answer, over.body, over.stream
 
     def _settle(self, row: Row, status: Status) -> None:
-        """The response ends so. Raises StoreConflict: another holds the claim."""
+        """Settle or give back the claim of a response that ends with `status`. Raises StoreConflict: another holds the claim."""
         if not row.claims:
             return
         claimed = self._claimed(row)
@@ -251,7 +251,7 @@ class MemoryEngine:
             self._size -= len(sealed.data)
 
     def _make_room(self) -> None:
-        """Drop what expires first until there is room again."""
+        """Drop the rows that expire first until the total is below the cap again."""
         most = self._settings.max_bytes
         if self._size <= most:
             return
@@ -260,7 +260,7 @@ class MemoryEngine:
             *((kept.row.expires, key) for key, kept in self._kept.items()),
             *((sealed.expires, place) for place, sealed in self._sealed.items()),
         ]
-        # The last one stays: alone it is within the cap, and it may be what was just acknowledged.
+        # The last row stays: alone it is within the cap, and it may be the row that this write acknowledges.
         for _, place in sorted(oldest, key=lambda entry: entry[0])[:-1]:
             if self._size <= goal:
                 return

@@ -1,13 +1,12 @@
-"""Bytes as an engine keeps them, and back: compressed where that helps.
+"""Packs the bytes that an engine stores, compressed where that helps, and unpacks them.
 
-The first byte says how the rest is to be read, so that another form can be added. Zstandard, which comes with
-the server's dependencies, takes 30 µs for the 136 KB of a streamed answer with six hundred deltas, whose frames all look
-alike, and leaves 4 KB of them; zlib, where it is not installed, 172 µs. At Zstandard's level 1 a tenth less is left, in
-half as much time again.
+The first byte names the format of the rest, so that another format can be added. Zstandard, which comes with the
+server's dependencies, compresses the 136 KB of a streamed answer with six hundred similar deltas to 4 KB in 30 µs; zlib,
+the fallback, takes 172 µs. Zstandard's level 1 yields a tenth less, in half as much time again.
 
     00 plain    01 zlib    02 Zstandard    03 several of these, joined when they are read
 
-Earlier versions also wrote 04 and 05, which are read (`_OldDeltas`) and never written.
+Earlier versions also wrote 04 and 05 (`_OldDeltas`); they are still read, and no longer written.
 """
 
 import threading
@@ -30,19 +29,19 @@ _PLAIN, _ZLIB, _ZSTD, _SEVERAL = b"\x00", b"\x01", b"\x02", b"\x03"
 _OLD_PIECES, _OLD_BOTH = b"\x04", b"\x05"
 _ZLIB_LEVEL = 1
 _ZSTD_LEVEL = -1
-# Before each of several: how long it is.
+# Bytes of the length that stands before each piece of `_SEVERAL`.
 _LENGTH = 4
 PACK_BYTES = 32 * 1024
-"""Packed at once. Less is compressed worse: each packing begins without knowing what stood before."""
+"""Bytes that are packed at once. Smaller pieces compress worse: each starts with an empty dictionary."""
 
-# What is read back is held whole; a header that promises more is broken, or somebody's joke.
+# Values are unpacked in memory, whole; a header that announces more than this is damaged or hostile.
 _MAX_SIZE = 1024 * 1024 * 1024
-# A page of a database has 4 KiB: a few hundred bytes less of it cost more time than they save.
+# A database page has 4 KiB: saving a few hundred bytes of a page is not worth the time.
 _WORTH_COMPRESSING = 1024
 
 
 def pack_bytes(data: bytes) -> bytes:
-    """Compressed where that helps."""
+    """Pack bytes, compressed where that helps."""
     if len(data) >= _WORTH_COMPRESSING:
         compressor = _local.compressor()
         if compressor is not None:
@@ -55,7 +54,7 @@ def pack_bytes(data: bytes) -> bytes:
 
 
 class _Local(threading.local):
-    """A compressor of each thread's own: they are not safe for several."""
+    """One compressor for each thread: a compressor is not safe for several threads."""
 
     def __init__(self) -> None:
         self._is_known = False
@@ -98,7 +97,7 @@ def unpack_bytes(data: bytes) -> bytes:
 
 
 def unpack_stream(body: bytes, stream: bytes | None) -> bytes | None:
-    """The stream of a response that is kept as these two; None if it has none. Raises StoreDamaged."""
+    """Return the stream of a response from its stored body and stream; None if it has none. Raises StoreDamaged."""
     if stream is not None:
         return unpack_bytes(stream)
     return _join_old(_read_old(body[1:], _read_old_both).pieces) if body[:1] == _OLD_BOTH else None
@@ -110,7 +109,7 @@ def _each_of(data: bytes) -> Iterator[bytes]:
     while place < len(data):
         start = place + _LENGTH
         end = start + int.from_bytes(data[place:start])
-        # One of several is no several.
+        # A piece must not itself consist of pieces.
         if not start < end <= len(data) or data[start : start + 1] in (_SEVERAL, _OLD_BOTH):
             raise StoreDamaged("expected pieces of a stored value, their lengths do not fit")
         yield data[start:end]
@@ -134,10 +133,10 @@ def _unpack_zstd(data: bytes) -> bytes:
 
 
 class StreamBuffer:
-    """A stream that is being sent, packed as it comes. For each token little is done but adding to it.
+    """A stream that is being sent, packed as it comes, at little cost for each token.
 
-    What was just written is still in the processor's cache when it is compressed, and a thousand open streams hold
-    kilobytes each instead of all that was sent.
+    Bytes that were just written are still in the processor's cache when they are compressed, and a thousand open streams
+    take kilobytes each instead of everything they sent.
     """
 
     __slots__ = ("_loose", "_packed", "_sizes", "loose", "size")
@@ -147,14 +146,14 @@ class StreamBuffer:
         self._sizes: list[int] = []
         self._loose: list[bytes] = []
         self.loose = 0
-        """Bytes that are still to be packed."""
+        """Bytes that are not packed yet."""
         self.size = 0
-        """Of all that was added, unpacked."""
+        """Unpacked size of everything that was added."""
         if data:
             self.add_last(data)
 
     def add(self, data: bytes) -> bool:
-        """Whether enough has come together to be packed, and was."""
+        """Add bytes, and pack once there are `PACK_BYTES`. Returns whether it packed."""
         self.add_last(data)
         if self.loose < PACK_BYTES:
             return False
@@ -165,13 +164,13 @@ class StreamBuffer:
         return True
 
     def add_last(self, data: bytes) -> None:
-        """The last of it is packed with what was not, when it is asked for."""
+        """Add bytes without packing; `packed` packs them."""
         self._loose.append(data)
         self.loose += len(data)
         self.size += len(data)
 
     def read(self, start: int = 0) -> bytes:
-        """All that was added, from the byte at `start` on."""
+        """Return everything that was added, from the byte at `start` on."""
         found: list[bytes] = []
         place = skipped = 0
         for data, size in zip(self._packed, self._sizes, strict=True):
@@ -183,7 +182,7 @@ class StreamBuffer:
         return b"".join([*found, *self._loose])[start - skipped :]
 
     def packed(self) -> bytes:
-        """All of it as a store keeps it. Changes nothing: it may be asked in another thread."""
+        """Return the packed stream for the store. Changes nothing, so another thread may call it."""
         packed = self._packed
         if self._loose:
             packed = [*packed, pack_bytes(b"".join(self._loose))]
@@ -194,7 +193,7 @@ class StreamBuffer:
 
 
 class _OldDeltas(Struct, frozen=True, gc=False, array_like=True):
-    """Frames as earlier versions kept them: what stands before, between and behind a text and a number that rises by one.
+    """Frames in the format of earlier versions: `around` stands before, between and after a text and a number that rises by one.
 
     `texts`: JSON strings, one on a line.
     """
@@ -205,7 +204,7 @@ class _OldDeltas(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def most(self) -> int:
-        """At least as many bytes as the frames have."""
+        """An upper bound of the size of the frames."""
         count = self.texts.count(b"\n") + 1
         return len(self.texts) + count * (sum(map(len, self.around)) + 20)
 
@@ -219,7 +218,7 @@ _OldPiece = bytes | _OldDeltas
 
 
 class _OldBoth(Struct, frozen=True, array_like=True):
-    """A stream, and where the body stands in its last piece."""
+    """A stream, and the position of the body in its last piece."""
 
     start: int
     end: int
@@ -236,7 +235,7 @@ _read_old_both = msgpack.Decoder(_OldBoth).decode
 
 
 def _read_old(data: bytes, read: Callable[[bytes], T]) -> T:
-    # What is made of pieces is packed as one.
+    # A value made of pieces is itself packed in one piece.
     if data[:1] in (_SEVERAL, _OLD_PIECES, _OLD_BOTH):
         raise StoreDamaged("expected pieces of a stored value, they are packed otherwise")
     try:

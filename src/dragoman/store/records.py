@@ -1,8 +1,8 @@
-"""The values a store keeps and gives back. Frozen, without behaviour, in no dialect but for what was sent to the client.
+"""The values that a store takes and returns. Frozen, without behaviour; in no dialect, except the bytes sent to the client.
 
-A stored response is made of a `Draft` (known when it begins) and an `StoredEnd` (known when it is over). It is read back
-as a `StoredHead` (small, all that decisions need), a `Stored` (what was sent to the client) or a `Link` (its share of the
-conversation).
+A stored response is made of a `Draft` (known when it begins) and a `StoredEnd` (known when it is over). It is read back
+as a `StoredHead` (small, all that decisions need), a `Stored` (the bytes sent to the client) or a `Link` (its part of
+the conversation).
 """
 
 from typing import Literal
@@ -20,14 +20,14 @@ Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"
 class Draft(Struct, frozen=True, kw_only=True):
     """A response that begins.
 
-    owner: whose it is (`contract.owner_of`); nobody else can see it, under any operation.
-    created: seconds since the epoch. door: the dialect it is sent in. model: the name the client asked for.
-    request: what was asked, in canonical form, with the new turns alone: what went before is the parent's.
+    owner: who may read it (`contract.owner_of`); no operation of another owner finds it.
+    created: seconds since the epoch. door: the dialect it is sent in. model: the name that the client asked for.
+    request: the request in canonical form, with the new turns only: the earlier turns are stored with the ancestors.
     parent: the response that this one continues.
-    inherits: where the request is silent, the parent's settings count (threads, `submit_tool_outputs`); without it
-        nothing but the turns goes on (`previous_response_id`).
-    claims: it continues its parent by a claim that it holds (`submit_tool_outputs`); without it, by a branch.
-    body: the response object as sent at the beginning, for those who ask before the end.
+    inherits: fields that the request leaves unset take the parent's settings (threads, `submit_tool_outputs`); otherwise
+        only the turns carry over (`previous_response_id`).
+    claims: it continues its parent by a claim that it holds (`submit_tool_outputs`); otherwise by a branch.
+    body: the response object as sent at the beginning, for a GET before the end.
     """
 
     id: str
@@ -45,10 +45,10 @@ class Draft(Struct, frozen=True, kw_only=True):
 class StoredEnd(Struct, frozen=True, kw_only=True):
     """A response that is over.
 
-    body: the JSON body as sent, or as it would have been: what a later GET returns. What the model said is read from it, in
-        the dialect of the door.
-    stream: the SSE stream as sent, with its terminal event; None if it was not streamed, or is not to be sent again.
-    open_calls: the ids of the calls whose results the client owes, as it knows them.
+    body: the JSON body that a later GET returns: as sent, or the equivalent of the stream. The model's parts are decoded
+        from it, in the dialect of the door.
+    stream: the SSE stream as sent, with its terminal event; None if there was no stream or it is not stored.
+    open_calls: the ids, as the client knows them, of the calls whose results the client has yet to send.
     upstream: the name of the upstream that answered. family: the provider family whose seals are in the answer.
     """
 
@@ -61,12 +61,12 @@ class StoredEnd(Struct, frozen=True, kw_only=True):
 
 
 class StoredHead(Struct, frozen=True, kw_only=True):
-    """What is known of a stored response without its content.
+    """A stored response without its content.
 
-    status: `failed` also for one that was begun and whose lease lapsed: its gateway died.
-    continued_by: the response that holds the claim on its continuation, if any does now.
-    is_settled: that response is stored; the claim is for good.
-    expires: seconds since the epoch. size: the bytes it takes.
+    status: `failed` also if the response was begun and its lease lapsed, because its gateway died.
+    continued_by: the response that currently holds the claim on the continuation, if any.
+    is_settled: whether the `continued_by` response has ended and keeps the claim for good.
+    expires: seconds since the epoch. size: the stored bytes.
     """
 
     id: str
@@ -87,7 +87,7 @@ class StoredHead(Struct, frozen=True, kw_only=True):
 
 
 class Stored(Struct, frozen=True):
-    """What was sent to the client. `body` may be empty while it runs; `stream` is None unless asked for and streamed."""
+    """The bytes sent to the client. `body` may be empty while it runs; `stream` is None unless requested and stored."""
 
     head: StoredHead
     body: bytes
@@ -95,7 +95,7 @@ class Stored(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """A response's share of its conversation. `parts`: what the model said; None while it runs, and if it never ended."""
+    """A response's part of its conversation. `parts`: the model's parts; None while it runs, and if it never ended."""
 
     head: StoredHead
     request: Request
@@ -103,14 +103,14 @@ class Link(Struct, frozen=True):
 
 
 class Escrowed(Struct, frozen=True, kw_only=True):
-    """What a client could not carry for a call: the reasoning that stood before it, and the call's own seals."""
+    """What a client cannot send back with a call: the sealed reasoning before the call, and the call's own seals."""
 
     before: tuple[Reasoning, ...] = ()
     seals: tuple[Seal, ...] = ()
 
 
 class Swept(Struct, frozen=True, kw_only=True):
-    """What one sweep removed. `more`: it stopped at its limit, and another is worth while."""
+    """What one sweep removed. `more`: the sweep stopped at its limit, and there is more to remove."""
 
     responses: int = 0
     seals: int = 0
@@ -119,7 +119,7 @@ class Swept(Struct, frozen=True, kw_only=True):
 
 
 class StoreStats(Struct, frozen=True, kw_only=True):
-    """How much is stored, what has expired but was not swept included."""
+    """How much is stored, including expired rows that are not swept yet."""
 
     responses: int
     seals: int

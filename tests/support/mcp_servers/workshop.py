@@ -4,7 +4,7 @@
     python workshop.py http 0   over streamable HTTP on that port; the one it has is the first line that it prints
     python workshop.py old 0    the same, as a server of 2025: it does not know `server/discover`
 
-What must be seen from outside is written into the folder RECORDS, one file an event.
+Events that tests must see are written into the folder RECORDS, one file per event.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ def test_paced_load_measures_latency(mock: Service) -> None:
     assert 0 < figures.latency_us < 5_000_000
 
 
-def test_load_tells_of_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_load_reports_a_server_that_is_not_there(tmp_path: Path) -> None:
     service = gateway_targets.start_mock(tmp_path)
     service.stop()
     figures = run_load(Load(port=service.port, requests=1))

@@ -155,7 +155,7 @@ def test_text_without_deltas_is_shown_once() -> None:
     assert show(TurnStarted(1), *spoke(TextDelta(0, "all of it")), *whole) == "all of it"
 
 
-def test_rows_tell_what_goes_on() -> None:
+def test_rows_report_what_goes_on() -> None:
     shown = show(
         TurnStarted(1),
         *spoke(ReasoningDelta(0, "hm"), PartEnded(0, Reasoning(summary=("hm",)))),
@@ -168,7 +168,7 @@ def test_rows_tell_what_goes_on() -> None:
         assert row in shown
 
 
-def test_long_result_is_folded_and_its_size_is_told() -> None:
+def test_long_result_is_folded_and_its_size_is_reported() -> None:
     shown = show(settled("\n".join(f"line {number}" for number in range(100))))
     assert shown.count("\n") == 6
     assert "100 lines, 789 characters in all" in shown

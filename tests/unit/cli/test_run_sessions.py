@@ -154,6 +154,6 @@ def test_oldest_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(f"{made[0].id}.json"))
 
 
-def test_ids_are_told_from_words() -> None:
+def test_ids_are_distinguished_from_words() -> None:
     assert is_session_id(new_session(Path("/"), "m", 0.0).id)
     assert not is_session_id("go on")

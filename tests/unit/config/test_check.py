@@ -354,7 +354,7 @@ def test_a_route_that_is_never_reached_is_refused() -> None:
         ) == ["routes[1].model: never reached, routes[0] takes `gpt-*` first"]
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     found = complaints(
         Settings(
             server=ServerSettings(port=-1),

@@ -104,13 +104,13 @@ def test_servers_and_routes_are_read(tmp_path: Path) -> None:
         ('[hosted]\ncalls = "notes"\n', "did you mean `note`?"),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_told_with_what_was_meant(
+def test_what_is_not_known_is_reported_with_what_was_meant(
     tmp_path: Path, text: str, told: str
 ) -> None:
     assert told in refused(tmp_path, text)
 
 
-def test_what_cannot_work_is_told_at_once() -> None:
+def test_what_cannot_work_is_reported_at_once() -> None:
     routes = (Route(model="*", upstream="rehearsal", mcp=("fils",)),)
     told = complaints(
         Settings(
@@ -127,7 +127,7 @@ def test_what_cannot_work_is_told_at_once() -> None:
     assert any(line.startswith("hosted.max_turns: expected") for line in told)
 
 
-def test_a_route_that_names_a_server_where_there_is_none_is_told() -> None:
+def test_a_route_that_names_a_server_where_there_is_none_is_reported() -> None:
     routes = (Route(model="*", upstream="rehearsal", mcp=("files",)),)
     (line,) = complaints(Settings(upstreams=REHEARSAL, routes=routes))
     assert line == 'routes[0].mcp[0]: there is no MCP server "files"; there is no [[mcp]]'

@@ -130,13 +130,13 @@ def test_a_named_file_must_be_there(named: str) -> None:
         load_settings(path, environ)
 
 
-def test_bad_toml_is_told_with_its_line() -> None:
+def test_bad_toml_is_reported_with_its_line() -> None:
     assert complaint("[server]\nport 8787") == (
         "dragoman.toml: expected TOML: Expected '=' after a key in a key/value pair (at line 2, column 6)"
     )
 
 
-def test_bytes_that_are_no_utf8_are_told_with_their_line() -> None:
+def test_bytes_that_are_no_utf8_are_reported_with_their_line() -> None:
     Path("dragoman.toml").write_bytes(b'[server]\nhost = "\xff"')
     assert complaint() == "dragoman.toml: expected UTF-8, got other bytes in line 2"
 
@@ -208,11 +208,11 @@ def test_a_huge_file_is_refused() -> None:
         ),
     ],
 )
-def test_a_key_that_does_not_fit_is_told_with_its_path(text: str, line: str) -> None:
+def test_a_key_that_does_not_fit_is_reported_with_its_path(text: str, line: str) -> None:
     assert complaint(text) == f"dragoman.toml: {line}"
 
 
-def test_all_faults_of_a_file_are_told_at_once() -> None:
+def test_all_faults_of_a_file_are_reported_at_once() -> None:
     lines = complaint("port = 1\n[server]\nhost = 1\nprot = 1").split("\n")
     assert [line.split(": ")[1] for line in lines] == ["port", "server.prot", "server.host"]
 

@@ -60,14 +60,14 @@ def test_free_text_is_never_taken_for_a_repetition(text: str, places: list[int])
     assert told_by(fragments, is_json=False) == [*fragments, ""]
 
 
-def test_fragments_of_free_text_that_extend_one_another_are_all_told() -> None:
+def test_fragments_of_free_text_that_extend_one_another_are_all_emitted() -> None:
     """M052."""
     fragments = ["-", "--", "---", "l", "ll -l"]
     assert told_by(fragments, is_json=False) == [*fragments, ""]
     assert told_by(fragments, "-" * 6 + "lll -l", is_json=False) == [*fragments, ""]
 
 
-def test_equal_fragments_are_all_told() -> None:
+def test_equal_fragments_are_all_emitted() -> None:
     """M052: no fragment is dropped for being equal to another."""
     fragments = ['{"a":"', "l", "l", " ", " ", '"}']
     assert told_by(fragments) == [*fragments, ""]
@@ -90,7 +90,7 @@ def test_an_impossible_join_shows_a_provider_that_resends_everything_at_once() -
     assert buffer.text() == '{"a":1}'
 
 
-def test_a_latched_provider_that_sends_something_else_is_told_as_it_came() -> None:
+def test_a_latched_provider_that_sends_something_else_is_emitted_as_it_came() -> None:
     buffer = InputBuffer()
     assert [buffer.push(each) for each in ('{"a"', '{"a":1', "}", '{"a"')] == [
         '{"a"',
@@ -137,7 +137,7 @@ def test_what_only_the_end_carries_is_topped_up() -> None:
     assert told_by(['{"a":1}'], '{"a":1}') == ['{"a":1}', ""]
 
 
-def test_a_whole_text_that_contradicts_what_was_told_is_reported() -> None:
+def test_a_whole_text_that_contradicts_what_was_emitted_is_reported() -> None:
     buffer = InputBuffer()
     buffer.push('{"a":1')
     assert buffer.settle('{"b":1}') == ("", True)

@@ -57,7 +57,7 @@ def test_folding_an_unfolded_answer_gives_it_back(outcome: Outcome) -> None:
 
 
 @given(outcomes())
-def test_an_unfolded_answer_is_grammatical_and_tells_the_truth(outcome: Outcome) -> None:
+def test_an_unfolded_answer_is_grammatical_and_its_deltas_join(outcome: Outcome) -> None:
     told = unfold(outcome)
     grammar = GrammarChecker()
     for event in told:
@@ -82,7 +82,7 @@ def test_the_parts_of_an_answer_are_the_values_its_ends_carry(told: tuple[Event,
 
 
 @given(prefixes())
-def test_the_open_parts_of_a_beginning_are_what_was_told_and_incomplete(
+def test_the_open_parts_of_a_beginning_are_what_was_emitted_and_incomplete(
     told: tuple[Event, ...],
 ) -> None:
     values = unfinished(told)
@@ -138,7 +138,7 @@ def test_a_whole_answer_folds_to_its_outcome() -> None:
     )
 
 
-def test_a_part_that_never_ended_is_what_was_told_and_incomplete() -> None:
+def test_a_part_that_never_ended_is_what_was_emitted_and_incomplete() -> None:
     told = (Started(), PartStarted(0, call_header("f")), InputDelta(0, '{"a'), InputDelta(0, '":'))
     (choice,) = fold(told).choices
     assert choice == Choice(

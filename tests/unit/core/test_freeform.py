@@ -95,7 +95,7 @@ def test_what_is_wrapped_is_a_valid_call_and_comes_back(text: str) -> None:
     assert unwrap_input(wrapped) == text
 
 
-def test_text_is_told_while_it_comes() -> None:
+def test_text_is_emitted_while_it_comes() -> None:
     """M123"""
     unwrapper = Unwrapper()
     assert unwrapper.feed('{"input":"*** Begin') == "*** Begin"
@@ -110,7 +110,7 @@ def test_text_is_told_while_it_comes() -> None:
 
 
 @given(st.text(alphabet="abc é😀", min_size=1))
-def test_every_character_is_told_when_it_comes(text: str) -> None:
+def test_every_character_is_emitted_when_it_comes(text: str) -> None:
     unwrapper = Unwrapper()
     unwrapper.feed('{"input": "')
     assert [unwrapper.feed(character) for character in text] == list(text)

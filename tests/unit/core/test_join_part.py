@@ -110,7 +110,7 @@ def test_logprobs_that_never_came_stay_absent() -> None:
 
 
 @given(events(may_amend=True))
-def test_generated_answers_tell_the_truth(told: tuple[Event, ...]) -> None:
+def test_deltas_of_generated_answers_join_to_their_parts(told: tuple[Event, ...]) -> None:
     assert find_disagreements(told) == ()
 
 
@@ -123,7 +123,7 @@ def test_generated_answers_tell_the_truth(told: tuple[Event, ...]) -> None:
         (Call(call_id="c", name="f"), InputDelta(1, "{}"), Call(call_id="c", name="f", input="")),
     ],
 )
-def test_an_end_that_differs_from_what_was_told_is_found_unless_it_says_so(
+def test_an_end_that_differs_from_what_was_emitted_is_found_unless_it_says_so(
     header: Part, delta: Event, value: Part
 ) -> None:
     told: list[Event] = [

@@ -134,7 +134,7 @@ def test_a_custom_call_in_a_namespace_is_custom_too() -> None:
     assert (call.kind, call.name, call.namespace) == ("custom", "apply_patch", "editor")
 
 
-def test_what_is_known_only_at_the_end_is_told_as_a_last_delta() -> None:
+def test_what_is_known_only_at_the_end_is_emitted_as_a_last_delta() -> None:
     events = restore(answer("exec", ['{"patch":', '"x"}']))
     assert deltas_in(events) == ["x"]
     assert call_in(events).input == "x"

@@ -110,7 +110,7 @@ def test_the_first_call_streams_live_and_the_second_follows_in_order() -> None:
         assert list(serializer.feed(event)) == expected
 
 
-def test_held_parts_that_ended_are_told_whole_until_one_is_still_open() -> None:
+def test_held_parts_that_ended_are_emitted_whole_until_one_is_still_open() -> None:
     serializer = Serializer()
     for event in (Started(), starts(0, "f"), starts(1, "g"), starts(2, "h"), starts(3, "i")):
         serializer.feed(event)

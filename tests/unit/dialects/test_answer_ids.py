@@ -28,7 +28,7 @@ def outcome(*, is_plain: bool) -> Outcome:
 
 @pytest.mark.parametrize("is_plain", [True, False])
 @pytest.mark.parametrize("door", ["responses", "messages"])
-def test_the_given_id_is_told_in_streams_and_bodies(door: str, is_plain: bool) -> None:
+def test_the_given_id_is_emitted_in_streams_and_bodies(door: str, is_plain: bool) -> None:
     context = EncodeContext(response_id="id_ours", seed="x")
     answer = outcome(is_plain=is_plain)
     codec = CODECS[door]
@@ -41,7 +41,7 @@ def test_the_given_id_is_told_in_streams_and_bodies(door: str, is_plain: bool) -
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
-def test_what_a_response_continues_is_told_with_it(is_plain: bool) -> None:
+def test_what_a_response_continues_is_emitted_with_it(is_plain: bool) -> None:
     context = EncodeContext(previous_id="resp_before", seed="x")
     answer = outcome(is_plain=is_plain)
     codec = CODECS["responses"]

@@ -281,7 +281,7 @@ def test_renamed_model_stays_renamed_when_the_encoder_speaks(dialect: str) -> No
     assert b"claude-x" not in out
 
 
-def test_call_whose_name_must_be_restored_is_told_anew() -> None:
+def test_call_whose_name_must_be_restored_is_encoded_again() -> None:
     tools = [Tool(name=CALL[0], namespace="weather")]
     names = NameMap.build(tools)
     data = wire("chat", base("chat")).replace(
@@ -333,7 +333,7 @@ def test_legacy_client_gets_legacy_calls_whatever_came() -> None:
 
 
 @each_dialect
-def test_failure_at_any_point_closes_what_is_open_and_is_told(dialect: str) -> None:
+def test_failure_at_any_point_closes_what_is_open_and_is_encoded(dialect: str) -> None:
     frames = frames_of(wire(dialect, base(dialect)))
     for count in range(len(frames)):
         machine = relay(dialect)
@@ -387,7 +387,7 @@ def test_error_after_a_held_finish_is_the_only_end() -> None:
 
 
 @each_dialect
-def test_a_failure_is_told_wherever_it_comes(dialect: str) -> None:
+def test_a_failure_is_encoded_wherever_it_comes(dialect: str) -> None:
     """Also while frames are held: an item of a Responses stream is announced before there is anything in it."""
     failures: dict[str, dict[str, Any]] = {
         "chat": {"error": {"message": "it broke", "type": "server_error", "code": None}},
@@ -475,7 +475,7 @@ def test_exact_relay_passes_anything_on(dialect: str) -> None:
 
 
 @each_dialect
-def test_exact_relay_still_tells_a_failure(dialect: str) -> None:
+def test_exact_relay_still_encodes_a_failure(dialect: str) -> None:
     frames = frames_of(wire(dialect, base(dialect)))
     for cut in (machine_cut, machine_failed):
         machine = relay(dialect, exact=True)

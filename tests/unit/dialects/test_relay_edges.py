@@ -111,7 +111,7 @@ def spoilt(key: tuple[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("key", IRREGULAR, ids=" ".join)
-def test_odd_stream_is_told_anew_and_means_the_same(key: tuple[str, str]) -> None:
+def test_odd_stream_is_encoded_again_and_means_the_same(key: tuple[str, str]) -> None:
     dialect, _ = key
     data = spoilt(key)
     machine = relay(dialect)
@@ -125,7 +125,7 @@ def test_odd_stream_is_told_anew_and_means_the_same(key: tuple[str, str]) -> Non
     assert (after.error is None) == (before.error is None)
 
 
-def test_failure_after_the_encoder_speaks_is_told_by_it() -> None:
+def test_failure_after_the_encoder_took_over_is_encoded_by_it() -> None:
     data = changed("chat", lambda payloads: payloads[0]["choices"][0]["delta"].pop("role"))
     frames = [piece + b"\n\n" for piece in data.split(b"\n\n")[:-1]]
     machine = relay("chat")
@@ -136,7 +136,7 @@ def test_failure_after_the_encoder_speaks_is_told_by_it() -> None:
     assert machine.reason == "unusable_frame"
 
 
-def test_failed_response_that_does_not_say_why_is_told_anew() -> None:
+def test_failed_response_that_does_not_say_why_is_encoded_again() -> None:
     payloads = base("responses")
     failed = {**payloads[0]["response"], "status": "failed"}
     data = wire("responses", [*payloads[:5], {"type": "response.failed", "response": failed}])
@@ -227,7 +227,7 @@ def test_stray_frame_is_left_out_while_the_encoder_speaks_too() -> None:
     assert b"gateway_note" not in out
 
 
-def test_body_that_lacks_what_clients_read_is_told_anew() -> None:
+def test_body_that_lacks_what_clients_read_is_encoded_again() -> None:
     response = base("responses")[-1]["response"]
     del response["created_at"]
     data = json.dumps(response).encode()

@@ -87,7 +87,7 @@ def test_frames_wait_for_a_possible_opener_and_no_longer() -> None:
     assert machine.feed(rest) == opener + COMMENT + rest
 
 
-def test_call_is_told_where_its_block_stood_and_what_came_before_is_not_repeated() -> None:
+def test_call_is_emitted_where_its_block_stood_and_what_came_before_is_not_repeated() -> None:
     machine = relay()
     sent = machine.feed(first() + b"".join(said("Let me look. ")))
     assert sent == first() + b"".join(said("Let me look. "))
@@ -110,7 +110,7 @@ def test_block_that_proves_to_be_text_is_passed_on_as_it_came() -> None:
     assert out + machine.close() == data
 
 
-def test_irregular_frame_behind_one_that_waits_is_told_in_its_turn() -> None:
+def test_irregular_frame_behind_one_that_waits_is_emitted_in_its_turn() -> None:
     machine = relay()
     out = machine.feed(first() + b"".join(said("a <to")))
     nameless = chunk({"content": "ol b"}, id="")
@@ -173,7 +173,7 @@ def test_structured_call_does_not_wait_for_text() -> None:
     assert machine.is_passing
 
 
-def test_thoughts_that_hold_a_call_are_passed_on_and_the_call_told_behind_them() -> None:
+def test_reasoning_that_holds_a_call_is_passed_on_and_the_call_emitted_after_it() -> None:
     machine = relay(model="qwen3-8b")
     thoughts = [chunk({"reasoning_content": piece}) for piece in ("I look. ", BLOCK)]
     out = [machine.feed(frame) for frame in (first(), *thoughts)]

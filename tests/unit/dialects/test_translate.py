@@ -110,7 +110,7 @@ def test_encoder_takes_events_one_by_one_or_together() -> None:
     assert written.endswith(b"data: [DONE]\n\n")
 
 
-def test_problems_of_the_source_are_told() -> None:
+def test_problems_of_the_source_are_reported() -> None:
     translator = StreamTranslator("chat", "messages")
     translator.feed(b"data: {broken\n\n")
     translator.close()

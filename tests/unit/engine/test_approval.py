@@ -134,7 +134,7 @@ def test_arguments_of_other_tools_are_matched_as_they_came() -> None:
     assert policy.judge("fetch", [Subject("input", '{"url":"https://evil.com/"}')]).verdict == "ask"
 
 
-def test_rules_that_name_no_tool_can_be_told() -> None:
+def test_rules_that_name_no_tool_can_be_reported() -> None:
     assert POLICY.unused(["shell", "read", "write", "edit", "mcp__mail__send"]) == (
         Rule("docs__*"),
     )

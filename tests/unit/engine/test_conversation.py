@@ -119,7 +119,7 @@ def test_same_arguments_are_the_same_whatever_their_order_and_spacing() -> None:
         call(arguments="[" * 5000),
     ],
 )
-def test_different_calls_are_told_apart(other: Call) -> None:
+def test_different_calls_are_distinguished(other: Call) -> None:
     assert signature(call(arguments='{"a": 1}')) != signature(other)
 
 

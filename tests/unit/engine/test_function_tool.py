@@ -95,7 +95,7 @@ def said(output: Output) -> str:
     return part.text
 
 
-def test_the_schema_tells_every_annotation() -> None:
+def test_the_schema_has_every_annotation() -> None:
     schema = schema_of(forecast)
     assert schema["required"] == ["place", "unit", "window"]
     assert schema["additionalProperties"] is False
@@ -299,7 +299,7 @@ def test_the_bytes_of_a_picture_are_shown_as_one(data: bytes, kind: str) -> None
 
 
 @pytest.mark.parametrize("value", [object(), {1: object()}, lambda: 1])
-def test_what_cannot_be_told_is_an_error(value: object) -> None:
+def test_what_cannot_be_expressed_is_an_error(value: object) -> None:
     with pytest.raises(ToolError, match="cannot be written as JSON"):
         output_of(value)
 

@@ -59,7 +59,7 @@ def test_a_complaint_says_where_what_was_expected_and_what_came(text: str, said:
     assert said in complaint(SCHEMA, text)
 
 
-def test_several_errors_are_told_at_once() -> None:
+def test_several_errors_are_reported_at_once() -> None:
     found = complaint(SCHEMA, '{"mode": 1, "note": 2, "more": 3}')
     assert len(found.splitlines()) == 5
     assert "probe" in found.splitlines()[0]
@@ -73,7 +73,7 @@ def test_only_the_first_errors_are_listed() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"count": 1', "nonsense", '{"count": NaN}', "[" * 100_000])
-def test_text_that_is_not_json_is_told_as_such(text: str) -> None:
+def test_text_that_is_not_json_is_reported_as_such(text: str) -> None:
     assert "not valid JSON" in complaint(SCHEMA, text)
 
 

@@ -73,7 +73,7 @@ def folded(events: list[Event]) -> Outcome:
 
 @pytest.mark.parametrize("is_stream", [True, False])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_an_answer_is_told_as_events_streamed_and_not(dialect: str, *, is_stream: bool) -> None:
+def test_an_answer_is_returned_as_events_streamed_and_not(dialect: str, *, is_stream: bool) -> None:
     reply = sse(stream(dialect, ANSWER), cut_into="frames")
     if not is_stream:
         reply = json_reply(body_bytes(dialect, ANSWER))
@@ -186,7 +186,7 @@ def test_an_error_in_the_place_of_a_body_is_raised() -> None:
         asked("chat", [json_reply({"error": {"message": "no such thing", "code": 400}})])
 
 
-def test_an_error_is_tried_again_before_anything_was_told() -> None:
+def test_an_error_is_tried_again_before_anything_was_emitted() -> None:
     busy = json_reply({"error": {"message": "busy"}}, 503)
     events, upstream = asked("chat", [busy, busy, sse(stream("chat", ANSWER))])
     assert isinstance(events[-1], Completed)
@@ -206,7 +206,7 @@ def refused(dialect: str, *replies: ScriptedReply) -> GatewayError:
     return caught.value
 
 
-def test_an_upstreams_error_is_told_as_it_has_it() -> None:
+def test_an_upstreams_error_is_reported_as_it_has_it() -> None:
     error = refused(
         "chat",
         json_reply(
@@ -219,7 +219,7 @@ def test_an_upstreams_error_is_told_as_it_has_it() -> None:
     assert info.code == "context_length_exceeded"
 
 
-def test_how_long_an_upstream_wants_to_be_left_alone_is_told() -> None:
+def test_how_long_an_upstream_wants_to_be_left_alone_is_reported() -> None:
     busy = json_reply({"error": {"message": "slow down"}}, 429, headers={"retry-after": "77"})
     assert error_info(refused("chat", busy)).retry_after == 77
 

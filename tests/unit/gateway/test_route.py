@@ -71,7 +71,7 @@ def test_without_routes_everything_goes_to_the_only_upstream() -> None:
     assert Router(settings(upstreams=("local",))).candidates("m") == (Candidate("local", "m"),)
 
 
-def test_an_unknown_model_is_not_found_and_told_what_there_is() -> None:
+def test_an_unknown_model_is_not_found_and_the_error_lists_the_known_ones() -> None:
     router = Router(
         settings(Route(model="gpt-*", upstream="local"), Route(model="o3", upstream="local"))
     )

@@ -105,7 +105,7 @@ def test_an_unknown_reason_is_shown_as_it_is() -> None:
     assert "NO: odd" in screen(report)
 
 
-def test_namespace_kind_and_choice_are_told_beside_the_name() -> None:
+def test_namespace_kind_and_choice_are_reported_beside_the_name() -> None:
     call = replace(CALL, namespace="mcp__docs", kind="custom", choice=1)
     assert "get_weather (in mcp__docs, custom, choice 1)" in screen(replace(REPORT, calls=(call,)))
 
@@ -159,7 +159,7 @@ def test_reasoning_that_is_only_sealed_says_so() -> None:
     assert "REASONING (1 seal)\n   sealed\n" in screen(replace(REPORT, choices=(choice,)))
 
 
-def test_the_providers_own_finish_is_told_where_it_differs() -> None:
+def test_the_providers_own_finish_is_reported_where_it_differs() -> None:
     choice = replace(CHOICE, native_finish="tool_use")
     assert "FINISH  tool_calls (as sent: tool_use)\n" in screen(replace(REPORT, choices=(choice,)))
     same = replace(CHOICE, native_finish="tool_calls")
@@ -290,7 +290,7 @@ def test_several_choices_are_listed() -> None:
     assert [choice["text"] for choice in found["choices"]] == ["Let me look.", "B"]
 
 
-def test_an_error_is_told_without_its_raw_form() -> None:
+def test_an_error_is_reported_without_its_raw_form() -> None:
     error = ErrorInfo(kind="rate_limit", message="slow down", status=429, raw=Raw(b'{"secret":1}'))
     assert json.loads(to_json(replace(EMPTY, error=error)))["error"] == {
         "kind": "rate_limit",

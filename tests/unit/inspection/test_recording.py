@@ -237,7 +237,7 @@ def test_pings_and_errors_yield_to_what_only_one_dialect_writes() -> None:
     ).dialect == ("messages")
 
 
-def test_an_event_name_tells_when_its_payload_is_damaged() -> None:
+def test_an_event_name_reports_when_its_payload_is_damaged() -> None:
     assert recognise(encode_frame(b'{"type":"mess', b"message_start")).dialect == "messages"
     assert recognise(encode_frame(b"", b"response.created")).dialect == "responses"
 
@@ -257,7 +257,7 @@ def test_a_damaged_frame_before_a_good_one_is_skipped() -> None:
         (b'{"id":"x","output":[{', "responses"),
     ],
 )
-def test_a_body_that_is_cut_still_tells_its_dialect(data: bytes, dialect: DialectName) -> None:
+def test_a_body_that_is_cut_still_reports_its_dialect(data: bytes, dialect: DialectName) -> None:
     found = recognise(data)
     assert (found.dialect, found.form) == (dialect, "body")
 

@@ -187,7 +187,7 @@ def test_a_second_answer_in_the_same_file_is_one_problem() -> None:
     assert report.choices[0].text == "A"
 
 
-def test_one_late_frame_is_told_as_one() -> None:
+def test_one_late_frame_is_reported_as_one() -> None:
     report = report_of(chat({"content": "A"}, finish="stop") + b'data: {"x":1}\n\n: bye\n\n')
     assert "1 more frame," in report.problems[0].message
 
@@ -420,7 +420,7 @@ def test_a_sound_answer_has_its_calls_and_no_problems(dialect: str) -> None:
     assert report.choices[0].finish == "tool_calls"
 
 
-def test_answers_that_came_at_once_are_told_apart() -> None:
+def test_answers_that_came_at_once_are_distinguished() -> None:
     first = dumped_lines("responses", stream("responses", CALLS), "req_a")
     second = dumped_lines("messages", stream("messages", CALLS), "req_b")
     mixed = [line for pair in zip(first, second, strict=False) for line in pair]

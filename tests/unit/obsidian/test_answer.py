@@ -86,7 +86,7 @@ def test_nothing_is_cut_where_stopping_is_off() -> None:
     assert not obsidian.is_cut
 
 
-def test_the_tail_is_told_where_it_is_wanted_but_not_its_calls() -> None:
+def test_the_tail_is_emitted_where_it_is_wanted_but_not_its_calls() -> None:
     obsidian = made(ObsidianPolicy(suppress_tail=False))
     outcome = checked(run(obsidian, answer(f"{WRITTEN_ONE} It is five. {WRITTEN_TWO}")))
     assert calls_of(outcome) == CALLS[:1]
@@ -159,7 +159,7 @@ def test_names_are_the_clients() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", MODES)
-def test_how_the_text_is_cut_changes_nothing_that_is_told(mode: str, seed: int) -> None:
+def test_how_the_text_is_cut_changes_nothing_that_is_emitted(mode: str, seed: int) -> None:
     random = Random(seed)
     pool = ("Some words. ", "\n\n", WRITTEN_ONE, WRITTEN_TWO, "<use_tool>", " x")
     for stop in (None, True, False):

@@ -192,7 +192,7 @@ def test_the_maximum_is_exact_and_truncated_only_says_what_was_withheld(
 
 
 @pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
-def test_a_repeated_call_is_told_once(mode: str) -> None:
+def test_a_repeated_call_is_emitted_once(mode: str) -> None:
     again = Called("c9", "search", '{ "query": "piano", "terms": ["a"] }')
     other = Called("c8", "search", '{"query":"violin"}')
     policy = ObsidianPolicy(mode=mode_of(mode) or "openai-json", dedup=True)
@@ -210,7 +210,7 @@ def test_repeated_calls_do_not_count_towards_the_maximum() -> None:
     assert stage.report().tool_call_truncated
 
 
-def test_broken_calls_are_compared_as_text_and_told() -> None:
+def test_broken_calls_are_compared_as_text_and_emitted() -> None:
     half = Called("c1", "search", "{half", is_whole=False)
     outcome = checked(run(made(ObsidianPolicy(dedup=True)), answer(half, half, finish="length")))
     assert len(calls_of(outcome)) == 2
@@ -245,7 +245,7 @@ def test_of_many_calls_all_are_counted_and_some_are_named() -> None:
 # --- what comes after calls -------------------------------------------------------------------------------------------
 
 
-def test_text_after_calls_is_told_unless_it_is_suppressed() -> None:
+def test_text_after_calls_is_emitted_unless_it_is_suppressed() -> None:
     pieces = ("Before.", ONE, "After.")
     assert text_of(checked(run(made(ObsidianPolicy()), answer(*pieces)))) == "Before.After."
     stage = made(ObsidianPolicy(suppress_tail=True))
@@ -255,7 +255,7 @@ def test_text_after_calls_is_told_unless_it_is_suppressed() -> None:
     assert not stage.is_cut
 
 
-def test_text_that_was_open_before_a_call_is_told_up_to_it() -> None:
+def test_text_that_was_open_before_a_call_is_emitted_up_to_it() -> None:
     one = part_events(1, TWO)
     events = [
         Started(),
@@ -413,7 +413,7 @@ def test_what_comes_after_the_end_is_dropped() -> None:
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_after_calls_is_told_by_default() -> None:
+def test_a_failure_after_calls_is_emitted_by_default() -> None:
     told = run(made(ObsidianPolicy()), [*answer("Hi.", ONE)[:-3], ERROR])
     assert told[-1] == ERROR
 
@@ -435,7 +435,7 @@ def test_a_failure_after_complete_calls_may_end_the_answer_with_them() -> None:
     ],
     ids=["at once", "after text", "in a call"],
 )
-def test_a_failure_before_the_calls_are_complete_is_told(events: list[Event]) -> None:
+def test_a_failure_before_the_calls_are_complete_is_emitted(events: list[Event]) -> None:
     told = run(made(ObsidianPolicy(finish_failed=True)), events)
     assert told[-1] == ERROR
     assert is_grammatical(told)
@@ -449,14 +449,14 @@ def result_events(number: int, text: str) -> list[Event]:
     return [PartStarted(number, result), PartEnded(number, result)]
 
 
-def test_the_answer_of_a_server_that_does_not_exist_is_not_told() -> None:
+def test_the_answer_of_a_server_that_does_not_exist_is_not_emitted() -> None:
     noise = "resources/list failed: unknown MCP server 'obsidian'"
     events = [Started(), *result_events(0, noise), *part_events(1, TWO), Finished("tool_calls"), Completed()]  # fmt: skip
     outcome = checked(run(made(XML), events))
     assert not [part for part in outcome.choices[0].parts if isinstance(part, Result)]
 
 
-def test_other_results_are_told() -> None:
+def test_other_results_are_emitted() -> None:
     events = [Started(), *result_events(0, "done"), Finished("stop"), Completed()]
     assert run(made(XML), events) == events
 
@@ -482,7 +482,7 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_how_an_answer_is_cut_changes_nothing_that_is_told(seed: int) -> None:
+def test_how_an_answer_is_cut_changes_nothing_that_is_emitted(seed: int) -> None:
     random = Random(seed)
     pool = ("Some words. ", "\n \n", ONE, TWO, THREE, TWO)
     for policy in POLICIES:
@@ -492,7 +492,7 @@ def test_how_an_answer_is_cut_changes_nothing_that_is_told(seed: int) -> None:
         assert whole == cut
 
 
-def test_deltas_of_a_withheld_call_are_not_told() -> None:
+def test_deltas_of_a_withheld_call_are_not_emitted() -> None:
     stage = made(ObsidianPolicy(max_calls=1))
     run(stage, [Started(), *part_events(0, TWO)])
     assert run(stage, part_events(1, ONE)) == []

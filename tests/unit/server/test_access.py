@@ -98,7 +98,7 @@ def test_key_of_another_provider_beside_ours_is_the_one_passed_on(*, is_swapped:
     assert not ring().is_open
 
 
-def test_id_tells_callers_apart_and_holds_nothing_of_the_key() -> None:
+def test_id_distinguishes_callers_and_holds_nothing_of_the_key() -> None:
     first, second = ring().identify(bearer(b"first-key")), ring().identify(bearer(b"second-key"))
     assert first is not None
     assert second is not None

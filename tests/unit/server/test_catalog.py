@@ -136,7 +136,7 @@ def test_name_that_nothing_takes_is_not_found(settings: Settings, name: str) -> 
         ([], "chat"),
     ],
 )
-def test_headers_tell_whose_client_asks(
+def test_headers_identify_the_vendor_of_the_client(
     headers: list[tuple[bytes, bytes]], dialect: Dialect
 ) -> None:
     assert dialect_of_caller(headers) == dialect

@@ -50,7 +50,7 @@ def test_settings_that_cannot_work_are_refused(keys: dict[str, Any], complaint: 
         complete(with_codex(**keys))
 
 
-def test_program_that_is_not_there_is_told_with_the_way_to_install_it() -> None:
+def test_program_that_is_not_there_is_reported_with_the_way_to_install_it() -> None:
     settings = complete(with_codex())
     with pytest.raises(ConfigError, match="npm install -g @openai/codex"):
         check_surroundings(settings, {"PATH": "/nowhere"})

@@ -126,7 +126,7 @@ def test_the_sdks_get_python(client: str, path: str, connection: GatewayAccess) 
     assert given["model"] == connection.model
 
 
-def test_obsidian_is_told_about_cors() -> None:
+def test_obsidian_gets_a_hint_about_cors() -> None:
     closed = snippet("obsidian", OPEN)
     assert "Base URL     http://127.0.0.1:8787/v1\n" in closed
     assert "Provider     OpenAI Format\n" in closed

@@ -41,7 +41,7 @@ def test_not_configured_there_is_nothing() -> None:
     assert cors.headers(origin(OBSIDIAN)) == []
 
 
-def test_any_origin_is_told_a_star_and_never_credentials() -> None:
+def test_any_origin_gets_a_star_and_never_credentials() -> None:
     cors = Cors(("*",))
     assert cors.is_on
     told = dict(cors.headers(origin(b"https://example.org")))
@@ -49,7 +49,7 @@ def test_any_origin_is_told_a_star_and_never_credentials() -> None:
     assert b"access-control-allow-credentials" not in told
 
 
-def test_listed_origin_is_told_itself_and_caches_are_warned() -> None:
+def test_listed_origin_gets_itself_and_caches_are_warned() -> None:
     cors = Cors(("app://obsidian.md", "https://one.example/"))
     assert allowed(cors, OBSIDIAN) == OBSIDIAN
     assert allowed(cors, b"https://one.example") == b"https://one.example"

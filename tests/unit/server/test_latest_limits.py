@@ -41,7 +41,7 @@ def test_the_windows_and_credits_of_a_codex_subscription_are_read() -> None:
     )
 
 
-def test_another_limit_of_it_is_told_by_its_name() -> None:
+def test_another_limit_of_it_is_reported_by_its_name() -> None:
     limits = limits_of({"x-codex-bengal-fox-primary-used-percent": "80"}, NOW)
     assert limits == Limits(
         windows=(LimitWindow(name="codex_bengal_fox/primary", used_percent=80),)
@@ -106,7 +106,7 @@ def test_counts_and_shares_of_anthropic_are_read() -> None:
     )
 
 
-def test_counts_are_not_told_as_shares() -> None:
+def test_counts_are_not_reported_as_shares() -> None:
     counted = Limits(windows=(LimitWindow(name="tokens", used_percent=5, remaining=95, limit=100),))
     assert share_headers("chat", counted, NOW) == []
     odd = Limits(windows=(LimitWindow(name="primary", used_percent=5, window_minutes=15),))

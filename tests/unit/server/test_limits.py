@@ -74,7 +74,7 @@ def test_all_of_a_head_counts_and_above_the_limit_it_is_refused_with_status_431(
     assert (status_of(info), info.code) == (431, "headers_too_large")
 
 
-def test_one_stream_more_than_allowed_is_told_to_come_back() -> None:
+def test_one_stream_more_than_allowed_gets_a_retry_after() -> None:
     slots = StreamSlots(2)
     slots.acquire()
     slots.acquire()

@@ -48,7 +48,7 @@ def told(door: Dialect, dialect: Dialect, headers: dict[str, str]) -> dict[str, 
 
 @pytest.mark.parametrize("door", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
-def test_answer_without_limits_has_none_to_tell(door: Dialect, dialect: Dialect) -> None:
+def test_answer_without_limits_has_no_limit_headers(door: Dialect, dialect: Dialect) -> None:
     assert told(door, dialect, {}) == {}
 
 
@@ -131,7 +131,7 @@ def test_times_become_durations(at: str, written: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ["", "soon", "nan", "-5", "1e99", "9" * 300, "5x"])
-def test_what_cannot_be_read_is_not_told(odd: str) -> None:
+def test_what_cannot_be_read_is_not_reported(odd: str) -> None:
     openai = {"x-ratelimit-reset-tokens": odd, "x-ratelimit-limit-tokens": odd + "x"}
     anthropic = {
         "anthropic-ratelimit-requests-reset": odd,
@@ -189,7 +189,7 @@ def test_anthropic_clients_hear_of_windows_as_subscriptions_have_them() -> None:
     }
 
 
-def test_a_window_that_is_used_up_is_told_as_one() -> None:
+def test_a_window_that_is_used_up_is_reported_as_one() -> None:
     full = {**WINDOWS, "x-codex-primary-used-percent": "100.4"}
     assert told("chat", "responses", full)["x-ratelimit-remaining-requests"] == "0"
     heard = told("messages", "responses", full)
@@ -197,7 +197,7 @@ def test_a_window_that_is_used_up_is_told_as_one() -> None:
     assert heard["anthropic-ratelimit-unified-representative-claim"] == "five_hour"
 
 
-def test_limits_by_the_vendors_own_names_are_not_told_twice() -> None:
+def test_limits_by_the_vendors_own_names_are_not_reported_twice() -> None:
     heard = told("chat", "responses", {**WINDOWS, **OPENAI})
     assert heard == {**WINDOWS, **OPENAI}
 

@@ -106,11 +106,11 @@ FRAMES = [
 ]
 
 
-def test_the_whole_stream_is_told_byte_for_byte() -> None:
+def test_the_whole_stream_is_returned_byte_for_byte() -> None:
     assert replay(b"".join(FRAMES), None) == b"".join(FRAMES)
 
 
-def test_only_events_after_the_number_are_told() -> None:
+def test_only_events_after_the_number_are_returned() -> None:
     assert replay(b"".join(FRAMES), 0) == b"".join(FRAMES[1:])
     assert replay(b"".join(FRAMES), 2) == b""
 
@@ -120,7 +120,7 @@ def test_what_only_kept_the_connection_open_is_left_out() -> None:
     assert replay(FRAMES[0] + noise + FRAMES[1], None) == FRAMES[0] + FRAMES[1]
 
 
-def test_a_stream_that_comes_in_pieces_is_told_in_whole_frames_and_once() -> None:
+def test_a_stream_that_comes_in_pieces_is_returned_in_whole_frames_and_once() -> None:
     stream = b"".join(FRAMES)
     replaying = Replay(0)
     cut = len(FRAMES[0]) + 5

@@ -375,7 +375,7 @@ def test_lease_is_renewed_with_its_claim(bench: Bench) -> None:
     bench.run(work)
 
 
-def test_renewing_tells_what_runs_no_more(bench: Bench) -> None:
+def test_renewing_reports_what_runs_no_more(bench: Bench) -> None:
     async def work(store: Store) -> None:
         for name in "abcd":
             await store.begin(draft(name))

@@ -13,7 +13,7 @@ from store_help import OWNER, Bench, call_ending, draft, ending, said
 TOLD = ending().body
 
 
-def test_answer_whose_body_does_not_tell_it_is_damaged(bench: Bench) -> None:
+def test_answer_whose_body_cannot_be_decoded_is_damaged(bench: Bench) -> None:
     async def work(store: Store) -> None:
         await store.put(draft("a"), ending(body=b"{}"))
         with pytest.raises(StoreDamaged, match="body of an answer"):
@@ -26,7 +26,7 @@ def test_answer_whose_body_does_not_tell_it_is_damaged(bench: Bench) -> None:
     bench.run(work)
 
 
-def test_stream_that_was_packed_in_pieces_is_told_whole(bench: Bench) -> None:
+def test_stream_that_was_packed_in_pieces_is_read_whole(bench: Bench) -> None:
     buffer = StreamBuffer()
     for number in range(3000):
         buffer.add(b"data: %d\n\n" % number)
@@ -38,7 +38,7 @@ def test_stream_that_was_packed_in_pieces_is_told_whole(bench: Bench) -> None:
     bench.run(work)
 
 
-def test_stream_and_the_body_that_it_ends_in_are_told_each_by_itself(bench: Bench) -> None:
+def test_stream_and_the_body_that_it_ends_in_are_read_separately(bench: Bench) -> None:
     told_stream = b'data: {"delta":"a"}\n\ndata: ' + TOLD + b"\n\n"
 
     async def work(store: Store) -> None:
@@ -58,7 +58,7 @@ def test_stream_and_the_body_that_it_ends_in_are_told_each_by_itself(bench: Benc
     bench.run(work)
 
 
-def test_what_runs_no_more_is_told_without_renewing(bench: Bench) -> None:
+def test_what_runs_no_more_is_reported_without_renewing(bench: Bench) -> None:
     async def work(store: Store) -> None:
         for name in "abcd":
             await store.begin(draft(name), lease=60)

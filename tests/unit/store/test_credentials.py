@@ -25,7 +25,7 @@ def test_request_without_secrets_is_the_very_same() -> None:
     ["authorization", "Authorization", "headers", "api_key", "api-key", "x-api-key", "access_token", "password",
      "authorization_token", "client_secret", "cookie", "token", "credentials"],
 )  # fmt: skip
-def test_telling_fields_are_left_out_at_every_depth(name: str) -> None:
+def test_fields_with_credentials_are_left_out_at_every_depth(name: str) -> None:
     nested = Raw(f'{{"a":[{{"{name}" : "{SECRET}","b":1}},2]}}'.encode())
     extra = Extra("responses", {name: Raw(f'"{SECRET}"'.encode()), "kept": nested})
     request = Request(tools=(Tool(name="m", kind="mcp", extra=extra),), extra=extra)

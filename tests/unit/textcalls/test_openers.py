@@ -186,7 +186,7 @@ def test_stage_is_made_only_where_a_tool_may_be_called() -> None:
     assert stage_for(Request(tools=(tool, other), tool_choice=only)) is None
 
 
-def test_scanner_tells_parts_in_order_and_ends_them() -> None:
+def test_scanner_emits_parts_in_order_and_ends_them() -> None:
     scanner = TextScanner(TOOLS, seed="s")
     events = [*scanner.feed(f"Hi {CALL} bye"), *scanner.finish("stop")]
     assert [(type(event).__name__, getattr(event, "part", None)) for event in events] == [

@@ -144,7 +144,7 @@ def test_arguments_stream_where_a_pattern_asks_for_it() -> None:
     assert [problem.kind for problem in scanner.problems] == ["truncated"]
 
 
-def test_arguments_of_a_built_in_format_stream_where_the_scanner_is_told_so() -> None:
+def test_arguments_of_a_built_in_format_stream_where_the_scanner_is_set_so() -> None:
     text = '<tool_call>{"name": "f", "arguments": {"a": "par'
     assert TextScanner(TOOLS).feed(text) == ()
     told = TextScanner(TOOLS, stream=("hermes",)).feed(text)

@@ -186,14 +186,14 @@ def test_answer_can_be_ended_where_its_turn_is_over() -> None:
     assert fold(out).choices[0].finish == "tool_calls"
 
 
-def test_no_more_calls_than_allowed_are_told() -> None:
+def test_no_more_calls_than_allowed_are_emitted() -> None:
     stage = made(TailPolicy(max_calls=1, stop="never"))
     out = through(stage, answer(text_part(0, f"{block('1')}{block('2')}")))
     assert shown(out) == ['{"a": "1"}']
     assert stage.is_truncated
 
 
-def test_same_call_twice_is_told_once_where_asked_for() -> None:
+def test_same_call_twice_is_emitted_once_where_asked_for() -> None:
     first = '<tool_call>{"name": "f", "arguments": {"a": "1", "b": 2}}</tool_call>'
     again = '<tool_call>{"name": "f", "arguments": {"b":2,"a":"1"}}</tool_call>'
     stage = made(TailPolicy(dedup=True))
@@ -273,7 +273,7 @@ def test_annotation_before_any_text_goes_to_the_next_text() -> None:
     assert texts[0].annotations == (annotation,)
 
 
-def test_text_that_was_cut_by_a_failure_is_told_before_it() -> None:
+def test_text_that_was_cut_by_a_failure_is_emitted_before_it() -> None:
     text = block("1")[:-5]
     part = text_part(0, text)
     part[-1] = PartEnded(0, Text(text=text, status="incomplete"))
@@ -290,7 +290,7 @@ def test_usage_passes_while_text_is_held() -> None:
     assert shown(out) == ['{"a": "1"}']
 
 
-def test_calls_in_reasoning_are_told_where_asked_for_and_its_text_stays() -> None:
+def test_calls_in_reasoning_are_emitted_where_asked_for_and_its_text_stays() -> None:
     text = f"I should call {block('1')}"
     part: list[Event] = [
         PartStarted(0, Reasoning(status="in_progress")),
@@ -325,7 +325,7 @@ def structured(number: int, arguments: str, name: str = "f") -> list[Event]:
     ]
 
 
-def test_call_that_was_written_is_not_told_again_when_it_comes_structured() -> None:
+def test_call_that_was_written_is_not_emitted_again_when_it_comes_structured() -> None:
     stage = made(TailPolicy())
     told = answer(
         text_part(0, f"Hm. {block('1')}"), structured(1, '{ "a":"1" }'), finish="tool_calls"
@@ -348,13 +348,13 @@ def test_each_written_call_answers_for_one_repetition() -> None:
     assert [part.call_id for part in parts_of(out) if isinstance(part, Call)][2] == "c3"
 
 
-def test_structured_call_that_differs_from_the_written_one_is_told_whole() -> None:
+def test_structured_call_that_differs_from_the_written_one_is_emitted_whole() -> None:
     for arguments, name in (('{"a":"2"}', "f"), ('{"a":"1"}', "g"), ("no json", "f"), ("", "f")):
         out = through(made(), answer(text_part(0, block("1")), structured(1, arguments, name)))
         assert shown(out) == ['{"a": "1"}', arguments]
 
 
-def test_structured_call_that_was_cut_is_told_as_such() -> None:
+def test_structured_call_that_was_cut_is_emitted_as_such() -> None:
     call = structured(1, '{"a": "1"}')
     call[-1] = PartEnded(1, Call(call_id="c1", name="f", input='{"a": "1"}', status="incomplete"))
     out = through(made(), answer(text_part(0, block("1")), call, finish="length"))
@@ -386,7 +386,7 @@ def test_calls_of_another_choice_are_no_repetition() -> None:
 # --- what a caller that passes the answer on must know --------------------------------------------------------------------
 
 
-def test_stage_says_when_something_else_was_told_than_came() -> None:
+def test_stage_says_when_something_else_was_emitted_than_came() -> None:
     for text, is_changed in (
         ("a < b and <tool_call> c", False),
         (block("1", "nobody"), False),
@@ -407,7 +407,7 @@ def test_marks_that_only_dress_the_text_are_a_change_too() -> None:
     assert stage.has_changed
 
 
-def test_stage_says_what_it_owes_until_it_has_told_it() -> None:
+def test_stage_reports_pending_events_until_it_has_emitted_them() -> None:
     stage = made()
     stage.feed(Started())
     stage.feed(PartStarted(0, Text(status="in_progress")))

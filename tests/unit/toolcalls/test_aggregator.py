@@ -264,7 +264,7 @@ def test_cumulative_arguments_cost_nothing_until_they_are_asked_for(
 # Choices
 
 
-def test_call_is_told_at_its_name_when_the_tools_are_known() -> None:
+def test_call_is_emitted_at_its_name_when_the_tools_are_known() -> None:
     """Without them a name may still grow (M037), and the call is told with its first argument."""
     first = tool_delta("", 0, "call_1", "f")
     unaware = ToolCallAggregator()

@@ -323,7 +323,7 @@ def test_codex_item_that_comes_alone_is_put_into_a_notification() -> None:
     assert json.loads(final.data)["method"] == "item/completed"
 
 
-def test_conversations_of_codex_are_told_apart() -> None:
+def test_conversations_of_codex_are_distinguished() -> None:
     params = {"threadId": "t", "turnId": "u"}
     assert only({"method": "item/started", "params": params}).stream == "t/u"
     turn = {"threadId": "t", "turn": {"id": "v"}}

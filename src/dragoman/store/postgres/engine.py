@@ -1,10 +1,10 @@
 """The store in PostgreSQL, for several nodes: they share nothing but the database, and any of them serves any request.
 
-What happens with every request is one statement and one round trip. What concerns two rows at once (claims) is a
-transaction. The time is the nodes' own: they are expected to agree within a second or so, which leases forgive.
+Operations of every request are one statement and one round trip. Operations on two rows (claims) are a transaction. Nodes
+use their own clocks, which must agree within a second or so; leases tolerate that.
 
-Rows that two statements want in different orders (a conversation that is renewed while one of its claims is settled) may
-deadlock; PostgreSQL ends one of the two, and it is done again.
+Two statements that lock rows in different orders (one renews a conversation while another settles one of its claims) may
+deadlock; PostgreSQL aborts one of them, and the engine retries it.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -38,14 +38,14 @@ from dragoman.store.records import Status, StoreStats, Swept
 
 T = TypeVar("T")
 
-# A deadlock is over when one of its two sides has been ended; a third in a row is something else.
+# A deadlock is over when one of its two sides was aborted; a third failure in a row has another cause.
 _ATTEMPTS = 3
 
 _WIDTH = len(COLUMNS)
 
 
 class PostgresEngine:
-    """Statements over a pool."""
+    """An engine of statements over a connection pool."""
 
     __slots__ = ("_pool", "_settings")
 
@@ -79,7 +79,7 @@ class PostgresEngine:
         way = write_claiming if new.claims else write
         if await self._do(way):
             return
-        # Perhaps the other one has expired and was not swept yet.
+        # The row with this id may have expired and not been swept yet.
         place = {"owner": new.owner, "id": new.id, "now": now}
         await self._do(lambda connection: connection.execute(statements.DELETE_EXPIRED, place))
         if not await self._do(way):
@@ -165,7 +165,7 @@ class PostgresEngine:
     async def put_seals(
         self, owner: str, family: str, sealed: Mapping[str, bytes], expires: float
     ) -> None:
-        # In one order everywhere: two who write the same seals wait for each other, and not in a circle.
+        # Sorted, so that two nodes that write the same seals wait for each other and do not deadlock.
         names = sorted(sealed)
         values = {
             "owner": owner,
@@ -204,7 +204,7 @@ class PostgresEngine:
         await self._pool.close()
 
     async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """On a connection, again after a deadlock. Raises StoreUnavailable, StoreDamaged, and what the work raises."""
+        """Run `work` on a connection, and retry after a deadlock. Raises StoreUnavailable, StoreDamaged, and whatever `work` raises."""
         for _ in range(_ATTEMPTS - 1):
             async with self._pool.lend() as connection:
                 try:
@@ -219,11 +219,11 @@ class PostgresEngine:
         return {"expires": now + ttl, "later": now + ttl + ttl * STEP}
 
     async def _mark(self, now: float, limit: int) -> tuple[float, bool] | None:
-        """Until when everything goes, and whether more is to be done then."""
+        """Return until which expiry rows are removed, and whether another sweep is needed; None if there is nothing to remove."""
         old = await self._oldest(now, limit + 1)
         if old:
             return old[:limit][-1][0], len(old) > limit
-        # The tables' files are more than the content, and known at once; summing up reads an entry for every row.
+        # The tables' files take more than the content, and are known at once; summing the sizes reads an entry for every row.
         most = self._settings.max_bytes
         files = await self._do(lambda connection: _one(connection, statements.FILES, {}))
         if files is not None and cast("int", files[0]) <= most:
@@ -249,10 +249,10 @@ class PostgresEngine:
 
 
 async def open_postgres(settings: StoreSettings) -> PostgresEngine:
-    """The engine on this database, its tables at the newest version.
+    """Return the engine on this database, with its tables migrated to the newest version.
 
     Raises:
-        ConfigError: the URL cannot be read. StoreUnavailable: it cannot be reached. StoreDamaged: it is of a later version.
+        ConfigError: the URL is invalid. StoreUnavailable: the database cannot be reached. StoreDamaged: it is of a later version.
     """
     pool = PostgresPool(settings.url, settings.pool_size)
     try:
@@ -276,7 +276,7 @@ def _parent(child: Row) -> Key:
 
 
 def _claim_of(child: Row) -> dict[str, object]:
-    """Where the claim of a response is: on its parent, by its own id."""
+    """Return the parameters of a response's claim: the row of its parent, claimed by its own id."""
     return {**_place(_parent(child)), "by": child.id}
 
 
@@ -291,7 +291,7 @@ def _ending(over: RowEnd) -> dict[str, object]:
 
 
 async def _one(connection: Connection, statement: _Statement, values: _Values) -> TupleRow | None:
-    # Binary: bytes as text take twice their size.
+    # Binary format: bytes in text format take twice their size.
     cursor = await connection.execute(statement, values, binary=True)
     return await cursor.fetchone()
 
@@ -314,7 +314,7 @@ async def _locked(connection: Connection, key: Key, now: float) -> Row:
 
 
 async def _settle(connection: Connection, child: Row, status: Status) -> None:
-    """Raises StoreConflict: another holds the claim, and this response would have been the second."""
+    """Settle or give back a claim. Raises StoreConflict: another response holds it, so this one would be a second continuation."""
     claim = _claim_of(child)
     if gives_back(status):
         await connection.execute(statements.RELEASE, claim)

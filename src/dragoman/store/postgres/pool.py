@@ -1,9 +1,9 @@
-"""A few connections to PostgreSQL, lent one statement or transaction at a time.
+"""A pool of a few connections to PostgreSQL, lent for one statement or transaction at a time.
 
-Connections are made when they are needed and kept while they are used. A database that went away costs its callers a
-clear error each, at once if it refuses, after `CONNECT_SECONDS` if it is silent; when it is back, the next caller connects.
-A connection that the server closed while it was idle has bytes (or their end) waiting to be read: that is looked at before
-it is lent, so that a restart of the database between two requests is not noticed.
+The pool connects on demand and reuses its connections. While the database is away, each caller gets a clear error, at once
+if the database refuses, after `CONNECT_SECONDS` if it is silent; when it is back, the next caller connects. An idle
+connection that the server closed is readable (bytes, or their end): the pool checks that before it lends the connection,
+so that no request notices a restart of the database between two requests.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from psycopg.waiting import wait_async
 from dragoman.errors import ConfigError, StoreDamaged, StoreError, StoreUnavailable
 
 CONNECT_SECONDS = 5.0
-"""For a connection to be made, or to become free. A request that waits longer had better fail."""
+"""Time limit for a connection to be made, or to become free. A request that waits longer should fail instead."""
 
 STATEMENT_SECONDS = 10.0
-"""For one statement. Reads and writes by id take about a millisecond, a sweep some hundreds."""
+"""Time limit for one statement. Reads and writes by id take about a millisecond, a sweep some hundreds."""
 
-# The server ends the statement first; the client's own limit is for a server that says nothing at all.
+# The server aborts the statement first; the client's own limit is for a server that sends nothing at all.
 _SILENCE_SECONDS = STATEMENT_SECONDS + 2.0
 
-# psycopg looks now and then whether somebody wants to interrupt it, for the sake of threads; here nobody does so that way.
+# psycopg wakes up at this interval so that signals can interrupt it in threads; the pool does not need that.
 _WAKE_SECONDS = 1.0
 
-# psycopg asks libpq, and libpq reads these from its URL: settings that the operator's own URL overrides.
+# Connection parameters of libpq; the operator's URL overrides them.
 _DEFAULTS = {
     "application_name": "dragoman",
     "connect_timeout": f"{CONNECT_SECONDS:.0f}",
@@ -40,18 +40,17 @@ _DEFAULTS = {
     "tcp_user_timeout": f"{_SILENCE_SECONDS * 1000:.0f}",
     "options": (
         f"-c statement_timeout={STATEMENT_SECONDS * 1000:.0f} -c idle_in_transaction_session_timeout=30s"
-        # Statements are planned when the tables are empty, and a plan that reads all of an empty table would be kept until
-        # they are analyzed. All that is asked for is found by an index.
+        # Statements are planned when the tables are empty, and a plan that scans an empty table would be kept until the
+        # tables are analyzed. An index serves every query.
         " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
     ),
 }
 
 
 class Connection(psycopg.AsyncConnection[TupleRow]):
-    """A connection that is given up when whoever uses it is: psycopg's own would ask the server to stop first.
+    """A connection that stops waiting at once when its task is cancelled; psycopg would ask the server to cancel first.
 
-    That takes up to ten seconds more with a server that says nothing. A statement that nobody waits for ends by its own
-    time limit.
+    psycopg's request takes up to ten seconds more with a silent server. The abandoned statement ends by its time limit.
     """
 
     async def wait(
@@ -64,7 +63,7 @@ class Connection(psycopg.AsyncConnection[TupleRow]):
 
 
 class PostgresPool:
-    """At most `size` connections. `lend` is the only way to one."""
+    """At most `size` connections, which only `lend` gives out."""
 
     __slots__ = ("_conninfo", "_free", "_idle", "_is_closed")
 
@@ -72,7 +71,7 @@ class PostgresPool:
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error:
-            # libpq's words would show the URL, and with it a password
+            # libpq's message contains the URL, and with it a password
             raise ConfigError("expected a URL that libpq can read as the store's url") from None
         missing = {name: value for name, value in _DEFAULTS.items() if name not in given}
         self._conninfo = make_conninfo(url, **missing)
@@ -82,10 +81,10 @@ class PostgresPool:
 
     @asynccontextmanager
     async def lend(self) -> AsyncGenerator[Connection, None]:
-        """A connection, in autocommit, for the time of the block.
+        """Lend a connection, in autocommit mode, for the duration of the block.
 
         Raises:
-            StoreUnavailable: there is none, or what was asked of it could not be done. StoreDamaged: there are no tables.
+            StoreUnavailable: there is no connection, or a statement failed. StoreDamaged: the tables are missing or corrupt.
         """
         if self._is_closed:
             raise StoreUnavailable("expected an open store, it is closed")
@@ -119,7 +118,7 @@ class PostgresPool:
                 await self._give_back(connection, is_good=is_good)
 
     async def close(self) -> None:
-        """Let go of the connections; those that are lent close when they come back."""
+        """Close the idle connections; lent connections are closed when they are returned."""
         self._is_closed = True
         while self._idle:
             await self._idle.pop().close()
@@ -147,14 +146,14 @@ def _is_quiet(connection: Connection) -> bool:
 
 
 def translated(error: psycopg.Error | OSError) -> StoreError:
-    """What an error of the database means here. Its own words name hosts, users and tables: they are for the log alone."""
+    """Translate an error of the database. Its message names hosts, users and tables, so it goes to the log alone (`detail`)."""
     state = getattr(error, "sqlstate", None)
     code = type(error).__name__ if state is None else f"{type(error).__name__}, {state}"
     made: StoreError
     if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn | errors.DataCorrupted):
         made = StoreDamaged(f"expected the tables of this version in the database ({code})")
     else:
-        made = StoreUnavailable(f"expected the database to do as asked ({code})")
-    # The first line: further ones are hints, or the same for another address.
+        made = StoreUnavailable(f"expected the database to execute a statement, it failed ({code})")
+    # Only the first line: the others are hints, or repeat it for another address.
     made.detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return made

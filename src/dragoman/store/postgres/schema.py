@@ -1,7 +1,7 @@
 """The tables of the PostgreSQL store, version by version.
 
-Content is stored out of line and as it is (`EXTERNAL`): it comes compressed. So a row stays small, a claim or a lease that
-changes does not copy it, and with room left in each page (`fillfactor`) touches no index.
+Content is stored out of line and uncompressed by PostgreSQL (`EXTERNAL`), since the store compresses it. So a row stays
+small: changing a claim or a lease does not copy the content and, with room left in each page (`fillfactor`), touches no index.
 """
 
 from typing import LiteralString
@@ -60,17 +60,17 @@ MIGRATIONS: tuple[tuple[LiteralString, ...], ...] = (
         "CREATE INDEX dragoman_seals_by_expiry ON dragoman_seals (expires) INCLUDE (size)",
     ),
 )
-"""The statements that lead from each version to the next, from an empty database on."""
+"""The statements that migrate each version to the next, starting with an empty database."""
 
-# Any number that nobody else is likely to have chosen: nodes that start together take turns.
+# An advisory lock, so that nodes that start together take turns. Any number that no other program is likely to use.
 _LOCK = 0x447261676F6D616E  # "Dragoman"
 
 
 async def migrate(pool: PostgresPool) -> None:
-    """Bring the database to the newest version, in one transaction.
+    """Migrate the database to the newest version, in one transaction.
 
     Raises:
-        StoreDamaged: it is of a version to come. StoreUnavailable
+        StoreDamaged: the database is of a later version. StoreUnavailable
     """
     newest = len(MIGRATIONS)
     async with pool.lend() as connection, connection.transaction():

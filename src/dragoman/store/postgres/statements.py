@@ -1,6 +1,6 @@
-"""What the PostgreSQL store asks of its database. Values are parameters, always; the texts are constants.
+"""The SQL statements of the PostgreSQL store. Values are always parameters; the texts are constants.
 
-They are put together once, as bytes: psycopg looks those up in a cache, and would compose other kinds anew each time.
+The statements are composed once, as bytes: psycopg caches bytes, and would compose other kinds again each time.
 """
 
 from typing import LiteralString
@@ -41,22 +41,22 @@ def _for_each_table(text: LiteralString) -> tuple[bytes, bytes]:
 
 
 def _value(name: str) -> sql.Composable:
-    """A parameter with its type: without one, a value that is missing would be text."""
+    """Return a parameter with its type: without a type, PostgreSQL would take a null for text."""
     kind = _TYPES.get(name, "text")
     place = sql.Placeholder(name, "b" if kind == "bytea" else "s")
     return sql.SQL("{}::{}").format(place, sql.SQL(kind))
 
 
-# Statements are planned when the tables are empty, and the plans stay until those are analyzed. So nothing is left to choose:
-# `+ 0` keeps rows that are known by their ids from being sought by when they expire, and `OFFSET 0` has a conversation
-# followed from one to the next, instead of being found among all that the owner has.
+# Statements are planned when the tables are empty, and the plans stay until the tables are analyzed. So the planner gets no
+# choice: `+ 0` keeps it from using the index on `expires` for rows that are known by id, and `OFFSET 0` makes it follow a
+# conversation from row to row instead of searching all rows of the owner.
 _LIVE: LiteralString = "r.owner = %(owner)s AND r.id = %(id)s AND r.expires + 0 > %(now)s"
 SELECT = _statement("SELECT {row} FROM dragoman_responses r WHERE " + _LIVE)
 SELECT_CONTENT = _statement("SELECT {row}, r.body FROM dragoman_responses r WHERE " + _LIVE)
 SELECT_STREAM = _statement(
     "SELECT {row}, r.body, r.stream FROM dragoman_responses r WHERE " + _LIVE
 )
-# An answer that is empty is to be read from the body.
+# If the answer is empty, it is read from the body.
 _SHARE: LiteralString = (
     "r.request, r.answer, CASE WHEN octet_length(r.answer) = 0 THEN r.body ELSE '' END AS body"
 )
@@ -92,7 +92,7 @@ _LIFE = sql.SQL(
     """
 )
 _WRITTEN = sql.SQL(", ").join(map(sql.Identifier, WRITTEN))
-# A parent that lives long enough gives its expiry; else all ancestors are pushed forward together with the new row.
+# If the parent lives long enough, the new row takes its expiry; else the expiry of all ancestors is extended with the new row's.
 INSERT = (
     sql.SQL(
         """
@@ -134,7 +134,7 @@ INSERT_FIRST = (
     .format(names=_WRITTEN, values=sql.SQL(", ").join(map(_value, WRITTEN)))
     .as_bytes()
 )
-"""The same for one that continues none."""
+"""`INSERT` for a response without a parent."""
 FINISH = """
     UPDATE dragoman_responses SET status = %(status)s, open_calls = %(open_calls)s, upstream = %(upstream)s,
         family = %(family)s, answer = %(answer)b, body = %(body)b, stream = %(stream)b,
@@ -199,7 +199,7 @@ OLDEST = """
         (SELECT expires, size FROM dragoman_seals WHERE expires <= %(until)s ORDER BY expires LIMIT %(limit)s)
     ) s ORDER BY expires LIMIT %(limit)s
 """
-# Nodes that sweep at the same time take different rows, and none waits for a row that is in use.
+# Nodes that sweep at the same time take different rows, and no node waits for a locked row.
 SWEEP = _for_each_table(
     """
     WITH gone AS (

@@ -1,8 +1,8 @@
 """The store in one SQLite file: the default, for one machine, with any number of worker processes.
 
 The file is in WAL mode, so that readers and the writer do not wait for one another. With `synchronous=FULL` a commit is
-on the disk before it is acknowledged: it survives the death of the process (as it would with `NORMAL`, since the bytes
-are the kernel's by then) and of the machine (as it would not). One thread writes, in group commits, and one reads.
+on the disk before it is acknowledged: it survives the death of the process (also with `NORMAL`, since the kernel has the
+bytes by then) and of the machine (not with `NORMAL`). One thread writes, in group commits, and one reads.
 The file must be on a local disk: WAL needs memory that all its processes share.
 """
 
@@ -20,7 +20,7 @@ from dragoman.store.sqlite.thread import SqliteThread
 
 
 class SqliteEngine:
-    """Two threads on one file."""
+    """An engine of two threads on one file."""
 
     __slots__ = ("_reader", "_settings", "_writer")
 
@@ -35,7 +35,7 @@ class SqliteEngine:
         return "sqlite"
 
     async def open(self) -> None:
-        """Make the file if it is not there, and bring it to the newest version. Raises StoreDamaged."""
+        """Create the file if there is none, and migrate it to the newest version. Raises StoreDamaged."""
         await self._writer.do(jobs.ping)
 
     async def insert(self, entry: Entry, now: float) -> None:
@@ -84,7 +84,7 @@ class SqliteEngine:
         return await self._reader.do(lambda db: jobs.get_seals(db, owner, family, names, now))
 
     async def expire(self, now: float, limit: int) -> Swept:
-        # Summing up reads an index: in the reader, for nobody to wait behind.
+        # Summing the sizes reads an index: the reader does it, so that no write waits.
         most = self._settings.max_bytes
         mark = await self._reader.do(lambda db: jobs.mark(db, now, limit, most))
         return Swept() if mark is None else await self._writer.do(lambda db: jobs.sweep(db, mark))
@@ -96,7 +96,7 @@ class SqliteEngine:
         await self._reader.do(jobs.ping)
 
     async def close(self) -> None:
-        # The last connection to close writes the log back into the file; that is the writer's.
+        # The last connection to close writes the log back into the file; it must be the writer's.
         await self._reader.close()
         await self._writer.close()
 
@@ -104,10 +104,10 @@ class SqliteEngine:
 async def open_sqlite(
     path: Path, settings: StoreSettings, *, synchronous: Synchronous = "full"
 ) -> SqliteEngine:
-    """The engine on this file, made if it is not there, at the newest version.
+    """Return the engine on this file; create the file if there is none, and migrate it to the newest version.
 
     Raises:
-        StoreUnavailable: it cannot be opened. StoreDamaged: it is no store of this program.
+        StoreUnavailable: the file cannot be opened. StoreDamaged: it is no store of this program.
     """
     engine = SqliteEngine(path, settings, synchronous)
     try:

@@ -2,12 +2,13 @@
 
 **No descriptor but SQLite's own is ever opened on the database file, its `-wal` or its `-shm`.** POSIX locks belong to a
 process and a file: closing any descriptor of the file drops all locks that SQLite holds on it in this process. The next
-process that closes the store then believes that it is the last, and deletes the log that this one still writes to: all
-that is acknowledged from then on is lost. What must be known of the file is asked by its path (`stat`), which opens nothing.
+process that closes the store then believes that it is the last, and deletes the log that this process still writes to:
+all writes that are acknowledged from then on are lost. So this module only inspects the file by its path (`stat`), which
+opens no descriptor.
 
-The same loss threatens when somebody deletes or replaces the files of a store that is open: SQLite goes on with the files
-it has, which nobody else finds any more. So a connection knows which files it has opened, and whoever commits looks
-whether they are still in their place before the commit is acknowledged (`SqliteFile.is_current`).
+Writes are also lost when somebody deletes or replaces the files of an open store: SQLite goes on with the files it has
+opened, which no other process finds any more. So a connection remembers which files it has opened, and the writer checks
+that they are still in place before it acknowledges a commit (`SqliteFile.is_current`).
 """
 
 import os
@@ -31,7 +32,7 @@ BUSY_SECONDS = 5.0
 # The log is cut back to this after a checkpoint; it grows with the largest transaction.
 _WAL_BYTES = 64 * 1024 * 1024
 _RETRY_SECONDS = 0.02
-# All there are: inserting has one for each number of rows (`jobs.MAX_TOGETHER`) and table.
+# Enough for all statements: there is one insert for each table and number of rows (`operations.MAX_TOGETHER`).
 _STATEMENTS = 256
 
 _SMALLEST_PAGE = 512
@@ -41,7 +42,7 @@ _Identity = tuple[int, int]
 
 
 class OpenedDatabase(Struct, frozen=True, eq=False):
-    """A connection, and which files it has opened: the database and its log."""
+    """A connection, and the identity of the files it has opened: the database and its log."""
 
     connection: sqlite3.Connection
     path: str
@@ -51,7 +52,7 @@ class OpenedDatabase(Struct, frozen=True, eq=False):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether others who open the path get the same files, and a database as far as its size says."""
+        """Whether opening the path now gives the same files, and the size is that of a database."""
         try:
             found = os.stat(self.path)  # noqa: PTH116 - for every commit, and faster than a path's own
         except OSError:
@@ -65,10 +66,10 @@ class OpenedDatabase(Struct, frozen=True, eq=False):
 
 
 class SqliteFile:
-    """The file at a path, and all connections to it that its threads have.
+    """The file at a path, and all connections that threads of this process have to it.
 
-    When its files are not in their place any more, all of the connections are *stale*, and none is opened before they are
-    closed: in one process they share what they know of the log, also with one that is opened later.
+    When the files are no longer in place, all connections are *stale*, and no new one is opened before they are closed:
+    the connections of one process share their view of the log, also with a connection that is opened later.
     """
 
     def __init__(self, path: Path, synchronous: Synchronous) -> None:
@@ -81,11 +82,11 @@ class SqliteFile:
         self._holders: list[Callable[[], None]] = []
 
     def add_holder(self, let_go: Callable[[], None]) -> None:
-        """Whoever has a connection for long: `let_go` asks to close it if it is stale. Called in any thread."""
+        """Register a thread that keeps a connection: `let_go` asks it to close a stale connection. Called from any thread."""
         self._holders.append(let_go)
 
     def is_current(self, opened: OpenedDatabase) -> bool:
-        """Whether what this connection has read and committed is what others who open the store find."""
+        """Whether others who open the store see what this connection has read and committed."""
         if opened not in self._stale:
             if opened.is_in_place:
                 return True
@@ -109,9 +110,9 @@ class SqliteFile:
                 self._changed.notify_all()
 
     def connect(self) -> OpenedDatabase:
-        """A connection to the file, at the newest version.
+        """Return a connection to the file, migrated to the newest version.
 
-        A store that was open and is gone is not begun anew: who took it away may bring it back.
+        If the file was open and is gone, no new one is created: whoever moved the file may put it back.
 
         Raises:
             StoreUnavailable: the file cannot be made or written, or is gone. StoreDamaged: it is no store of this program.
@@ -124,7 +125,7 @@ class SqliteFile:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._stale, BUSY_SECONDS):
                 raise self.moved()
-        # While another process makes the file or lets go of it, SQLite does not wait but refuses.
+        # While another process creates or closes the file, SQLite does not wait but fails with SQLITE_BUSY.
         while True:
             try:
                 opened = self._open()
@@ -143,8 +144,8 @@ class SqliteFile:
             time.sleep(_RETRY_SECONDS)
 
     def _open(self) -> OpenedDatabase | None:
-        """None: the file was replaced meanwhile, and nobody knows which one was opened."""
-        path = Path(os.path.realpath(self._path))  # beside which SQLite keeps the log
+        """Return a connection; None if the file was replaced meanwhile, so that it is unknown which file was opened."""
+        path = Path(os.path.realpath(self._path))  # SQLite puts the log beside the real path
         log = path.with_name(path.name + "-wal")
         before = _identity(path)
         if before is None:
@@ -166,10 +167,10 @@ class SqliteFile:
         return opened
 
     def _make(self, path: Path) -> None:
-        """Have SQLite make an empty file that only its owner can read: conversations are nobody else's business.
+        """Have SQLite create an empty file that only its owner can read, since conversations are private.
 
-        SQLite gives its other files the mode of this one, and this one the mode of the file that `modeof` names. (A
-        umask would be that of all threads.)
+        SQLite gives its other files the mode of the database file, and the database file the mode of the file that `modeof`
+        names. (A umask would apply to all threads.)
         """
         if self._last is not None:
             message = "expected the store's file where it was opened, it is gone; put it back, or start again without it"
@@ -184,9 +185,9 @@ class SqliteFile:
             raise _placed(StoreUnavailable(message), self._path) from error
 
     def _remove_foreign_log(self, log: Path, identity: _Identity | None) -> None:
-        """Somebody has put another database in the place of the one that was open, and left the log of that beside it.
+        """Delete the log of the database that was open if another database has been put in its place.
 
-        SQLite does not notice, and would write the pages of the one into the other.
+        SQLite does not notice, and would write the pages of the old log into the new database.
         """
         last = self._last
         if last is None or identity in (None, last.identity):
@@ -197,8 +198,8 @@ class SqliteFile:
 
 
 def _prepare(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
-    check_version(connection)  # before anything is changed: it may be another's
-    # Once, by whoever makes the file; it would wait for those who write each time.
+    check_version(connection)  # before any change: the file may be another program's
+    # Only for a new file: on an existing one this PRAGMA would wait for writers each time.
     if not connection.execute("PRAGMA page_count").fetchone()[0]:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
@@ -217,17 +218,17 @@ def _identity(path: Path | str) -> _Identity | None:
 
 
 def _placed(error: StoreError, path: Path) -> StoreError:
-    """The error with the path of its file, which is no business of the clients who read its message."""
+    """Add the path of the file to the error's detail, which clients do not see."""
     error.detail = str(path)
     return error
 
 
 def translated(error: Exception) -> StoreError:
-    """What an error of SQLite means here; our own stay as they are."""
+    """Translate an error of SQLite into a StoreError; a StoreError is returned unchanged."""
     if isinstance(error, StoreError):
         return error
     if not isinstance(error, sqlite3.Error):
-        # A value of a kind that no version of this program writes; also SQLite's own words about a broken file.
+        # The file has a value of a type that no version of this program writes, or SQLite's message is not UTF-8.
         return StoreDamaged(f"expected a database of this program: {type(error).__name__}: {error}")
     name: str = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):

@@ -1,4 +1,4 @@
-"""What the SQLite store does in its transactions: functions over a connection.
+"""The operations of the SQLite store, inside transactions: functions over a connection.
 
 Each raises before it writes, or succeeds (see `thread`). Statements are constant texts, so that the connection
 prepares each of them once.
@@ -33,9 +33,9 @@ from dragoman.store.sqlite.schema import check_version
 from dragoman.store.sqlite.thread import NotTogether
 
 MAX_TOGETHER = 32
-"""Rows of one statement: 17 values each, of the 999 that every SQLite takes; and a text for each number of them."""
+"""Rows of one statement: 17 values each, and every SQLite accepts 999. There is one statement for each number of rows."""
 
-# Free pages that one sweep gives back to the file system: 4 MiB.
+# Free pages that one sweep returns to the file system: 4 MiB.
 _VACUUM_PAGES = 1024
 
 _HEAD = ", ".join(f"r.{name}" for name in COLUMNS)
@@ -60,7 +60,7 @@ _KEEP_ANCESTORS = """
     )
     UPDATE responses SET expires = :expires WHERE n IN (SELECT n FROM up) AND expires < :expires
 """
-# `length` of a blob reads only the head of its row. The weight of a row counts before the next is added.
+# `length` of a blob reads only the head of its row. The weight so far is checked before the next row is added.
 _CHAIN = f"""
     WITH RECURSIVE up (n, parent, depth, weight) AS (
         SELECT r.n, r.parent, 1, length(q.request) + coalesce(nullif(length(a.answer), 0), length(a.body))
@@ -84,7 +84,7 @@ _SIZES = """
 
 
 class ExpiryLimit(Struct, frozen=True):
-    """Everything that expires until then goes. `more`: there will be more to do."""
+    """A sweep removes every row that expires by `until`. `more`: another sweep is needed after it."""
 
     until: float
     more: bool
@@ -99,10 +99,10 @@ class NewRow(Struct, frozen=True, gc=False):
 
 
 def insert_all(db: sqlite3.Connection, news: Sequence[NewRow]) -> list[StoreError | None]:
-    """Insert rows, in few statements for all of them; what each ended with.
+    """Insert all rows in few statements. Returns the error of each row, or None.
 
     Raises:
-        Separately: some of several have ids that are taken.
+        NotTogether: there are several rows, and some have ids that are taken.
     """
     plain = [new for new in news if not new.content.row.claims]
     try:
@@ -116,7 +116,7 @@ def insert_all(db: sqlite3.Connection, news: Sequence[NewRow]) -> list[StoreErro
 
 
 def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
-    """Raises Separately: it has not inserted all of them."""
+    """Raises NotTogether: some of the rows were not inserted."""
     lives = [_lifetime(db, new) for new in news]
     values: list[object] = []
     for new, life in zip(news, lives, strict=True):
@@ -125,7 +125,7 @@ def _insert_together(db: sqlite3.Connection, news: Sequence[NewRow]) -> None:
     done = db.execute(_insert_into("responses", _WIDTH, count), values)
     if done.rowcount != count:
         raise NotTogether
-    # Numbers follow one another within a statement.
+    # The row numbers of one statement are consecutive.
     first = cast("int", done.lastrowid) - count + 1
     requests: list[object] = []
     answers: list[object] = []
@@ -302,18 +302,18 @@ def put_seals(
 def get_seals(
     db: sqlite3.Connection, owner: str, family: str, call_ids: Sequence[str], now: float
 ) -> dict[str, bytes]:
-    # One statement for each: it is prepared once, and each is one step down a tree in memory.
+    # One query for each call: the statement is prepared once, and each query is one descent of a tree in memory.
     select = "SELECT data FROM seals WHERE owner = ? AND family = ? AND call_id = ? AND expires > ?"
     found = [(name, db.execute(select, (owner, family, name, now)).fetchone()) for name in call_ids]
     return {name: cast("bytes", data[0]) for name, data in found if data is not None}
 
 
 def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLimit | None:
-    """How far the next sweep goes; None if there is nothing to do."""
+    """Return how far the next sweep goes; None if there is nothing to remove."""
     old = db.execute(_SIZES.format("<= ?"), (now, now, limit + 1)).fetchall()
     if old:
         return ExpiryLimit(cast("float", old[:limit][-1][0]), more=len(old) > limit)
-    # The pages in use are more than the content, and known at once; summing up reads an entry for every row.
+    # The pages in use take more than the content, and are known at once; summing the sizes reads an entry for every row.
     excess = -1 if _pages_in_use(db) <= most else stats(db).size - most
     if excess <= 0:
         return None
@@ -326,7 +326,7 @@ def mark(db: sqlite3.Connection, now: float, limit: int, most: int) -> ExpiryLim
 
 
 def _pages_in_use(db: sqlite3.Connection) -> int:
-    """In bytes."""
+    """Return the pages in use, in bytes."""
     pages, free, size = [
         cast("int", db.execute(f"PRAGMA {name}").fetchone()[0])
         for name in ("page_count", "freelist_count", "page_size")
@@ -375,7 +375,7 @@ _SIZE = COLUMNS.index("size")
 
 
 def _by_id(db: sqlite3.Connection, key: Key) -> tuple[Row, int] | None:
-    """A row, live or not, and its number."""
+    """Return a row, expired or not, and its number."""
     found = db.execute(_SELECT, (*key, float("-inf"))).fetchone()
     return None if found is None else (Row(*found[:_WIDTH]), found[_WIDTH])
 
@@ -394,7 +394,7 @@ def _drop(db: sqlite3.Connection, number: int) -> None:
 
 
 def _check_claim(db: sqlite3.Connection, child: Row, over: RowEnd) -> None:
-    """Raises StoreConflict: another holds the claim, and this response would have been the second."""
+    """Raises StoreConflict: another response holds the claim, so this one would be a second continuation."""
     above = _by_id(db, (child.owner, child.parent or ""))
     is_held = above is not None and above[0].claimed_by == child.id
     if not is_held and not gives_back(over.status):

@@ -1,7 +1,7 @@
 """The tables of the SQLite store, version by version.
 
-What is small and changes stands apart from what is large and does not: SQLite writes a row anew, whole, when one number
-in it changes. `PRAGMA user_version` is the version, `application_id` marks our files.
+Small columns that change have a table of their own, apart from the large content: SQLite rewrites a whole row when one
+number in it changes. `PRAGMA user_version` is the version, `application_id` marks the gateway's files.
 """
 
 import sqlite3
@@ -37,7 +37,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE INDEX responses_by_expiry ON responses (expires, size)",
         "CREATE TABLE requests (n INTEGER PRIMARY KEY, request BLOB NOT NULL)",
-        # In the order of how often they are asked for: SQLite reads a long row only up to what it needs.
+        # The columns most often read come first: SQLite reads a long row only up to the column it needs.
         "CREATE TABLE answers (n INTEGER PRIMARY KEY, answer BLOB, body BLOB NOT NULL, stream BLOB)",
     ),
     (
@@ -55,20 +55,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX seals_by_expiry ON seals (expires, size)",
     ),
 )
-"""The statements that lead from each version to the next, from an empty file on."""
+"""The statements that migrate each version to the next, starting with an empty file."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file to the newest version.
+    """Migrate the file to the newest version.
 
     Raises:
-        StoreDamaged: it is another program's, or of a version to come.
+        StoreDamaged: the file is another program's, or of a later version.
     """
     if check_version(connection) == 0:
         return
     connection.execute("BEGIN IMMEDIATE")
-    with connection:  # which commits, or undoes it
-        # Another process may have done it meanwhile.
+    with connection:  # commits or rolls back
+        # Another process may have migrated the file meanwhile.
         for statements in MIGRATIONS[len(MIGRATIONS) - check_version(connection) :]:
             for statement in statements:
                 connection.execute(statement)
@@ -77,10 +77,10 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def check_version(connection: sqlite3.Connection) -> int:
-    """How many versions the file is behind the newest.
+    """Return how many versions the file is behind the newest.
 
     Raises:
-        StoreDamaged: it is another program's, or of a version to come.
+        StoreDamaged: the file is another program's, or of a later version.
     """
     version = _number(connection, "user_version")
     application = _number(connection, "application_id")

@@ -1,15 +1,15 @@
-"""A thread with a connection to one SQLite file, and jobs for it: the event loop never waits for the disk.
+"""A thread that runs jobs on a connection to one SQLite file, so that the event loop never waits for the disk.
 
-Jobs that wait at the same time are done in one transaction (group commit), and under load they wait a moment for one
-another, so that a write costs a share of a commit. They wait in the event loop, and what they need is made there when
-they are handed over: of several made one after another, each costs half of one that is made between other work.
+Jobs that wait at the same time run in one transaction (group commit), and under load they wait a moment for one another,
+so that a write costs a share of a commit. They wait in the event loop, which prepares their rows together when it hands
+them over: a row prepared together with others costs half of a row prepared between other work.
 
 A job is a function over the connection that either raises a `StoreError` before it has written anything, or succeeds.
-When SQLite itself fails, the transaction is undone and each of its jobs is tried again in one of its own: what is wrong
-with one must not fail another's.
+When SQLite itself fails, the transaction is rolled back and each job is retried in a transaction of its own, so that one
+job's problem does not fail another job.
 
-Jobs of one kind can also be done by one call (`do_with`). Each call into SQLite lets go of the interpreter and has to
-wait for it again, while the event loop is busy for milliseconds at a time: few statements for many rows are what counts.
+Jobs of one kind can also run in one call (`do_with`). Each call into SQLite releases the interpreter lock and must wait
+to get it back from an event loop that is busy for milliseconds at a time, so few statements for many rows are faster.
 """
 
 import asyncio
@@ -32,32 +32,32 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], object]
 Group = Callable[[sqlite3.Connection, Sequence[T]], Sequence[StoreError | None]]
-"""Jobs done by one call: what each of them ended with. Raises `NotTogether`, if there are several."""
+"""Runs several jobs in one call and returns the error of each, or None. May raise `NotTogether` if there are several."""
 
-# Beyond the busy time there is the work itself; a disk that takes longer is as good as gone.
+# The busy time, and time for the work itself; a disk that takes longer counts as failed.
 _WAIT_SECONDS = 15.0
 # One for every stream that a worker process may have open.
 _MAX_WAITING = 4096
-# Bounds how long the first of a batch waits for the last.
+# Bounds how long the first job of a batch waits for the last.
 _MAX_BATCH = 256
-# A commit costs as much as ten writes. Where commits follow one another faster than this, the next waits for company: the
-# end of an answer comes so much later, and storing it costs half.
+# A commit costs as much as ten writes. If commits follow one another faster than this, the next waits for more jobs: that
+# delays the end of an answer by at most this time, and halves the cost of storing it.
 _GATHER_SECONDS = 0.02
-# Commits without waiting, after several waits in which nobody came.
+# The most commits without waiting, after several waits in which no other job came.
 _MAX_VAIN = 63
 
 
-# What only a bug raises, or a value that no version of this program writes: a thread that ended would take the store with
-# it, for good.
+# Raised only by a bug, or by a value that no version of this program writes. They are caught, because the store could not
+# be used again after its thread ended.
 _BUGS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class NotTogether(Exception):
-    """What a group says that cannot be done by one call: the transaction is undone, and each is done alone."""
+    """A group raises it if it cannot run in one call: the transaction is rolled back, and each job runs alone."""
 
 
 class _Job(Struct, eq=False):
-    """What does it: `work`, or `group` together with others, which is given the `item` that `prepare` makes of each."""
+    """One job: either `work` runs it, or `group` runs it with others, from the `item` that `prepare` returns."""
 
     future: "asyncio.Future[object]"
     since: float
@@ -70,16 +70,16 @@ class _Job(Struct, eq=False):
 
 
 class SqliteThread:
-    """Jobs in order, on a connection of its own. `writes`: in transactions."""
+    """Runs jobs in order, on a connection of its own. `writes`: in transactions."""
 
     def __init__(self, file: SqliteFile, *, name: str, writes: bool) -> None:
         self._file = file
         self._writes = writes
-        # Batches; an empty one: let go of a file that was moved; None: end.
+        # Batches of jobs. An empty batch: close the connection to a file that was moved. None: end the thread.
         self._queue: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._jobs: set[_Job] = set()
         self._gathered: list[_Job] = []
-        self._next: asyncio.Handle | None = None  # when they are handed over
+        self._next: asyncio.Handle | None = None  # the timer that hands over the gathered jobs
         self._is_busy = False
         self._watch: asyncio.TimerHandle | None = None
         self._commits: deque[float] = deque((0.0, 0.0), maxlen=2)
@@ -93,11 +93,11 @@ class SqliteThread:
         self._thread.start()
 
     async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of a job, when it is on disk.
+        """Run a job and return its result once it is on disk.
 
         Raises:
-            StoreUnavailable: the file cannot be used, is locked for too long, or too much waits for it.
-            StoreDamaged: it is no database of ours. And what the job raises.
+            StoreUnavailable: the file cannot be used, is locked for too long, or too many jobs wait for it.
+            StoreDamaged: the file is no database of this program. And whatever the job raises.
         """
         job = self._job()
         job.work = work
@@ -105,9 +105,9 @@ class SqliteThread:
         return cast("T", await job.future)
 
     async def do_with(self, group: Group[T], prepare: Callable[[], T]) -> None:
-        """The same for a job that `group` can do together with others of the kind.
+        """Run a job that `group` can run together with others of its kind.
 
-        `prepare`: makes what the group is given, when it is time; a StoreError of its is raised here.
+        `prepare`: returns the item for the group, and is called when the job is handed over; its StoreError is raised here.
         """
         job = self._job()
         job.group = cast("Group[object]", group)
@@ -135,7 +135,7 @@ class SqliteThread:
             self._gather()
 
     def _gather(self) -> None:
-        """Wait for others that want to write: for those of this moment, or longer if it looks as if there were some."""
+        """Schedule the handover: at the end of this loop iteration, or later if recent commits suggest that more jobs come."""
         before, last = self._commits
         now = self._loop.time()
         if now - before > 2 * _GATHER_SECONDS or now - last > _GATHER_SECONDS:
@@ -147,13 +147,13 @@ class SqliteThread:
             self._next = self._loop.call_at(last + _GATHER_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
-        # One who writes again and again waits in vain, and not often.
+        # A single client that writes repeatedly waits in vain: back off, so that it waits seldom.
         self._vain = 0 if len(self._gathered) > 1 else min(2 * self._vain + 1, _MAX_VAIN)
         self._unwaited = self._vain
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """As far as one transaction should go."""
+        """Hand the gathered jobs to the thread, at most `_MAX_BATCH` for one transaction."""
         self._next = None
         batch = self._gathered[:_MAX_BATCH]
         self._gathered = self._gathered[_MAX_BATCH:]
@@ -176,7 +176,7 @@ class SqliteThread:
         return True
 
     def _give_up(self) -> None:
-        """Tell those who have waited too long. One timer for all: each would cost as much as a job's way here and back."""
+        """Fail the jobs that waited too long. One timer serves all jobs: a timer for each would double the cost of a job."""
         self._watch = None
         if not self._jobs:
             return
@@ -193,7 +193,7 @@ class SqliteThread:
             self._watch = self._loop.call_at(when, self._give_up)
 
     async def close(self) -> None:
-        """Do what was asked for and let go of the file."""
+        """Run the pending jobs and close the file."""
         self.stop()
         await asyncio.shield(self._ended)
         self._thread.join()
@@ -201,7 +201,7 @@ class SqliteThread:
             self._watch.cancel()
 
     def stop(self) -> None:
-        """The thread ends when it has done what was asked for."""
+        """Let the thread end after the pending jobs."""
         if not self._is_closing:
             self._is_closing = True
             if self._next is not None:
@@ -219,7 +219,7 @@ class SqliteThread:
                 elif self._opened is not None and not self._file.is_current(self._opened):
                     self._let_go()
         finally:
-            # Also if a job broke the thread: whoever waits, or comes later, gets the error.
+            # Also if a job broke the thread: waiting and later jobs get an error.
             self._is_closing = True
             self._let_go()
             self._tell(self._end, None)
@@ -232,7 +232,7 @@ class SqliteThread:
         self._ended.set_result(None)
 
     def _tell(self, callback: Callable[[T], object], value: T) -> None:
-        # The loop may have ended without closing the store: then nobody waits for it.
+        # The loop may have ended without closing the store: then no job is awaited.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, value)
 
@@ -264,7 +264,7 @@ class SqliteThread:
         except (sqlite3.Error, StoreError, *_BUGS) as error:
             if not isinstance(error, sqlite3.Error | StoreError):
                 logger.exception("the store's thread failed")
-            self._file.is_current(opened)  # if it is not, others let go of it too
+            self._file.is_current(opened)  # if it is not, other threads close their connections too
             self._let_go()
             if len(batch) == 1:
                 batch[0].error = translated(error)
@@ -288,7 +288,7 @@ class SqliteThread:
             self._let_go()
 
     def _open(self) -> OpenedDatabase:
-        # Who writes looks at the files when it has committed.
+        # The writer checks the files after its commit.
         if not self._writes and self._opened is not None:
             if self._file.is_current(self._opened):
                 return self._opened
@@ -317,7 +317,7 @@ class SqliteThread:
             connection.execute("COMMIT")
 
     def _let_go(self) -> None:
-        """Undo what is not committed; the next job opens the file anew, which may have become another."""
+        """Close the connection, which rolls back; the next job opens the file again, which may have been replaced."""
         if self._opened is not None:
             self._file.close(self._opened)
             self._opened = None

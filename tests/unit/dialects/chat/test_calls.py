@@ -98,7 +98,7 @@ def test_text_and_call_in_one_delta_come_in_that_order() -> None:
     assert [type(part) for part in read([both, FINISH, DONE]).parts] == [Text, Call]
 
 
-def test_text_beside_a_later_delta_of_a_call_is_told() -> None:
+def test_text_beside_a_later_delta_of_a_call_is_emitted() -> None:
     later = chunk({"content": "hm", "tool_calls": [entry("}", 0)]})
     reading = read([call(entry("{", 0, "a", "f")), later, FINISH, DONE])
     assert reading.inputs == [("a", "f", "{}")]

@@ -285,7 +285,7 @@ def test_chunk_without_choices_is_regular() -> None:
 # --- usage ------------------------------------------------------------------------------------------------------------
 
 
-def test_usage_in_every_chunk_is_told_when_it_changes() -> None:
+def test_usage_in_every_chunk_is_emitted_when_it_changes() -> None:
     def counted(payload: dict[str, object], count: int) -> dict[str, object]:
         return {**payload, "usage": {"prompt_tokens": 1, "completion_tokens": count}}
 
@@ -352,7 +352,7 @@ def test_unknown_finish_reason_is_decided_by_content_and_reported() -> None:
         ({"stop_reason": "end_turn"}, None),
     ],
 )
-def test_matched_stop_sequence_is_told(fields: dict[str, object], stop: str | None) -> None:
+def test_matched_stop_sequence_is_emitted(fields: dict[str, object], stop: str | None) -> None:
     last = chunk()
     last["choices"] = [{"index": 0, "delta": {}, "finish_reason": "stop", **fields}]
     choice = read([text("a"), last, DONE]).outcome.choices[0]
@@ -461,7 +461,7 @@ def test_failure_from_outside_closes_what_is_open() -> None:
 # --- several choices --------------------------------------------------------------------------------------------------
 
 
-def test_choices_are_told_apart() -> None:
+def test_choices_are_distinguished() -> None:
     reading = read(
         [
             chunk({"content": "a"}, index=0),

@@ -63,12 +63,12 @@ def test_reasoning_under_another_name_keeps_that_name() -> None:
         assert reading.parts == (Reasoning(summary=("hm",), extra=extra),)
 
 
-def test_reasoning_under_two_names_at_once_is_told_once() -> None:
+def test_reasoning_under_two_names_at_once_is_emitted_once() -> None:
     both = chunk({"reasoning_content": "hm", "reasoning": "hm"})
     assert read([both, *END]).parts == (Reasoning(summary=("hm",)),)
 
 
-def test_openrouters_details_are_not_told_twice_and_give_their_seals() -> None:
+def test_openrouters_details_are_not_emitted_twice_and_give_their_seals() -> None:
     first = {"type": "reasoning.text", "text": "hm", "index": 0}
     second = {"type": "reasoning.text", "text": "", "signature": "sig", "index": 0}
     reading = read(
@@ -153,7 +153,7 @@ def test_logprobs_of_a_refusal_stay_with_it() -> None:
 # --- lists of content -------------------------------------------------------------------------------------------------
 
 
-def test_logprobs_after_the_last_word_are_told_with_it() -> None:
+def test_logprobs_after_the_last_word_are_emitted_with_it() -> None:
     last = chunk()
     last["choices"] = [{"index": 0, "delta": {}, "logprobs": {"content": [{"token": ""}]}}]
     reading = read([chunk({"content": "a"}), last, *END])

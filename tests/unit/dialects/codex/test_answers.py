@@ -44,7 +44,7 @@ def test_answer_may_be_announced_without_the_tools() -> None:
     assert isinstance(parts[0], Call)
 
 
-def test_calls_that_an_earlier_answer_told_are_not_told_again() -> None:
+def test_calls_of_an_earlier_answer_are_not_emitted_again() -> None:
     item: dict[str, object] = {"type": "dynamicToolCall", "id": "c", "tool": "get", "arguments": {}}
     old = {"total": {"totalTokens": 5}, "last": {"totalTokens": 5}}
     events = read(
@@ -102,7 +102,7 @@ def test_failure_before_anything_is_all_that_is_said() -> None:
     assert (outcome.error.kind, outcome.response_id) == ("quota", "")
 
 
-def test_missing_login_is_told_with_the_way_to_get_one() -> None:
+def test_missing_login_is_reported_with_the_way_to_get_one() -> None:
     error = b'{"error":{"message":"no key","codexErrorInfo":"unauthorized"}}'
     assert "codex login" in decode_error(error, 401).message
 

@@ -43,7 +43,7 @@ def calls(events: list[Event]) -> list[Call]:
         [ITEM, ITEM, REQUEST, REQUEST, ANSWERED, ANSWERED][:5],
     ],
 )
-def test_call_is_told_once_whichever_message_shows_it(
+def test_call_is_emitted_once_whichever_message_shows_it(
     messages: list[dict[str, object]],
 ) -> None:
     events, found = read(*messages, turn_completed("interrupted"))
@@ -143,7 +143,7 @@ def test_missing_name_is_the_only_tool() -> None:
         raw_item("function_call", call_id="c", arguments="{}"),
     ],
 )
-def test_name_that_cannot_be_told_fails_the_stream(message: dict[str, object]) -> None:
+def test_name_that_cannot_be_determined_fails_the_stream(message: dict[str, object]) -> None:
     reader = CodexReader()
     events = read_all(reader, [message])
     assert isinstance(events[-1], Failed)

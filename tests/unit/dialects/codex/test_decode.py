@@ -172,7 +172,7 @@ def test_injected_history_is_not_answer() -> None:
     assert reader.read_message(note("turn/started", turn={"id": "u"})) == (Started("u"),)
 
 
-def test_text_is_told_as_it_comes() -> None:
+def test_text_is_emitted_as_it_comes() -> None:
     events, found = read(
         started("agentMessage", "m", text="Hel"),
         note("item/agentMessage/delta", itemId="m", delta="lo"),
@@ -205,7 +205,7 @@ def test_completed_text_that_contradicts_its_deltas_wins_and_says_so() -> None:
     assert [kind for kind, _ in found] == ["text_disagrees"]
 
 
-def test_completed_item_without_its_text_keeps_what_was_told() -> None:
+def test_completed_item_without_its_text_keeps_what_was_emitted() -> None:
     events, found = read(
         started("agentMessage", "m"),
         note("item/agentMessage/delta", itemId="m", delta="Hello"),
@@ -230,7 +230,7 @@ def test_delta_without_its_start_opens_the_item() -> None:
     assert [kind for kind, _ in found] == ["missing_start", "missing_start", "restarted_item"]
 
 
-def test_item_that_comes_whole_is_told_whole_and_once() -> None:
+def test_item_that_comes_whole_is_emitted_whole_and_once() -> None:
     events, found = read(
         completed("agentMessage", "m", text="Hi"),
         completed("agentMessage", "m", text="Hi"),

@@ -54,7 +54,7 @@ from messages_streams import (
 TEXT = block_start(0, {"type": "text", "text": ""})
 
 
-def test_text_is_told_as_it_comes() -> None:
+def test_text_is_emitted_as_it_comes() -> None:
     events, problems = read(answer(TEXT, text_delta(0, "Hel"), text_delta(0, "lo"), block_stop(0)))
     assert problems == []
     assert events == [

@@ -167,7 +167,7 @@ def test_message_start_may_lack_everything() -> None:
     assert events[0] == Started()
 
 
-def test_content_in_message_start_is_told() -> None:
+def test_content_in_message_start_is_emitted() -> None:
     message = {**MESSAGE, "content": [{"type": "text", "text": "hi"}]}
     data = event("message_start", message=message) + end()
     assert "content_in_start" in kinds(data)
@@ -573,7 +573,7 @@ def test_white_space_as_input_is_an_empty_object() -> None:
     assert calls(data) == [("toolu_a", "f", " {}", "completed")]
 
 
-def test_cumulative_deltas_are_told_as_increments() -> None:
+def test_cumulative_deltas_are_emitted_as_increments() -> None:
     # M051
     data = answer(
         tool_use(0),

@@ -416,7 +416,7 @@ def test_incomplete_provider_call_is_no_cut_call() -> None:
     assert data_of(stream)[-1]["type"] == "message_stop"
 
 
-def test_mcp_calls_and_text_results_are_told() -> None:
+def test_mcp_calls_and_text_results_are_emitted() -> None:
     call = Call(call_id="m1", name="q", namespace="db", kind="mcp", executor="provider", input="{}")
     one = Result(call_id="m1", content=(Text(text="42"),), kind="mcp", executor="provider")
     two = Result(

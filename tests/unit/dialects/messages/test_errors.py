@@ -55,7 +55,7 @@ def test_own_error_comes_back_whole() -> None:
         ("Output blocked by content filtering policy", "content_policy"),
     ],
 )
-def test_words_tell_what_the_type_does_not(message: str, kind: ErrorKind) -> None:
+def test_message_gives_the_kind_that_the_type_does_not(message: str, kind: ErrorKind) -> None:
     assert decode_error(error("invalid_request_error", message), 400).kind == kind
     assert decode_error(error("api_error", message), 500).kind == "server"
 

@@ -569,7 +569,7 @@ def test_own_request_comes_back_as_it_was() -> None:
     assert native(**fields) == {"model": "m", "max_tokens": 4000, **fields}
 
 
-def test_aliases_of_long_names_are_told_apart() -> None:
+def test_aliases_of_long_names_are_distinguished() -> None:
     # M040
     names = [
         f"mcp_atlassian-rovo-mcp-server-cloud_{verb}ConfluencePageWithAttachmentsAndPermissions"

@@ -132,7 +132,7 @@ def test_cancelled_body_is_cancelled() -> None:
     assert json.loads(encode_body(step.events))["status"] == "cancelled"
 
 
-def test_failed_body_tells_its_parts_and_its_error() -> None:
+def test_failed_body_gives_its_parts_and_its_error() -> None:
     failed = body(
         [text_message("x"), F], status="failed", error={"code": "server_error", "message": "boom"}
     )
@@ -250,7 +250,7 @@ def test_body_of_a_message_that_ends_with_an_opaque_part() -> None:
     assert data["output"][0]["status"] == "completed"
 
 
-def test_body_tells_why_it_is_incomplete() -> None:
+def test_body_says_why_it_is_incomplete() -> None:
     data = written([START, *text_events(), Finished("length"), Completed()])
     assert (data["status"], data["incomplete_details"]) == (
         "incomplete",

@@ -324,7 +324,7 @@ def test_structured_calls_come_whole_with_their_end() -> None:
     assert written[3]["item"]["action"] == json.loads(action)
 
 
-def test_progress_is_told_by_the_vendors_names() -> None:
+def test_progress_is_emitted_by_the_vendors_names() -> None:
     call = Call(call_id="ws_1", name="web_search", kind="web_search", executor="provider")
     header = begun(call)
     output = Result(call_id="c", kind="shell", executor="provider")

@@ -64,7 +64,7 @@ def test_every_reason_has_its_terminal(
     assert (details and details["reason"]) == why
 
 
-def test_own_reason_is_told_exactly() -> None:
+def test_own_reason_is_emitted_exactly() -> None:
     details = Extra("responses", {"incomplete_details": raw({"reason": "max_messages"})})
     end = checked([START, Finished("length", native="max_messages", extra=details), Completed()])[
         -1
@@ -80,7 +80,7 @@ def test_other_fields_of_the_end_are_noted() -> None:
     assert [loss.code for loss in encoder.losses] == ["unknown_field"]
 
 
-def test_stop_sequence_and_limits_cannot_be_told() -> None:
+def test_stop_sequence_and_limits_cannot_be_encoded() -> None:
     encoder = ResponsesEncoder()
     for event in (
         START,
@@ -222,7 +222,7 @@ def test_complete_message_is_closed_before_a_failure() -> None:
     assert names(written)[-2:] == ["output_item.done", "failed"]
 
 
-def test_what_follows_a_cut_call_is_told_if_the_answer_ends() -> None:
+def test_what_follows_a_cut_call_is_emitted_if_the_answer_ends() -> None:
     text = text_events(1, item_id="msg_1")
     text.insert(2, Progress("x", 1))
     written = checked([START, *cut_call(), *text, Finished("length"), Completed()])
@@ -233,7 +233,7 @@ def test_what_follows_a_cut_call_is_told_if_the_answer_ends() -> None:
     assert "output_text.delta" in names(written)
 
 
-def test_what_follows_a_cut_call_is_not_told_if_the_answer_fails() -> None:
+def test_what_follows_a_cut_call_is_not_emitted_if_the_answer_fails() -> None:
     failed = Failed(ErrorInfo(kind="server", message="x"))
     written = checked([START, *cut_call(), *call_events(1), failed])
     assert names(written)[2:] == ["output_item.added", "function_call_arguments.delta", "failed"]
@@ -303,7 +303,7 @@ def test_m132_close_guarantees_a_terminal() -> None:
     assert encoder.close() == b""
 
 
-def test_amended_input_is_told_by_the_end() -> None:
+def test_amended_input_is_emitted_by_the_end() -> None:
     """M049: this wire can amend; `.done` and the finished item are what clients take."""
     value = Call(call_id="c", name="f", input='{"x":2}')
     header = Call(call_id="c", name="f", status="in_progress")

@@ -137,7 +137,7 @@ def test_code_of_another_dialect_is_not_ours() -> None:
     assert json.loads(refused)["error"]["code"] == "stop_sequences"
 
 
-def test_delay_is_told_in_words_that_codex_reads() -> None:
+def test_delay_is_reported_in_words_that_codex_reads() -> None:
     told = failed_fields(ErrorInfo(kind="rate_limit", message="slow", retry_after=2.0))
     assert told["message"] == "slow Please try again in 2s."
     said = failed_fields(ErrorInfo(kind="rate_limit", message="try again in 5s", retry_after=5))

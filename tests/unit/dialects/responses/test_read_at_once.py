@@ -70,5 +70,5 @@ def test_a_regular_usage_read_at_once_has_the_same_counts(counts: bytes, expecte
         (b'"none"', None),
     ],
 )
-def test_an_odd_usage_tells_what_can_be_read(usage: bytes, expected: Usage | None) -> None:
+def test_an_irregular_usage_gives_what_can_be_read(usage: bytes, expected: Usage | None) -> None:
     assert read_usage(Raw(usage)) == expected

@@ -171,7 +171,7 @@ def test_texts_of_one_message_share_its_id_and_follow_each_other() -> None:
     assert events[6] == PartEnded(1, Text(text="b", item_id="msg_1", item_extra=extra))
 
 
-def test_annotations_are_told_once() -> None:
+def test_annotations_are_emitted_once() -> None:
     citation = {
         "type": "url_citation",
         "start_index": 0,

@@ -203,7 +203,7 @@ def test_failure_before_the_beginning_is_all_there_is() -> None:
     assert isinstance(events[0], Failed)
 
 
-def test_failed_answer_tells_what_it_cost() -> None:
+def test_failed_answer_reports_its_usage() -> None:
     usage = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
     failed = {
         "type": "response.failed",
@@ -445,7 +445,7 @@ def test_finished_item_with_another_id_goes_by_index() -> None:
     assert problems == ["id_mismatch"]
 
 
-def test_items_that_share_an_id_are_told_apart_by_index() -> None:
+def test_items_that_share_an_id_are_distinguished_by_index() -> None:
     second = function_call(name="g", call_id="call_b")
     events, problems = read(
         [

@@ -41,7 +41,7 @@ def texts_of(events: list[Any]) -> list[str]:
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def test_text_without_announcement_is_told() -> None:
+def test_text_without_announcement_is_emitted() -> None:
     events, problems = read([created(), text_delta("hello"), completed([])])
     assert texts_of(events) == ["hello"]
     assert problems == ["missing_added", "empty_output", "missing_done"]
@@ -50,7 +50,7 @@ def test_text_without_announcement_is_told() -> None:
 @pytest.mark.parametrize(
     "ending", [[text_done("hello")], [part_done({**TEXT_PART, "text": "hello"})], [done(HELLO)]]
 )
-def test_text_that_comes_only_at_the_end_is_told_then(ending: list[Json | bytes]) -> None:
+def test_text_that_comes_only_at_the_end_is_emitted_then(ending: list[Json | bytes]) -> None:
     events = told([created(), added(message()), part_added(), *ending, completed([])])
     assert texts_of(events) == ["hello"]
 
@@ -85,7 +85,7 @@ def test_end_that_contradicts_the_deltas_amends_them() -> None:
     assert problems == ["text_disagrees"]
 
 
-def test_text_in_the_announcement_is_used_only_if_nothing_else_tells_it() -> None:
+def test_text_in_the_announcement_is_used_only_if_nothing_else_has_it() -> None:
     early = part_added({**TEXT_PART, "text": "hello"})
     events = told([created(), added(message()), early, completed([])])
     assert texts_of(events) == ["hello"]
@@ -199,7 +199,7 @@ def reasoning(*texts: str) -> Json:
     return {"type": "reasoning", "id": "rs_1", "summary": summary}
 
 
-def test_reasoning_that_comes_only_at_the_end_is_told_then() -> None:
+def test_reasoning_that_comes_only_at_the_end_is_emitted_then() -> None:
     outcome = read_answer([created(), added(reasoning()), done(reasoning("a", "b")), completed([])])
     assert parts_in(outcome) == (Reasoning(summary=("a", "b"), item_id="rs_1"),)
 
@@ -252,7 +252,7 @@ def test_closing_event_without_text_adds_nothing() -> None:
     assert parts_in(outcome) == (Reasoning(summary=("a",), item_id="rs_1"),)
 
 
-def test_reasoning_item_that_ends_as_another_keeps_what_was_told() -> None:
+def test_reasoning_item_that_ends_as_another_keeps_what_was_emitted() -> None:
     delta = {"type": f"{SUMMARY}_text.delta", **PLACE, "summary_index": 0, "delta": "x"}
     end = {"type": "compaction", "id": "rs_1"}
     outcome = read_answer([created(), added(reasoning()), delta, done(end), completed([])])
@@ -296,7 +296,7 @@ def test_closing_event_with_empty_text_adds_nothing() -> None:
     assert texts_of(events) == ["hello"]
 
 
-def test_messages_that_share_an_id_are_told_apart_by_index() -> None:
+def test_messages_that_share_an_id_are_distinguished_by_index() -> None:
     events, problems = read(
         [
             created(),
@@ -313,7 +313,7 @@ def test_messages_that_share_an_id_are_told_apart_by_index() -> None:
     assert "repeated_id" in problems
 
 
-def test_reasonings_that_share_an_id_are_told_apart_by_index() -> None:
+def test_reasonings_that_share_an_id_are_distinguished_by_index() -> None:
     def delta(index: int, text: str) -> Json:
         return {
             "type": f"{SUMMARY}_text.delta",

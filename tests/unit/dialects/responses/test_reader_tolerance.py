@@ -110,7 +110,7 @@ def test_m012_reused_index_is_another_item() -> None:
     assert problems == ["index_reused", "missing_added", "missing_done"]
 
 
-def test_m018_streamed_ids_win_and_no_call_is_told_twice() -> None:
+def test_m018_streamed_ids_win_and_no_call_is_emitted_twice() -> None:
     events, problems = read(
         [
             created(),
@@ -170,7 +170,7 @@ def test_m048_empty_delta_is_nothing() -> None:
     assert problems == []
 
 
-def test_m049_input_only_in_done_is_told_then() -> None:
+def test_m049_input_only_in_done_is_emitted_then() -> None:
     events, problems = read(
         [created(), added(function_call()), args_done('{"x":1}'), done(F), completed([F])]
     )
@@ -178,7 +178,7 @@ def test_m049_input_only_in_done_is_told_then() -> None:
     assert problems == ["late_input"]
 
 
-def test_m049_input_only_in_the_finished_item_is_told_then() -> None:
+def test_m049_input_only_in_the_finished_item_is_emitted_then() -> None:
     events, problems = read([created(), added(function_call()), done(F), completed([F])])
     assert events[2] == InputDelta(0, '{"x":1}')
     assert problems == ["late_input"]
@@ -234,7 +234,7 @@ def test_done_tops_up_what_the_deltas_left_out() -> None:
     assert problems == []
 
 
-def test_m051_cumulative_deltas_are_told_as_increments() -> None:
+def test_m051_cumulative_deltas_are_emitted_as_increments() -> None:
     whole = '{"q":"abc"}'
     events, problems = read(
         [
@@ -361,7 +361,7 @@ def test_m130_empty_final_output_is_rebuilt_from_the_items() -> None:
     assert problems == ["empty_output"]
 
 
-def test_items_that_were_never_streamed_are_told_at_the_end() -> None:
+def test_items_that_were_never_streamed_are_emitted_at_the_end() -> None:
     events, problems = read([created(), completed([text_message("hi"), F])])
     outcome = fold(events)
     assert parts_in(outcome)[0] == Text(text="hi", item_id="msg_1")
@@ -397,7 +397,7 @@ def test_call_whose_input_was_closed_is_still_cut_without_the_end() -> None:
     assert shown(calls_in(outcome)) == [("call_a", "f", "{}", "incomplete")]
 
 
-def test_finished_item_without_announcement_is_told() -> None:
+def test_finished_item_without_announcement_is_emitted() -> None:
     events, problems = read([created(), done(F), completed([F])])
     assert kinds(events)[1:4] == [PartStarted, InputDelta, PartEnded]
     assert problems == ["missing_added"]
@@ -647,7 +647,7 @@ def test_first_name_and_id_win() -> None:
     assert problems == ["repeated_name", "id_mismatch"]
 
 
-def test_input_in_the_announcement_is_used_only_if_nothing_else_tells_it() -> None:
+def test_input_in_the_announcement_is_used_only_if_nothing_else_has_it() -> None:
     early = function_call(arguments='{"x":1}')
     events, problems = read(
         [created(), added(early), args_delta('{"x":1}'), done(F), completed([F])]
@@ -684,7 +684,7 @@ def test_item_announced_as_another_type_is_what_it_ends_as() -> None:
     assert shown(calls_in(outcome)) == [("call_a", "f", '{"x":1}', "completed")]
 
 
-def test_call_that_ends_as_a_message_keeps_what_was_told() -> None:
+def test_call_that_ends_as_a_message_keeps_what_was_emitted() -> None:
     outcome = read_answer(
         [
             created(),

@@ -42,7 +42,7 @@ DELTA = frame("response.output_text.delta", 1, delta="x")
         ("response.failed", "of its own", "failed"),
     ],
 )
-def test_the_end_of_a_stream_tells_the_response_and_its_status(
+def test_the_end_of_a_stream_reports_the_response_and_its_status(
     kind: str, status: str, told: str
 ) -> None:
     body = response(status)
@@ -81,7 +81,7 @@ def test_a_stream_opens_with_its_response() -> None:
     assert read_opening(frame("response.created", 0, response=[])) == b""
 
 
-def test_a_body_tells_the_same() -> None:
+def test_a_body_reports_the_same() -> None:
     whole = read_body_end(json.dumps(response("incomplete")).encode())
     assert whole is not None
     assert (whole.id, whole.status) == ("resp_1", "incomplete")
@@ -136,7 +136,7 @@ def test_a_response_object_comes_to_another_end() -> None:
         ([{"id": 7}], ()),
     ],
 )
-def test_an_end_tells_its_items(output: object, items: tuple[str, ...]) -> None:
+def test_an_end_reports_its_items(output: object, items: tuple[str, ...]) -> None:
     whole = read_body_end(json.dumps(response(output=output)).encode())
     assert whole is not None
     assert whole.items == items

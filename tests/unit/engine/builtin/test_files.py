@@ -55,7 +55,7 @@ def test_reading_is_bounded(tmp_path: Path) -> None:
         ({}, "path"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told(
+def test_what_cannot_be_read_is_reported(
     tmp_path: Path, arguments: dict[str, object], words: str
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -73,7 +73,7 @@ def test_a_picture_is_shown(tmp_path: Path) -> None:
     assert part.media_type == "image/png"
 
 
-def test_an_empty_file_is_told_as_such(tmp_path: Path) -> None:
+def test_an_empty_file_is_reported_as_such(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     assert said(run_tool(read_tool(Root(tmp_path)), path="a")) == "(a is empty)"
 
@@ -91,7 +91,7 @@ def test_writing_puts_the_whole_file_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "", "a\0", "folder"])
-def test_what_cannot_be_written_is_told(tmp_path: Path, path: str) -> None:
+def test_what_cannot_be_written_is_reported(tmp_path: Path, path: str) -> None:
     (tmp_path / "folder").mkdir()
     assert error_of(write_tool(Root(tmp_path)), path=path, content="x")
     assert [each.name for each in tmp_path.iterdir()] == ["folder"]

@@ -258,7 +258,9 @@ def test_a_root_must_be_a_folder(place: Path, path: str) -> None:
         ("link-gone", "nowhere"),
     ],
 )
-def test_where_a_path_leads_is_told_without_links(place: Path, path: str, resolved: str) -> None:
+def test_where_a_path_leads_is_reported_without_links(
+    place: Path, path: str, resolved: str
+) -> None:
     assert Root(place).resolved(path) == resolved
 
 

@@ -131,7 +131,7 @@ def test_many_files_are_searched_in_their_order(tree: Path) -> None:
     assert text.splitlines() == [f"many/f{number:03d}.txt" for number in range(7, 450, 50)]
 
 
-def test_pieces_of_context_are_told_apart(tree: Path) -> None:
+def test_pieces_of_context_are_distinguished(tree: Path) -> None:
     (tree / "long.txt").write_text("".join(f"line{n}\n" for n in range(1, 31)), encoding="utf-8")
     text = said(
         run_tool(grep_tool(Root(tree)), pattern="line(5|6|20)$", path="long.txt", context=1)
@@ -151,7 +151,7 @@ def test_what_is_neither_file_nor_folder_is_refused(tree: Path) -> None:
     assert "pipe" not in said(run_tool(glob_tool(Root(tree)), pattern="*"))
 
 
-def test_an_expression_that_needs_too_much_memory_is_told(
+def test_an_expression_that_needs_too_much_memory_is_reported(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tree / "dies.py"

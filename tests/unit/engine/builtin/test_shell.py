@@ -84,7 +84,7 @@ def test_the_folder_is_below_the_root(tmp_path: Path, workdir: str) -> None:
         {"command": "true", "workdir": "none"},
     ],
 )
-def test_what_cannot_be_run_is_told(tmp_path: Path, arguments: dict[str, object]) -> None:
+def test_what_cannot_be_run_is_reported(tmp_path: Path, arguments: dict[str, object]) -> None:
     assert error_of(shell_below(tmp_path), **arguments)
 
 
@@ -207,7 +207,7 @@ def test_a_command_that_floods_without_end_is_ended(
     assert not stuck("flood-of-words-0731")
 
 
-def test_a_crashing_command_is_told_by_its_signal(tmp_path: Path) -> None:
+def test_a_crashing_command_is_reported_by_its_signal(tmp_path: Path) -> None:
     output = run_tool(shell_below(tmp_path), command=["sh", "-c", "kill -SEGV $$"])
     assert "was ended by signal 11" in said(output)
     assert output.is_error
@@ -267,7 +267,7 @@ def test_secrets_are_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("VIRTUAL_ENV", "/x", False),
     ],
 )
-def test_secrets_are_told_by_name_and_by_value(name: str, value: str, secret: bool) -> None:
+def test_secrets_are_reported_by_name_and_by_value(name: str, value: str, secret: bool) -> None:
     assert is_secret(name, value) is secret
 
 

@@ -139,7 +139,7 @@ def test_server_that_never_answers_is_given_up_in_time(tmp_path: Path) -> None:
     played(main())
 
 
-def test_entering_does_not_wait_longer_than_it_is_told_to(tmp_path: Path) -> None:
+def test_entering_does_not_wait_longer_than_asked(tmp_path: Path) -> None:
     async def main() -> None:
         async with McpServers([rough("silent", tmp_path)], patience=0.05) as servers:
             assert servers.problems == {"rough": "is being started"}
@@ -217,7 +217,7 @@ def test_server_that_keeps_crashing_is_down_and_called_for_once_more(tmp_path: P
     played(main())
 
 
-def test_cancelled_call_returns_at_once_and_the_server_is_told(tmp_path: Path) -> None:
+def test_cancelled_call_returns_at_once_and_the_server_is_notified(tmp_path: Path) -> None:
     async def main() -> None:
         async with McpServers([rough("hangs", tmp_path)]) as servers:
             call = asyncio.create_task(call_tool(servers, "work"))
@@ -230,7 +230,7 @@ def test_cancelled_call_returns_at_once_and_the_server_is_told(tmp_path: Path) -
     played(main())
 
 
-def test_call_that_takes_too_long_fails_and_the_server_is_told(tmp_path: Path) -> None:
+def test_call_that_takes_too_long_fails_and_the_server_is_notified(tmp_path: Path) -> None:
     async def main() -> None:
         settings = structs.replace(rough("hangs", tmp_path), call_timeout=0.01)
         async with McpServers([settings]) as servers:

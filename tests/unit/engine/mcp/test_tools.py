@@ -108,7 +108,7 @@ def test_bytes_that_no_provider_would_take_are_an_error(data: str, media_type: s
         )
 
 
-def test_link_tells_all_that_is_known_of_it() -> None:
+def test_link_shows_all_that_is_known_of_it() -> None:
     link = types.ResourceLink(
         name="n", title="Plan", uri="file:///p", description="how it is done", size=3
     )

@@ -177,7 +177,7 @@ def test_whatever_happens_is_one_answer(door: str, script: Script) -> None:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(script=SCRIPTS)
-def test_every_call_that_was_run_is_told_once_with_its_result(script: Script) -> None:
+def test_every_call_that_was_run_is_reported_once_with_its_result(script: Script) -> None:
     script = structs.replace(script, reason="answered")
     events, ended = played(script)
     outcome = fold(told_by(merger_of("items"), events, ended))
@@ -228,7 +228,7 @@ def test_a_call_whose_id_was_used_before_is_known_by_what_it_says() -> None:
     assert [hosted.name for hosted in merger.calls] == ["files.f"]
 
 
-def test_what_an_upstream_says_of_its_request_is_not_told() -> None:
+def test_what_an_upstream_says_of_its_request_is_not_reported() -> None:
     merger = merger_of("items")
     fields = {"tools": Raw(b"[1]"), "service_tier": Raw(b'"default"')}
     (started,) = speak(merger, Started(extra=Extra("responses", fields)))

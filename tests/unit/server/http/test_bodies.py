@@ -261,7 +261,9 @@ def test_other_tasks_run_while_a_large_body_is_inflated() -> None:
 
 
 @pytest.mark.parametrize("pieces", [(), (b"half of",)])
-def test_client_that_leaves_while_its_body_is_read_is_told_apart(pieces: tuple[bytes, ...]) -> None:
+def test_client_that_leaves_while_its_body_is_read_is_distinguished(
+    pieces: tuple[bytes, ...],
+) -> None:
     with pytest.raises(ClientGone) as caught:
         read(receiving(*pieces, leaves=True))
     assert isinstance(caught.value, GatewayError)

@@ -75,7 +75,7 @@ def test_a_credential_in_arguments_is_hidden_however_it_was_cut(dialect: str) ->
 
 
 @pytest.mark.parametrize("dialect", ["chat", "messages"])
-def test_arguments_told_in_pieces_are_written_as_one(dialect: str) -> None:
+def test_arguments_sent_in_pieces_are_written_as_one(dialect: str) -> None:
     text = json.dumps(picked(dialect, stream(dialect, ANSWER)))
     assert json.dumps('{"tz":"CET"}') in text
     assert "Let me" not in text
@@ -221,7 +221,7 @@ def test_one_file_alone_is_begun_anew(tmp_path: Path) -> None:
     assert path.stat().st_size <= 3000
 
 
-def test_a_file_that_cannot_be_written_is_told_once(
+def test_a_file_that_cannot_be_written_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = DumpSettings(path=str(tmp_path / "missing" / "dump.jsonl"))

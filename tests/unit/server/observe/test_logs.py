@@ -84,7 +84,7 @@ def written(record: RequestRecord, level: str = "info", form: str = "json") -> s
     return stream.getvalue()
 
 
-def test_json_line_tells_the_whole_request() -> None:
+def test_json_line_reports_the_whole_request() -> None:
     assert json.loads(json_line(done(), NOW)) == {
         "time": "2023-11-14T22:13:20.250Z",
         "level": "info",
@@ -109,7 +109,7 @@ def test_json_line_tells_the_whole_request() -> None:
     }
 
 
-def test_json_line_tells_what_went_wrong() -> None:
+def test_json_line_reports_what_went_wrong() -> None:
     line = json.loads(
         json_line(
             done(
@@ -144,7 +144,7 @@ def test_console_line_is_one_short_line() -> None:
     )
 
 
-def test_console_line_tells_what_went_wrong() -> None:
+def test_console_line_reports_what_went_wrong() -> None:
     failed = done(
         status=0,
         model="m",
@@ -225,7 +225,7 @@ def test_level_says_how_bad_it_was(record: RequestRecord, level: str) -> None:
         assert bool(written(record, level=least)) == (names.index(least) <= names.index(level))
 
 
-def test_who_asked_is_told_when_debugging_only() -> None:
+def test_who_asked_is_reported_when_debugging_only() -> None:
     assert "caller" not in json.loads(written(done(caller="0a1b2c3d")))
     assert json.loads(written(done(caller="0a1b2c3d"), level="debug"))["caller"] == "0a1b2c3d"
 
@@ -326,7 +326,7 @@ def test_every_field_is_documented() -> None:
     assert [name for name in fields if f"`{name}`" not in page] == []
 
 
-def test_losses_of_a_request_that_went_well_are_told() -> None:
+def test_losses_of_a_request_that_went_well_are_reported() -> None:
     line = console_line(done(losses=(Loss("strict_tools", "tools[0]", "drop"),)), NOW)
     assert line.endswith("  losses: strict_tools drop tools[0]  req_1")
 

@@ -153,7 +153,7 @@ def test_open_streams_rise_and_fall() -> None:
     assert samples(counted, "open_streams") == {"": 1}
 
 
-def test_models_are_told_by_their_routes_whatever_clients_send() -> None:
+def test_models_are_reported_by_their_routes_whatever_clients_send() -> None:
     counted = telemetry()
     for number in range(3000):
         counted.record(done(model=f"claude-{number}"))

@@ -256,7 +256,7 @@ def test_database_of_a_later_version_is_refused(bench: Bench) -> None:
         bench.run(lambda store: store.ping())
 
 
-def test_tables_that_are_gone_are_told(bench: Bench) -> None:
+def test_tables_that_are_gone_are_reported(bench: Bench) -> None:
     async def work(store: Store) -> None:
         with psycopg.connect(bench.settings.url) as other:
             other.execute("DROP TABLE dragoman_responses")
@@ -330,7 +330,7 @@ def test_statement_is_tried_again_after_a_deadlock(bench: Bench) -> None:
     bounded(main())
 
 
-def test_deadlock_without_end_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlock_without_end_is_reported(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise errors.DeadlockDetected("deadlock detected")
 
@@ -357,7 +357,7 @@ def test_empty_store_over_its_cap_has_nothing_to_sweep(bench: Bench) -> None:
     assert not bench.run(lambda store: store.expire(), max_bytes=-1).more
 
 
-def test_errors_are_told_in_one_line() -> None:
+def test_errors_are_reported_in_one_line() -> None:
     assert translated(OSError("no route\nhint")).detail == "no route"
     assert translated(psycopg.OperationalError()).message.endswith("(OperationalError)")
     assert isinstance(translated(errors.UndefinedColumn("x")), StoreDamaged)

@@ -364,7 +364,7 @@ def test_answer_that_nobody_waits_for_is_dropped(path: Path) -> None:
     bounded(main())
 
 
-def test_errors_are_told_apart() -> None:
+def test_errors_are_distinguished() -> None:
     assert isinstance(translated(sqlite3.DatabaseError("odd")), StoreUnavailable)
     own = StoreDamaged("x")
     assert translated(own) is own

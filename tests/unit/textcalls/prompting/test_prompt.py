@@ -62,7 +62,7 @@ def codes(prompted: PromptedRequest) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PROMPT_FORMATS)
-def test_every_format_tells_all_tools_and_leaves_none_in_the_request(name: str) -> None:
+def test_every_format_describes_all_tools_and_leaves_none_in_the_request(name: str) -> None:
     prompted = prompt_tools(asked(WEATHER, CLOCK), name)
     text = head_of(prompted)
     for tool in (WEATHER, CLOCK):
@@ -308,7 +308,7 @@ def test_a_tool_without_a_schema_takes_no_arguments() -> None:
     assert '"parameters":{"type":"object","properties":{}}' in text
 
 
-def test_a_tool_that_is_offered_twice_is_told_once() -> None:
+def test_a_tool_that_is_offered_twice_is_described_once() -> None:
     assert len(prompt_tools(asked(WEATHER, WEATHER), "hermes").tools) == 1
 
 

@@ -65,7 +65,7 @@ def test_a_request_as_codex_sends_it_keeps_every_byte() -> None:
         ("something_new", [1]),
     ],
 )
-def test_a_parameter_it_refuses_goes_and_is_told(name: str, value: object) -> None:
+def test_a_parameter_it_refuses_goes_and_is_reported(name: str, value: object) -> None:
     body, done = shaped(request(**{name: value}))
     assert name not in body
     assert done.losses == (Loss("unsupported_parameter", name, "drop"),)
@@ -117,7 +117,7 @@ def test_a_reference_to_a_kept_item_is_refused() -> None:
     assert body["input"] == [USER]
 
 
-def test_storing_that_was_asked_for_is_told() -> None:
+def test_storing_that_was_asked_for_is_reported() -> None:
     body, done = shaped(request(store=True))
     assert body["store"] is False
     assert [(loss.code, loss.where) for loss in done.losses] == [("unsupported_parameter", "store")]

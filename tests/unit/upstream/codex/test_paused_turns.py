@@ -112,7 +112,7 @@ def test_turn_goes_to_the_request_that_continues_it_and_to_no_other() -> None:
     assert held.take(asked(HI, call(), output())) is None
 
 
-def test_turns_with_the_same_call_ids_are_told_apart_by_what_was_said() -> None:
+def test_turns_with_the_same_call_ids_are_distinguished_by_what_was_said() -> None:
     held: PausedTurns[str] = PausedTurns(10.0, 8)
     for word in ("one", "two"):
         held.hold(waiting(word, asked(message("user", word)), "c"))

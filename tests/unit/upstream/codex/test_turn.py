@@ -76,7 +76,7 @@ def methods(data: bytes) -> list[str]:
 COMPLETED = message("turn/completed", turn={"id": "u", "status": "completed"})
 
 
-def test_nothing_is_told_until_there_is_something_to_hear() -> None:
+def test_nothing_is_emitted_before_the_first_content() -> None:
     made = Made()
     made.turn.deliver(message("turn/started", turn={"id": "u"}))
     made.turn.deliver(message("warning", message="x"))
@@ -89,7 +89,7 @@ def test_nothing_is_told_until_there_is_something_to_hear() -> None:
     ]
 
 
-def test_empty_turn_is_told_too() -> None:
+def test_empty_turn_is_emitted_too() -> None:
     made = Made()
     made.turn.deliver(COMPLETED)
     assert methods(made.turn.take()) == ["gateway/answer", "turn/completed"]

@@ -410,7 +410,7 @@ def test_reasoning_comes_with_its_seal_and_codexs_own_calls_wait_for_nobody(tmp_
     asyncio.run(main())
 
 
-def test_limits_are_told_in_the_answer_and_in_headers_of_the_next(tmp_path: Path) -> None:
+def test_limits_are_emitted_in_the_answer_and_in_headers_of_the_next(tmp_path: Path) -> None:
     limits = {"limitId": "codex", "primary": {"usedPercent": 43, "windowDurationMins": 300}}
 
     async def main() -> None:
@@ -427,7 +427,7 @@ def test_limits_are_told_in_the_answer_and_in_headers_of_the_next(tmp_path: Path
     asyncio.run(main())
 
 
-def test_report_of_no_limits_is_not_told(tmp_path: Path) -> None:
+def test_report_of_no_limits_is_not_emitted(tmp_path: Path) -> None:
     async def main() -> None:
         settings = app_server(tmp_path, [[text("Hi.")]], {"limits": {"primary": None}})
         async with running(settings, tmp_path) as upstream:
@@ -487,7 +487,7 @@ def test_turn_that_fails_after_the_results_has_not_begun_its_second_answer(tmp_p
     asyncio.run(main())
 
 
-def test_retry_of_codexs_own_is_not_seen_unless_text_was_told(tmp_path: Path) -> None:
+def test_retry_of_codexs_own_is_not_seen_unless_text_was_emitted(tmp_path: Path) -> None:
     async def main() -> None:
         quiet = app_server(tmp_path / "a", [[text("Hi.")]], {"retry": "untold"})
         async with running(quiet, tmp_path / "a") as upstream:

@@ -48,7 +48,7 @@ def taking_all(came: list[bytes]) -> Callable[[list[bytes]], bool]:
     return take
 
 
-def test_each_read_is_taken_when_it_comes_and_the_end_is_told(loop: str) -> None:
+def test_each_read_is_taken_when_it_comes_and_the_end_is_reported(loop: str) -> None:
     gates = [asyncio.Event(), asyncio.Event()]
     chunks: list[Chunk] = [b"one", Wait(gates[0]), b"two", Wait(gates[1]), b"three"]
     came: list[bytes] = []

@@ -283,19 +283,19 @@ def test_a_chat_client_of_a_chat_upstream_sees_less() -> None:
 
 
 @pytest.mark.parametrize("door", ["chat", "responses", "messages"])
-def test_across_dialects_only_the_upstreams_request_id_is_told(door: Dialect) -> None:
+def test_across_dialects_only_the_upstreams_request_id_is_reported(door: Dialect) -> None:
     dialect: Dialect = "messages" if door != "messages" else "responses"
     answered = {**ANSWERED, "request-id": "other"}
     assert response_headers_for(door, dialect, answered) == [(b"x-upstream-request-id", b"req_up")]
 
 
-def test_anthropics_request_id_is_told_under_the_same_name() -> None:
+def test_anthropics_request_id_is_reported_under_the_same_name() -> None:
     told = response_headers_for("messages", "messages", {"request-id": "req_a"})
     assert told == [(b"x-upstream-request-id", b"req_a")]
     assert response_headers_for("messages", "messages", {}) == []
 
 
-def test_a_dialect_without_headers_of_its_own_tells_none() -> None:
+def test_a_dialect_without_headers_of_its_own_reports_none() -> None:
     assert response_headers_for("codex", "codex", {"openai-version": "1"}) == []
 
 

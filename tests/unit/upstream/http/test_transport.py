@@ -320,7 +320,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("how", CUTS)
-def test_an_answer_that_is_cut_is_told_up_to_the_cut(run: Run, how: str) -> None:
+def test_an_answer_that_is_cut_is_reported_up_to_the_cut(run: Run, how: str) -> None:
     async def scene(server: ScriptedUpstream, upstream: HttpUpstream) -> None:
         reply = await upstream.send(ASKED)
         assert await reply.read() == STREAM

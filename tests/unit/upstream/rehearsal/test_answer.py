@@ -95,7 +95,7 @@ def test_long_words_are_shortened() -> None:
     assert told == f"You said: {'x' * MAX_QUOTE}… ({MAX_QUOTE + 1} characters in all)"
 
 
-def test_failed_result_is_told_as_failed() -> None:
+def test_failed_result_is_emitted_as_failed() -> None:
     result = Result(call_id="c0", content=(Text(text="boom"),), is_error=True)
     turns = (says("go"), round_of(1)[0], Turn(role="tool", parts=(result,)))
     assert spoken(play(Request(turns=turns, tools=(WEATHER,)))) == "get_weather failed: boom"
@@ -202,7 +202,7 @@ def test_words_beside_results_do_not_make_them_old() -> None:
     assert (found.said, found.rounds) == ("go", 1)
 
 
-def test_results_without_a_call_are_told_of_too() -> None:
+def test_results_without_a_call_are_reported_too() -> None:
     found = situation(result("unknown"))
     assert [each.name for each in found.results] == ["the tool"]
     assert situation(result("unknown"), user_turn("well?")).said == "well?"

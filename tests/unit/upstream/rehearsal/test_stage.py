@@ -272,7 +272,7 @@ def test_call_as_text_is_text(dialect: Dialect) -> None:
 
 @every_dialect
 @both_ways
-def test_refusal_is_told_in_the_dialects_own_way(dialect: Dialect, stream: bool) -> None:
+def test_refusal_is_emitted_in_the_dialects_own_way(dialect: Dialect, stream: bool) -> None:
     outcome, _ = answer(dialect, body(dialect, model="rehearsal-refusal"), stream=stream)
     assert text(outcome).startswith("I rehearse a refusal")
     if dialect == "messages":

@@ -105,7 +105,7 @@ def test_call_is_demanded_by_some_choices() -> None:
     assert not is_forced(Request())
 
 
-def test_tools_of_one_name_are_told_apart_by_their_namespace() -> None:
+def test_tools_of_one_name_are_distinguished_by_their_namespace() -> None:
     tools = (Tool(name="f", namespace="a"), Tool(name="f", namespace="b"))
     choice = ToolChoice(mode="tool", tool=ToolRef("f", namespace="b"))
     [found] = callable_tools(Request(tools=tools, tool_choice=choice), "responses")
